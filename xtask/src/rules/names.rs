@@ -1,4 +1,4 @@
-//! One word for one thing, over the names of types and functions in the pure crates.
+//! One word for one thing, over the names of types, functions and fields in the pure crates.
 
 use crate::repo::{Repo, Violation};
 use std::collections::BTreeMap;
@@ -10,8 +10,10 @@ const NOT_USED: &str = "Not used: say ";
 const OF_EACH_CRATE: &[&str] = &["Config", "Counters"];
 /// What stands before the name of a type or function.
 const ITEMS: &[&str] = &["struct ", "enum ", "trait ", "type ", "union ", "fn ", "const ", "static "];
+/// Nothing stands before the name of a field.
+const FIELD: &str = "";
 
-/// The kind of the item that a line declares for others than its own file, and its name.
+/// The kind of the item or field that a line declares for others than its own file, and its name.
 fn declared(line: &str) -> Option<(&'static str, &str)> {
     let rest = line.trim_start().strip_prefix("pub")?;
     let rest = match rest.strip_prefix('(') {
@@ -21,10 +23,11 @@ fn declared(line: &str) -> Option<(&'static str, &str)> {
     let rest = rest.trim_start();
     // A constant function is a function.
     let rest = rest.strip_prefix("const ").filter(|rest| rest.starts_with("fn ")).unwrap_or(rest);
-    let item = ITEMS.iter().find(|item| rest.starts_with(**item))?;
+    let item = ITEMS.iter().copied().find(|item| rest.starts_with(*item)).unwrap_or(FIELD);
     let name = &rest[item.len()..];
     let end = name.find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(name.len());
-    (end > 0).then(|| (*item, &name[..end]))
+    let is_named = end > 0 && (item != FIELD || name[end..].starts_with(": "));
+    is_named.then(|| (item, &name[..end]))
 }
 
 /// The words of a name in `CamelCase` or `snake_case`, in lower case.
@@ -65,7 +68,8 @@ pub(super) fn one_word(repo: &Repo) -> Vec<Violation> {
                     broken.push(Violation::new(path, line, format!("{name}: the glossary says {instead}")));
                 }
             }
-            let is_type = !matches!(item, "fn " | "const " | "static ") && !OF_EACH_CRATE.contains(&name);
+            let is_type =
+                !matches!(item, "fn " | "const " | "static " | FIELD) && !OF_EACH_CRATE.contains(&name);
             if let Some((other, at)) = is_type.then(|| types.insert(name, (path, line))).flatten() {
                 broken.push(Violation::new(path, line, format!("{name} is another type in {other}:{at}")));
             }
@@ -95,7 +99,11 @@ mod tests {
             ["need_spot: the glossary says entry"]
         );
         assert_eq!(found("pub const BlindSpot: u8 = 1;"), ["BlindSpot: the glossary says entry"]);
-        assert_eq!(found("pub(super) type EntrySpots = u8;\nfn spot() {}\npub spot: u8,"), [""; 0]);
+        assert_eq!(found("    pub(crate) spot: u8,"), ["spot: the glossary says entry"]);
+        assert_eq!(
+            found("pub(super) type EntrySpots = u8;\nfn spot() {}\npub spot\npub use spot::A;"),
+            [""; 0]
+        );
     }
 
     #[test]

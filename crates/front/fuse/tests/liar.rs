@@ -50,9 +50,9 @@ fn lie(state: &AtomicU64, answer: &Answer) -> Option<Answer> {
 }
 
 impl Files for Liar {
-    fn start(&self, caller: &Caller, wish: RequestOptions, op: Op, data: Bytes, done: Done) -> Ticket {
+    fn start(&self, caller: &Caller, options: RequestOptions, op: Op, data: Bytes, done: Done) -> Ticket {
         if !self.lies.load(SeqCst) {
-            return self.honest.start(caller, wish, op, data, done);
+            return self.honest.start(caller, options, op, data, done);
         }
         let (state, told) = (Arc::clone(&self.state), Arc::clone(&self.told));
         let lying: Done = Box::new(move |outcome, beside| {
@@ -75,7 +75,7 @@ impl Files for Liar {
                 _ => done(Ok(changed), beside),
             }
         });
-        self.honest.start(caller, wish, op, data, lying)
+        self.honest.start(caller, options, op, data, lying)
     }
 
     fn cancel(&self, ticket: Ticket) {

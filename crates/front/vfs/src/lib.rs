@@ -49,9 +49,9 @@ impl Handle {
 pub trait Files: Send + Sync + 'static {
     /// Starts an operation. `data` are the bytes of a write. The completion may run before this
     /// returns, on this thread, or later on another.
-    fn start(&self, caller: &Caller, wish: RequestOptions, op: Op, data: Bytes, done: Done) -> Ticket;
+    fn start(&self, caller: &Caller, options: RequestOptions, op: Op, data: Bytes, done: Done) -> Ticket;
 
-    /// The same for a caller for whom a kernel has walked and opened, without a wish.
+    /// The same for a caller for whom a kernel has walked and opened, without options.
     fn submit(&self, caller: &Caller, op: Op, data: Bytes, done: Done) -> Ticket {
         self.start(caller, RequestOptions::default(), op, data, done)
     }

@@ -143,20 +143,20 @@ impl Client {
         self.start(caller, RequestOptions::default(), op, data, done)
     }
 
-    /// The same as [`Client::submit`], with a wish.
-    pub fn start(&self, caller: &Caller, wish: RequestOptions, op: Op, data: Bytes, done: Done) -> u64 {
+    /// The same as [`Client::submit`], with options.
+    pub fn start(&self, caller: &Caller, options: RequestOptions, op: Op, data: Bytes, done: Done) -> u64 {
         if let Some(range) = Range::of(&op) {
-            let ticket = self.pieces.begin(caller, wish, range, done);
+            let ticket = self.pieces.begin(caller, options, range, done);
             self.go_on(ticket, self.pieces.next(ticket));
             return if self.pieces.is_under_way(ticket) { ticket } else { 0 };
         }
-        let id = self.call(caller, wish, op, data, done);
+        let id = self.call(caller, options, op, data, done);
         if self.lock().is_under_way(id) { id } else { 0 }
     }
 
-    fn call(&self, caller: &Caller, wish: RequestOptions, op: Op, data: Bytes, done: Done) -> u64 {
+    fn call(&self, caller: &Caller, options: RequestOptions, op: Op, data: Bytes, done: Done) -> u64 {
         self.with(|route, now, out| {
-            route.call_with_options(now, caller, wish, op, data, Token::Op(done), out)
+            route.call_with_options(now, caller, options, op, data, Token::Op(done), out)
         })
     }
 
@@ -164,7 +164,7 @@ impl Client {
     fn go_on(&self, ticket: u64, mut next: Next) {
         loop {
             next = match next {
-                Next::Ask(caller, wish, op) => {
+                Next::Ask(caller, options, op) => {
                     let client = Weak::clone(&self.me);
                     // A client that is gone has no call left that could be answered.
                     let answered = move |result: Result<Answer, Errno>, _: AnswerExtras<'_>| {
@@ -172,7 +172,7 @@ impl Client {
                             client.go_on(ticket, client.pieces.answered(ticket, result));
                         }
                     };
-                    let call = self.call(&caller, wish, op, Bytes::new(), Box::new(answered));
+                    let call = self.call(&caller, options, op, Bytes::new(), Box::new(answered));
                     self.pieces.asked(ticket, call)
                 }
                 Next::Early(call, Early::Cancel) => return self.cancel(call),

@@ -41,7 +41,7 @@ enum Piece {
 
 struct Long {
     caller: Caller,
-    wish: RequestOptions,
+    options: RequestOptions,
     range: Range,
     done: Done,
     piece: Piece,
@@ -99,11 +99,11 @@ impl Pieces {
     }
 
     /// Begins an operation. Returns its ticket. The first piece is [`Pieces::next`].
-    pub(crate) fn begin(&self, caller: &Caller, wish: RequestOptions, range: Range, done: Done) -> u64 {
+    pub(crate) fn begin(&self, caller: &Caller, options: RequestOptions, range: Range, done: Done) -> u64 {
         let mut all = self.lock();
         all.0 += 1;
         let ticket = IN_PIECES | all.0;
-        let long = Long { caller: caller.clone(), wish, range, done, piece: Piece::Begun, early: None };
+        let long = Long { caller: caller.clone(), options, range, done, piece: Piece::Begun, early: None };
         all.1.insert(ticket, long);
         ticket
     }
@@ -124,7 +124,7 @@ impl Pieces {
         if !is_over && long.early.is_none() {
             long.piece = Piece::Begun;
             if let Some(op) = long.range.take() {
-                return Next::Ask(long.caller.clone(), long.wish, op);
+                return Next::Ask(long.caller.clone(), long.options, op);
             }
         }
         let Some(long) = all.1.remove(&ticket) else { return Next::Wait };

@@ -22,13 +22,13 @@ const UNCHECKED: RequestOptions = RequestOptions { unchecked: true, attributes: 
 fn ask(
     client: &Client,
     caller: &Caller,
-    wish: RequestOptions,
+    options: RequestOptions,
     op: Op,
     data: &'static [u8],
 ) -> Result<Answer, Errno> {
     let (send, receive) = mpsc::sync_channel(1);
     let done = Box::new(move |result: Result<Answer, Errno>, _: AnswerExtras<'_>| send.send(result).unwrap());
-    client.start(caller, wish, op, Bytes::from_static(data), done);
+    client.start(caller, options, op, Bytes::from_static(data), done);
     receive.recv_timeout(LONG).expect("an answer")
 }
 
@@ -276,8 +276,8 @@ fn around(client: &Client, op: Op, data: &'static [u8]) -> Vec<AttrsAround> {
     let done = Box::new(move |result: Result<Answer, Errno>, beside: AnswerExtras<'_>| {
         send.send(result.map(|_| beside.around.to_vec())).unwrap();
     });
-    let wish = RequestOptions { unchecked: false, attributes: true };
-    client.start(&Caller::ROOT, wish, op, Bytes::from_static(data), done);
+    let options = RequestOptions { unchecked: false, attributes: true };
+    client.start(&Caller::ROOT, options, op, Bytes::from_static(data), done);
     receive.recv_timeout(LONG).expect("an answer").unwrap()
 }
 

@@ -479,15 +479,15 @@ fn islands_that_the_volume_does_not_have_are_not_listened_to() {
         let seal =
             || ParticipantWork::Seal { ino: Ino::ROOT, parent: Ino::ROOT, name: Name::new(b"n").unwrap() };
         let origin = RequestId { session: SessionId(1), seq: 1 };
-        let moments = Some(TxnStamps::default());
+        let stamps = Some(TxnStamps::default());
         let lies = [
             PeerOp::Hello,
             PeerOp::Prepare { txn, origin, work: seal() },
-            PeerOp::Decided { txn, moments, part: Some(Box::new(TxnPart { request: origin, work: seal() })) },
+            PeerOp::Decided { txn, stamps, part: Some(Box::new(TxnPart { request: origin, work: seal() })) },
             PeerOp::Stable { txns: vec![(txn, Stamp(u64::MAX))] },
             PeerOp::CarriedOut {
                 txn,
-                moments: TxnStamps::default(),
+                stamps: TxnStamps::default(),
                 part: Box::new(TxnPart { request: origin, work: seal() }),
             },
             PeerOp::ReturnedJournal { entries: Vec::new() },

@@ -116,14 +116,14 @@ fn complete(ended: Vec<Ended>, caching: Caching) {
 }
 
 impl Files for ModelFiles {
-    fn start(&self, caller: &Caller, wish: RequestOptions, op: Op, data: Bytes, done: Done) -> Ticket {
+    fn start(&self, caller: &Caller, options: RequestOptions, op: Op, data: Bytes, done: Done) -> Ticket {
         let mut ended = Vec::new();
         let mut ticket = Ticket::default();
         {
             let mut state = self.lock();
             let now = state.now();
-            let before = wish.attributes.then(|| state.model.clone());
-            let may = if wish.unchecked { state.model.may_use(caller, &op) } else { Ok(()) };
+            let before = options.attributes.then(|| state.model.clone());
+            let may = if options.unchecked { state.model.may_use(caller, &op) } else { Ok(()) };
             match may.and_then(|()| state.model.apply(now, self.session, caller, &op, &data)) {
                 Ok(Outcome::Blocked) => {
                     state.tickets += 1;

@@ -107,8 +107,8 @@ impl World {
         self.config.unchecked && !caller.is_root()
     }
 
-    /// What is wished for with a call: with one of three the attributes around it.
-    pub(crate) fn wish(&self, caller: &Caller, token: u64) -> RequestOptions {
+    /// What is asked for with a call: with one of three the attributes around it.
+    pub(crate) fn options(&self, caller: &Caller, token: u64) -> RequestOptions {
         RequestOptions { unchecked: self.is_unchecked(caller), attributes: token.is_multiple_of(3) }
     }
 

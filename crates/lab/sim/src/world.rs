@@ -508,10 +508,10 @@ impl World {
                 self.schedule(CLIENT_TICK_US, Happening::ClientTick { client });
             }
             Happening::Call { client, token, caller, op, data } => {
-                let (now_ms, wish) = (self.client_ms(client), self.wish(&caller, token));
+                let (now_ms, options) = (self.client_ms(client), self.options(&caller, token));
                 self.note(format_args!("client {client}: call {token} {:?} {op:?}", caller.uid));
                 self.with_client(client, &[], |route, out| {
-                    route.call_with_options(now_ms, &caller, wish, *op, data, token, out);
+                    route.call_with_options(now_ms, &caller, options, *op, data, token, out);
                 });
             }
             Happening::Recalled { client } => {

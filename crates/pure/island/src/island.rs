@@ -99,15 +99,15 @@ impl Island {
         match event {
             Event::Request { link, id, mut request, data } => {
                 self.ctx.counters.requests += 1;
-                let wish;
-                (request.op, wish) = request.op.without_options();
+                let options;
+                (request.op, options) = request.op.without_options();
                 let since_ms = now.ms;
                 let upto = self.ctx.state.seq();
                 self.arrive(PendingRequest {
                     link,
                     id,
                     request,
-                    wish,
+                    options,
                     data,
                     since_ms,
                     attempts: 0,

@@ -211,9 +211,9 @@ fn name(n: usize) -> Name {
 fn with_its_end(message: PeerMessage) -> Vec<PeerMessage> {
     let PeerOp::Prepare { txn, .. } = &message.op else { return vec![message] };
     let committed = Stamp(txn.stamp.0.saturating_add(1));
-    let moments =
+    let stamps =
         (!committed.0.is_multiple_of(3)).then(|| TxnStamps { prepared: Stamp::default(), committed });
-    let peer = PeerOp::Decided { txn: *txn, moments, part: None };
+    let peer = PeerOp::Decided { txn: *txn, stamps, part: None };
     let end = PeerMessage { op: peer, ..message.clone() };
     vec![message, end]
 }

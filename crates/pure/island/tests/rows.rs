@@ -239,7 +239,7 @@ fn a_transaction_whose_row_is_damaged_is_aborted_with_an_error() {
     assert!(world.is_damaged(&RowKey::Dir(Ino::ROOT)), "{:?}", world.damaged);
     assert!(matches!(world.answer(id), Some(Outcome::Failed { errno: Errno::EIO })), "{:?}", world.replies);
     let aborted = |(to, peer): &(IslandId, PeerOp)| {
-        *to == OTHER && matches!(peer, PeerOp::Decided { txn: of, moments: None, .. } if *of == txn)
+        *to == OTHER && matches!(peer, PeerOp::Decided { txn: of, stamps: None, .. } if *of == txn)
     };
     assert!(world.sent.iter().any(aborted), "the one that has prepared is told");
 }

@@ -66,7 +66,7 @@ pub struct AnswerExtras<'a> {
     pub bytes: &'a [u8],
     /// For how long the outcome may be kept, a name that is absent too.
     pub caching: Caching,
-    /// What it is about, if that was wished for: as much of it as the island that decided has. None for what failed, or was
+    /// What it is about, if that was asked for: as much of it as the island that decided has. None for what failed, or was
     /// answered from memory.
     pub around: &'a [AttrsAround],
 }

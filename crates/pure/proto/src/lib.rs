@@ -9,10 +9,10 @@ pub mod control;
 mod handle;
 mod listing;
 pub mod message;
+mod options;
 pub mod record;
 pub mod row;
 pub mod volume;
-mod wish;
 
 pub use control::{Control, ControlReply};
 pub use handle::FileHandle;

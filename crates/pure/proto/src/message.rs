@@ -179,7 +179,7 @@ wire_enum! {
         1 => Ok { /// What it tells.
             answer: Answer, /// Placement keys of the directories in the answer, in their order.
             keys: Vec<Key> },
-        /// As `Ok`, with the attributes that were wished for.
+        /// As `Ok`, with the attributes that were asked for.
         13 => Observed { /// They.
             around: Vec<AttrsAround>, /// What it tells.
             answer: Box<Answer>, /// As in `Ok`.
@@ -657,7 +657,7 @@ wire_enum! {
         /// Coordinator to participant, repeated until `Stable`.
         5 => Decided { /// The transaction.
             txn: TxnId, /// It happens, and when; none if it does not.
-            moments: Option<TxnStamps>, /// All of it, if the participant may have lost its prepare.
+            stamps: Option<TxnStamps>, /// All of it, if the participant may have lost its prepare.
             part: Option<Box<TxnPart>> },
         /// Either way: what became of these is synced here.
         6 => Stable { /// The transactions, and when they were committed.
@@ -679,7 +679,7 @@ wire_enum! {
         /// Participant to coordinator, which may have lost it: this was carried out.
         11 => CarriedOut { /// The transaction.
             txn: TxnId, /// When.
-            moments: TxnStamps, /// All of it.
+            stamps: TxnStamps, /// All of it.
             part: Box<TxnPart> },
         /// What was applied of the receiver's journal, and the receiver may have lost.
         12 => ReturnedJournal { /// The entries, in order.

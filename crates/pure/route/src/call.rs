@@ -116,8 +116,8 @@ pub(crate) struct Call<T> {
     pub(crate) island: IslandId,
     /// Its number at that island; 0 if its result need not be remembered.
     pub(crate) seq: u64,
-    pub(crate) wish: RequestOptions,
-    /// The attributes that the caller wished for, as far as islands have told them.
+    pub(crate) options: RequestOptions,
+    /// The attributes that the caller asked for, as far as islands have told them.
     pub(crate) around: Vec<AttrsAround>,
     pub(crate) stage: Stage,
     pub(crate) sending: Sending,
@@ -151,7 +151,7 @@ impl<T> Call<T> {
             data,
             island,
             seq: 0,
-            wish: RequestOptions { unchecked: false, attributes: false },
+            options: RequestOptions { unchecked: false, attributes: false },
             around: Vec::new(),
             stage: Stage::Deciding { linked_home: None },
             sending: Sending::Waiting,

@@ -17,7 +17,7 @@ impl<T> Route<T> {
     /// Asks another island for one that is away, if the call allows it. True if it did.
     pub(crate) fn detour(&mut self, id: u64, out: &mut RouteOut<T>) -> bool {
         let Some(call) = self.calls.get_mut(&id) else { return false };
-        if call.wish.unchecked || matches!(call.stage, Stage::Searching { .. }) {
+        if call.options.unchecked || matches!(call.stage, Stage::Searching { .. }) {
             // A skeleton judges no permission, and knows no files.
             return false;
         }

@@ -64,7 +64,7 @@ pub(crate) fn misfit<T>(
         Outcome::Data { .. } => (!matches!(&call.what, CallKind::Op(_)) || call.followed().is_some())
             .then_some("bytes that it was not asked for"),
         Outcome::Observed { around, answer, .. } => match &call.what {
-            CallKind::Op(op) if call.wish.attributes && !call.is_confirming() => {
+            CallKind::Op(op) if call.options.attributes && !call.is_confirming() => {
                 let known = |around: &AttrsAround| op.subjects().contains(&Some(around.after.ino));
                 let strange =
                     || (!around.iter().all(known)).then_some("attributes that it was not asked for");

@@ -78,15 +78,15 @@ impl Hints {
 
     /// A walk has passed the first `depth` directories of a path. `births` lists all of them that were
     /// renamed. If `ends`, the next name does not exist.
-    pub fn walked(&mut self, path: &VolumePath, depth: usize, births: &[KeyOverride], ends: bool) {
-        if self.kept.is_empty() && births.is_empty() {
+    pub fn walked(&mut self, path: &VolumePath, depth: usize, key_overrides: &[KeyOverride], ends: bool) {
+        if self.kept.is_empty() && key_overrides.is_empty() {
             return;
         }
-        let mut births = births.iter().peekable();
+        let mut key_overrides = key_overrides.iter().peekable();
         let mut at = self.seed;
         for (i, name) in path.names().iter().take(depth + usize::from(ends)).enumerate() {
             at = below(at, name);
-            match births.next_if(|born| born.depth as usize == i + 1) {
+            match key_overrides.next_if(|born| born.depth as usize == i + 1) {
                 Some(born) => self.keep(at, born.key, born.birth_bytes),
                 None => drop(self.kept.remove(&at)),
             }
@@ -190,12 +190,12 @@ mod tests {
             hints.learn(&hint(&h3, now, birth));
         }
         let born = hash(&h3, "/w/b");
-        let births = [KeyOverride { depth: 2, key: born.key(), birth_bytes: born.bytes() }];
-        hints.walked(&path("/a/b/c"), 2, &births, false);
+        let key_overrides = [KeyOverride { depth: 2, key: born.key(), birth_bytes: born.bytes() }];
+        hints.walked(&path("/a/b/c"), 2, &key_overrides, false);
         assert_eq!(key(&hints, &h3, "/a"), hash(&h3, "/a").key());
         assert_eq!(key(&hints, &h3, "/a/b/d"), hash(&h3, "/w/b/d").key());
         assert_eq!(key(&hints, &h3, "/a/b/c"), hash(&h3, "/z").key());
-        hints.walked(&path("/a/b/c/d"), 2, &births, true);
+        hints.walked(&path("/a/b/c/d"), 2, &key_overrides, true);
         assert_eq!(key(&hints, &h3, "/a/b/c"), hash(&h3, "/w/b/c").key(), "it is not there any more");
     }
 

@@ -29,7 +29,7 @@ pub struct FinishedCall<T> {
     pub result: Result<Answer, Errno>,
     /// Bytes of `Answer::Data`, if the reply itself brought them; otherwise they came beside it.
     pub data: Option<Bytes>,
-    /// The attributes that the caller wished for.
+    /// The attributes that the caller asked for.
     pub around: Vec<AttrsAround>,
     /// Of a walked path.
     pub resolved: Option<Resolved>,

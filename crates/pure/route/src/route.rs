@@ -182,12 +182,12 @@ impl<T> Route<T> {
         self.call_with_options(now_ms, caller, RequestOptions::default(), op, data, token, out)
     }
 
-    /// The same as [`Route::call`], with a wish.
+    /// The same as [`Route::call`], with options.
     pub fn call_with_options(
         &mut self,
         now_ms: u64,
         caller: &Caller,
-        wish: RequestOptions,
+        options: RequestOptions,
         op: Op,
         data: Bytes,
         token: T,
@@ -196,7 +196,7 @@ impl<T> Route<T> {
         self.counters.calls += 1;
         self.now_ms = self.now_ms.max(now_ms);
         let waiter = Some(Waiter { token, since_ms: now_ms });
-        let call = Call { wish, ..Call::new(waiter, caller.clone(), CallKind::Op(op), data, IslandId(0)) };
+        let call = Call { options, ..Call::new(waiter, caller.clone(), CallKind::Op(op), data, IslandId(0)) };
         self.begin_call(call, out)
     }
 
@@ -329,14 +329,14 @@ impl<T> Route<T> {
             return self.wait(id, out);
         }
         let mut op = client_op(call, &self.dirs, &self.homes, &self.config);
-        if call.wish != RequestOptions::default()
+        if call.options != RequestOptions::default()
             && let CallKind::Op(of) = &call.what
             && call.followed().is_none()
             && !call.falls_back()
-            && (call.wish.attributes || perm::needs(of)[0].is_some())
+            && (call.options.attributes || perm::needs(of)[0].is_some())
             && of.subjects()[0].is_some()
         {
-            op = op.with_options(call.wish);
+            op = op.with_options(call.options);
         }
         if call.seq == 0 && call.followed().is_none() && changes(&call.what) {
             call.seq = peer.serial.begin();
@@ -580,9 +580,8 @@ impl<T> Route<T> {
         };
         if let (CallKind::Walk(path), Answer::Found { found }) = (&call.what, &answer) {
             let depth = path.names().len() as u32;
-            let births = Vec::new();
-            let resolved =
-                Resolved { found: found.clone(), key: None, depth, is_final: true, key_overrides: births };
+            let key_overrides = Vec::new();
+            let resolved = Resolved { found: found.clone(), key: None, depth, is_final: true, key_overrides };
             let call = self.take(id);
             return Self::end(call, Ok(answer), None, Some(resolved), out);
         }

@@ -94,17 +94,14 @@ fn who_forwards_a_file_ends_the_search_for_it() {
 #[test]
 fn what_is_asked_for_an_unchecked_caller_is_judged_by_the_island_that_decides_and_by_no_skeleton() {
     let (mut client, ..) = scene();
-    let wish = RequestOptions { unchecked: true, attributes: false };
+    let options = RequestOptions { unchecked: true, attributes: false };
     let op = Op::Lookup { dir: Ino::ROOT, name: Name::new(b"f").unwrap() };
     let ask = |client: &mut Client, op: Op| {
-        client.route.call_with_options(0, &Caller::ROOT, wish, op, Bytes::new(), 1, &mut client.out)
+        client.route.call_with_options(0, &Caller::ROOT, options, op, Bytes::new(), 1, &mut client.out)
     };
     ask(&mut client, op.clone());
     let sent = client.sent();
-    assert_eq!(
-        sent.request.op,
-        ClientOp::WithOptions { options: wish, op: op.clone(), key: None, home: None }
-    );
+    assert_eq!(sent.request.op, ClientOp::WithOptions { options, op: op.clone(), key: None, home: None });
     // What needs nothing more is asked as ever.
     ask(&mut client, Op::GetAttr { ino: Ino::ROOT });
     assert!(matches!(client.sent().request.op, ClientOp::Fs { .. }));

@@ -180,9 +180,9 @@ mod tests {
             request: RequestId { session: SessionId(1), seq: 1 },
             work: ParticipantWork::Adopt { dir: above.clone(), time, chain: vec![above] },
         };
-        let (state, partner, moments) = (TxnState::Committed, IslandId(1), TxnStamps::default());
+        let (state, partner, stamps) = (TxnState::Committed, IslandId(1), TxnStamps::default());
         let txn = TxnId { coordinator: partner, stamp: Stamp(3) };
-        let row = Txn { state, partner, stamps: moments, part };
+        let row = Txn { state, partner, stamps, part };
         let mut opened = State::new(1);
         opened.open_row(&RowKey::Txn(txn), &row.to_vec()).unwrap();
         let mut replayed = State::new(1);

@@ -78,24 +78,24 @@ impl LinkRows {
         if let Some(old) = self.rows.remove(&ino) {
             let (count, all) = self.digests.entry(old.home).or_default();
             (*count, *all) = (*count - 1, *all ^ hash(seed, ino, &old));
-            for spot in &old.names {
-                let Some(names) = self.names.get_mut(&spot.dir) else { continue };
-                if let Some(inos) = names.get_mut(&spot.name) {
+            for entry_ref in &old.names {
+                let Some(names) = self.names.get_mut(&entry_ref.dir) else { continue };
+                if let Some(inos) = names.get_mut(&entry_ref.name) {
                     inos.retain(|i| *i != ino);
                     if inos.is_empty() {
-                        names.remove(&spot.name);
+                        names.remove(&entry_ref.name);
                     }
                 }
                 if names.is_empty() {
-                    self.names.remove(&spot.dir);
+                    self.names.remove(&entry_ref.dir);
                 }
             }
         }
         let Some(row) = row else { return };
         let (count, all) = self.digests.entry(row.home).or_default();
         (*count, *all) = (*count + 1, *all ^ hash(seed, ino, &row));
-        for spot in &row.names {
-            self.names.entry(spot.dir).or_default().entry(spot.name.clone()).or_default().push(ino);
+        for entry_ref in &row.names {
+            self.names.entry(entry_ref.dir).or_default().entry(entry_ref.name.clone()).or_default().push(ino);
         }
         self.rows.insert(ino, row);
     }
@@ -199,12 +199,12 @@ mod tests {
             ctime: time,
             btime: time,
         };
-        let spot = |(dir, name): &(u64, &str)| EntryRef { dir: Ino(*dir), name: called(name) };
+        let entry_ref = |(dir, name): &(u64, &str)| EntryRef { dir: Ino(*dir), name: called(name) };
         CarriedLink {
             home: IslandId(home),
             attr,
             target: "t".into(),
-            names: names.iter().map(spot).collect(),
+            names: names.iter().map(entry_ref).collect(),
         }
     }
 

@@ -211,9 +211,10 @@ impl<'a> Look<'a> {
                 let what = "others are told of a link, which is not there with this target".to_owned();
                 self.found(Rule::LinkThere, rows.island, Some(*ino), what);
             }
-            for spot in &link.names {
-                if rows.name(spot.dir, &spot.name).is_none_or(|entry| entry.ino != *ino) {
-                    let what = format!("others are told of a name of the link that is not there: {spot:?}");
+            for entry_ref in &link.names {
+                if rows.name(entry_ref.dir, &entry_ref.name).is_none_or(|entry| entry.ino != *ino) {
+                    let what =
+                        format!("others are told of a name of the link that is not there: {entry_ref:?}");
                     self.found(Rule::LinkThere, rows.island, Some(*ino), what);
                 }
             }

@@ -12,7 +12,7 @@ use crate::Rows;
 #[derive(Default)]
 struct About {
     inos: BTreeSet<Ino>,
-    spots: BTreeSet<EntryRef>,
+    entry_refs: BTreeSet<EntryRef>,
 }
 
 impl About {
@@ -30,7 +30,7 @@ impl About {
             }
             ParticipantWork::Seal { ino, parent, name } => {
                 self.inos.insert(*ino);
-                self.spot(&EntryRef { dir: *parent, name: name.clone() });
+                self.entry_ref(&EntryRef { dir: *parent, name: name.clone() });
             }
             ParticipantWork::BorrowName {
                 renaming,
@@ -42,39 +42,39 @@ impl About {
             } => {
                 self.inos.insert(renaming.file.ino);
                 self.inos.extend(renaming.there.as_ref().map(|there| there.ino));
-                self.spot(&renaming.from);
-                self.spot(&renaming.to);
+                self.entry_ref(&renaming.from);
+                self.entry_ref(&renaming.to);
                 chain.iter().for_each(|chain| self.chain(chain));
             }
             ParticipantWork::AddName { ino, at, time: _, chain } => {
                 self.inos.insert(*ino);
-                self.spot(at);
+                self.entry_ref(at);
                 self.chain(chain);
             }
             ParticipantWork::RemoveName { ino, at, by: _, had: _, time: _ } => {
                 self.inos.insert(*ino);
-                self.spot(at);
+                self.entry_ref(at);
             }
             ParticipantWork::FreezeDir { ino, .. } => {
                 self.inos.insert(*ino);
             }
             ParticipantWork::ReceiveFile { at, file, xattrs: _, mounts: _ } => {
                 self.inos.insert(file.attr.ino);
-                self.spot(at);
+                self.entry_ref(at);
             }
             ParticipantWork::PermitMove { moved, above: _, seen: _ } => self.inos.extend(moved),
             ParticipantWork::MoveName { ino, from, to, by: _, had: _, time: _, chain } => {
                 self.inos.insert(*ino);
-                self.spot(from);
-                self.spot(to);
+                self.entry_ref(from);
+                self.entry_ref(to);
                 self.chain(chain);
             }
         }
     }
 
-    fn spot(&mut self, spot: &EntryRef) {
-        self.inos.insert(spot.dir);
-        self.spots.insert(spot.clone());
+    fn entry_ref(&mut self, entry_ref: &EntryRef) {
+        self.inos.insert(entry_ref.dir);
+        self.entry_refs.insert(entry_ref.clone());
     }
 
     /// Skeleton directories come and go with the rows that need them.
@@ -95,8 +95,8 @@ impl Rows {
 
     /// Whether a transaction under way concerns this name.
     pub fn name_in_doubt(&self, dir: Ino, name: &Name) -> bool {
-        let spot = EntryRef { dir, name: name.clone() };
-        self.txns.values().any(|txn| About::of(txn).spots.contains(&spot))
+        let entry_ref = EntryRef { dir, name: name.clone() };
+        self.txns.values().any(|txn| About::of(txn).entry_refs.contains(&entry_ref))
     }
 
     /// Whether something about this file or directory is prepared here and waits for its outcome.

@@ -26,11 +26,14 @@ pub(crate) fn within(rows: &Rows, findings: &mut Vec<Finding>) {
             }
             Some(_) => {}
         }
-        for spot in &link.names {
-            let names = rows.names_of(spot.dir);
-            if !names.iter().any(|(_, name, entry)| *name == spot.name && entry.ino == *ino) {
-                let shown = spot.name.as_bytes().escape_ascii();
-                found(format!("others are told of its name \"{shown}\" in {}, which is not there", spot.dir));
+        for entry_ref in &link.names {
+            let names = rows.names_of(entry_ref.dir);
+            if !names.iter().any(|(_, name, entry)| *name == entry_ref.name && entry.ino == *ino) {
+                let shown = entry_ref.name.as_bytes().escape_ascii();
+                found(format!(
+                    "others are told of its name \"{shown}\" in {}, which is not there",
+                    entry_ref.dir
+                ));
             }
         }
     }

@@ -70,8 +70,8 @@ fn what_is_broken_is_found_by_its_rules_and_no_others() {
 fn what_a_transaction_is_about_may_be_seen_half() {
     let renamed = |w: &World| ParticipantWork::MoveName {
         ino: w.in_root,
-        from: w.spot("before"),
-        to: w.spot("also"),
+        from: w.entry_ref("before"),
+        to: w.entry_ref("also"),
         by: None,
         had: true,
         time: Time::default(),
@@ -80,7 +80,7 @@ fn what_a_transaction_is_about_may_be_seen_half() {
     let lend = |w: &World| ParticipantWork::BorrowName {
         renaming: Box::new(RenameSpec {
             from: EntryRef { dir: Ino::ROOT, name: name("before") },
-            to: w.spot("also"),
+            to: w.entry_ref("also"),
             file: Entry { ino: w.in_root, kind: Kind::Regular, home: HERE, stub: None },
             there: None,
             mode: RenameMode::Replace,
@@ -95,7 +95,7 @@ fn what_a_transaction_is_about_may_be_seen_half() {
     };
     let dropped = |w: &World| ParticipantWork::RemoveName {
         ino: w.in_root,
-        at: w.spot("also"),
+        at: w.entry_ref("also"),
         by: None,
         had: true,
         time: Time::default(),
@@ -126,7 +126,7 @@ fn what_a_transaction_is_about_may_be_seen_half() {
         half(&mut world);
         let other = ParticipantWork::RemoveName {
             ino: world.in_sub,
-            at: world.spot("file"),
+            at: world.entry_ref("file"),
             by: None,
             had: true,
             time: Time::default(),
@@ -172,7 +172,7 @@ fn a_name_that_another_file_took_counts_until_its_loss_is_carried_out() {
     assert_eq!(world.rules(), BTreeSet::from([Rule::HomesCounted, Rule::LinksCounted]));
     let work = ParticipantWork::RemoveName {
         ino: world.in_root,
-        at: world.spot("also"),
+        at: world.entry_ref("also"),
         by: None,
         had: true,
         time: Time::default(),
@@ -187,7 +187,7 @@ fn a_name_that_another_file_took_counts_until_its_loss_is_carried_out() {
 fn a_file_that_moves_is_at_its_old_home_at_its_new_one_or_under_way() {
     let arrival = |w: &World| {
         let file = Box::new(file(w.in_root, 0));
-        ParticipantWork::ReceiveFile { at: w.spot("also"), file, xattrs: None, mounts: Vec::new() }
+        ParticipantWork::ReceiveFile { at: w.entry_ref("also"), file, xattrs: None, mounts: Vec::new() }
     };
     // Bytes of it are there already.
     let mut world = World::new();

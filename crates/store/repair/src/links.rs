@@ -36,8 +36,8 @@ impl Work<'_> {
     fn is_true(&self, home: IslandId, ino: Ino, link: &CarriedLink) -> bool {
         let rows = &self.rows[&home];
         let target = rows.inodes.get(&ino).and_then(|row| row.target.as_ref());
-        let named = |spot: &atoll_proto::EntryRef| {
-            rows.name(spot.dir, &spot.name).is_some_and(|entry| entry.ino == ino)
+        let named = |entry_ref: &atoll_proto::EntryRef| {
+            rows.name(entry_ref.dir, &entry_ref.name).is_some_and(|entry| entry.ino == ino)
         };
         target == Some(&link.target) && link.names.iter().all(named)
     }

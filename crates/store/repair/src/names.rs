@@ -110,14 +110,14 @@ impl Work<'_> {
     fn misled(&mut self) {
         let foreign = self.foreign();
         for owner in self.islands() {
-            for (spot, entry) in self.at_owner(owner, |entry| !self.is_file(entry.home, entry.ino)) {
-                if self.is_away(entry.home) || self.name_in_doubt(spot.0, &spot.1, entry.ino) {
+            for (entry_ref, entry) in self.at_owner(owner, |entry| !self.is_file(entry.home, entry.ino)) {
+                if self.is_away(entry.home) || self.name_in_doubt(entry_ref.0, &entry_ref.1, entry.ino) {
                     continue;
                 }
-                let mut homes = foreign.iter().filter(|((home, s), _)| *home != owner && *s == spot);
+                let mut homes = foreign.iter().filter(|((home, s), _)| *home != owner && *s == entry_ref);
                 let (Some((_, known)), None) = (homes.next(), homes.next()) else { continue };
-                let what = format!("{} in {} leads to it, as its home says", show(&spot.1), spot.0);
-                let changes = self.name_at_owner(owner, spot.0, &spot.1, Some(known.clone()));
+                let what = format!("{} in {} leads to it, as its home says", show(&entry_ref.1), entry_ref.0);
+                let changes = self.name_at_owner(owner, entry_ref.0, &entry_ref.1, Some(known.clone()));
                 self.fix(Rule::FileThere, owner, Some(known.ino), what, changes);
             }
         }
@@ -141,7 +141,7 @@ impl Work<'_> {
         for owner in self.islands() {
             let pointers =
                 self.at_owner(owner, |entry| entry.home != owner && self.is_file(entry.home, entry.ino));
-            all.extend(pointers.into_iter().map(|(spot, entry)| (spot, (owner, entry))));
+            all.extend(pointers.into_iter().map(|(entry_ref, entry)| (entry_ref, (owner, entry))));
         }
         all
     }
@@ -172,35 +172,35 @@ impl Work<'_> {
     ) {
         // What only one of the two has, by directory and file.
         let mut at_owner: BTreeMap<(Ino, Ino), Vec<&Spot>> = BTreeMap::new();
-        for (spot, (_, entry)) in pointers {
-            let at_home = foreign.get(&(entry.home, spot.clone()));
+        for (entry_ref, (_, entry)) in pointers {
+            let at_home = foreign.get(&(entry.home, entry_ref.clone()));
             if at_home.is_none_or(|known| known.ino != entry.ino) {
-                at_owner.entry((spot.0, entry.ino)).or_default().push(spot);
+                at_owner.entry((entry_ref.0, entry.ino)).or_default().push(entry_ref);
             }
         }
-        for ((home, spot), entry) in foreign {
-            let stands = pointers.get(spot).is_some_and(|(_, p)| (p.home, p.ino) == (*home, entry.ino));
-            let owner = self.key_of(spot.0).and_then(|key| self.table_owner(key));
+        for ((home, entry_ref), entry) in foreign {
+            let stands = pointers.get(entry_ref).is_some_and(|(_, p)| (p.home, p.ino) == (*home, entry.ino));
+            let owner = self.key_of(entry_ref.0).and_then(|key| self.table_owner(key));
             let Some(owner) = owner.filter(|owner| owner != home && !stands) else { continue };
-            let is_owned = self.rows[&owner].dirs.get(&spot.0).is_some_and(|row| row.owned.is_some());
-            if !is_owned || self.name_in_doubt(spot.0, &spot.1, entry.ino) {
+            let is_owned = self.rows[&owner].dirs.get(&entry_ref.0).is_some_and(|row| row.owned.is_some());
+            if !is_owned || self.name_in_doubt(entry_ref.0, &entry_ref.1, entry.ino) {
                 continue;
             }
-            let renamed = at_owner.get_mut(&(spot.0, entry.ino)).and_then(Vec::pop);
+            let renamed = at_owner.get_mut(&(entry_ref.0, entry.ino)).and_then(Vec::pop);
             match renamed {
-                Some(new) => self.rename_at_home(*home, spot, new, entry),
-                None => self.name_stays(owner, *home, spot, entry),
+                Some(new) => self.rename_at_home(*home, entry_ref, new, entry),
+                None => self.name_stays(owner, *home, entry_ref, entry),
             }
         }
-        for spot in at_owner.into_values().flatten() {
-            let (_, entry) = &pointers[spot];
-            if self.name_in_doubt(spot.0, &spot.1, entry.ino) {
+        for entry_ref in at_owner.into_values().flatten() {
+            let (_, entry) = &pointers[entry_ref];
+            if self.name_in_doubt(entry_ref.0, &entry_ref.1, entry.ino) {
                 continue;
             }
             // What the home has under this name was another file's, which has its own by now.
             let row = Some(Entry { stub: None, ..entry.clone() });
-            let change = RowChange::Entry { dir: spot.0, name: spot.1.clone(), row };
-            let what = format!("its home knows its name {} in {}", show(&spot.1), spot.0);
+            let change = RowChange::Entry { dir: entry_ref.0, name: entry_ref.1.clone(), row };
+            let what = format!("its home knows its name {} in {}", show(&entry_ref.1), entry_ref.0);
             self.fix(Rule::NameAtHome, entry.home, Some(entry.ino), what, vec![(entry.home, change)]);
         }
     }
@@ -219,8 +219,8 @@ impl Work<'_> {
 
     /// Only the file's home has the name: the owner gets it again, or a name beside it if another file has
     /// the name there.
-    fn name_stays(&mut self, owner: IslandId, home: IslandId, spot: &Spot, entry: &Entry) {
-        let (dir, name) = (spot.0, &spot.1);
+    fn name_stays(&mut self, owner: IslandId, home: IslandId, entry_ref: &Spot, entry: &Entry) {
+        let (dir, name) = (entry_ref.0, &entry_ref.1);
         let taken = self.rows[&owner].name(dir, name).is_some();
         let new = if taken { self.free_beside(owner, dir, name, entry.ino) } else { name.clone() };
         let mut changes = self.name_at_owner(owner, dir, &new, Some(entry.clone()));

@@ -131,14 +131,14 @@ impl Work<'_> {
         let mut wrong = Vec::new();
         for (dir, names) in rows.names.iter().filter(|(dir, _)| is_others(dir)) {
             for (_, name, entry) in names {
-                let spot = (*dir, name.clone());
-                if wanted.get(&spot) == Some(&entry.ino) && entry.kind == Kind::Directory {
-                    wanted.remove(&spot);
+                let entry_ref = (*dir, name.clone());
+                if wanted.get(&entry_ref) == Some(&entry.ino) && entry.kind == Kind::Directory {
+                    wanted.remove(&entry_ref);
                 } else if entry.kind == Kind::Directory && !self.name_in_doubt(*dir, name, entry.ino) {
                     wrong.push((*dir, name.clone(), entry.ino));
                 } else {
                     // A file of here has it.
-                    wanted.remove(&spot);
+                    wanted.remove(&entry_ref);
                 }
             }
         }

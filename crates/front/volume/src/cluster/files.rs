@@ -32,8 +32,8 @@ fn read(handle: &Handle) -> Result<FileHandle, Errno> {
 }
 
 impl Files for ClusterFiles {
-    fn start(&self, caller: &Caller, wish: RequestOptions, op: Op, data: Bytes, done: Done) -> Ticket {
-        Ticket(self.0.start(caller, wish, op, data, done))
+    fn start(&self, caller: &Caller, options: RequestOptions, op: Op, data: Bytes, done: Done) -> Ticket {
+        Ticket(self.0.start(caller, options, op, data, done))
     }
 
     fn cancel(&self, ticket: Ticket) {

@@ -38,10 +38,10 @@ pub(super) fn brief(peer: &PeerOp) -> String {
         ),
         PeerOp::Voted { txn, vote: Vote::Yes { .. } } => format!("Voted {}: yes", of(txn)),
         PeerOp::Voted { txn, vote } => format!("Voted {}: {vote:?}", of(txn)),
-        PeerOp::Decided { txn, moments: Some(at), .. } => {
+        PeerOp::Decided { txn, stamps: Some(at), .. } => {
             format!("Decided {}: commit at {}", of(txn), at.committed.n())
         }
-        PeerOp::Decided { txn, moments: None, .. } => format!("Decided {}: abort", of(txn)),
+        PeerOp::Decided { txn, stamps: None, .. } => format!("Decided {}: abort", of(txn)),
         PeerOp::ProvisionalCommit { txn } => format!("Happened {}", of(txn)),
         PeerOp::Journal { after, entries } => {
             let entries = entries.iter().map(|(stamp, entry)| match entry {

@@ -150,7 +150,7 @@ impl Scene {
 fn rename(tree: &mut Tree, asked: &Asked) -> Vec<Errno> {
     let Asked { from, to, mode, .. } = asked;
     let known = |dir: Ino| dir == Ino::ROOT || tree.contains_key(&dir);
-    let at = |spot: &Spot| tree.iter().find(|(_, at)| *at == spot).map(|(ino, _)| *ino);
+    let at = |entry_ref: &Spot| tree.iter().find(|(_, at)| *at == entry_ref).map(|(ino, _)| *ino);
     let is_above = |ino: Ino, mut dir: Ino| {
         while dir != ino && dir != Ino::ROOT {
             dir = tree.get(&dir).map_or(Ino::ROOT, |(parent, _)| *parent);

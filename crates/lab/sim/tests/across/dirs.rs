@@ -86,8 +86,8 @@ fn nobody_doubts_directories_that_replace_each_other_while_all_are_there() {
             bench.ok(Op::Rmdir { dir: there.0, name: there.1, meant: None });
         }
         bench.settle();
-        let doubted = (0..3).filter(|island| bench.world.has_doubted(*island)).collect::<Vec<_>>();
-        assert_eq!(doubted, [0; 0], "seed {seed}: each compares all its directories for it");
+        let suspected = (0..3).filter(|island| bench.world.has_doubted(*island)).collect::<Vec<_>>();
+        assert_eq!(suspected, [0; 0], "seed {seed}: each compares all its directories for it");
     }
 }
 

@@ -67,9 +67,9 @@ impl Bodies {
         self.enter(to, BodyAccess::Exclusive, turn)?;
         // Its turn at one gate is its turn at both: if it went back to the front of a queue with nobody inside,
         // nobody would ever wake it.
-        if from != to && !self.gates.enter(from, BodyAccess::Shared, turn && !planted(Bug::CopyWaitsBehind)) {
+        if from != to && !self.locks.enter(from, BodyAccess::Shared, turn && !planted(Bug::CopyWaitsBehind)) {
             // Nobody waits at one gate inside another.
-            self.gates.leave(to, BodyAccess::Exclusive);
+            self.locks.leave(to, BodyAccess::Exclusive);
             return Err(Blocked::BodyLocked(from));
         }
         let after = self.before_in_place(ctx, to, to_offset, to_offset + len);
@@ -82,7 +82,7 @@ impl Bodies {
         };
         let over_new = self.fresh.contains(&to);
         let then = AfterBody::Direct { to, offset: to_offset, len, size: target.size, over_new };
-        // Within one file there is one gate.
+        // Within one file there is one lock.
         let how = if from == to { BodyAccess::Exclusive } else { BodyAccess::Shared };
         let ticket = self.ticket(BodyOpState::Asked { ino: from, how, call: None, then });
         self.body_after(ctx, ticket, op, after);
@@ -114,7 +114,7 @@ impl Bodies {
             || self.syncing_bodies.contains(&ino)
             || self.in_body.values().any(another)
         {
-            self.gates.enter(ino, BodyAccess::Pinned, false);
+            self.locks.enter(ino, BodyAccess::Pinned, false);
             let ticket = self.ticket(BodyOpState::Syncing { ino, call: None });
             // Only what was acknowledged before counts, and that is in place.
             ctx.durability.emit(Effect::Body(ticket, BodyOp::Sync { ino }));
@@ -134,7 +134,7 @@ impl Bodies {
     }
 
     pub(crate) fn enter(&mut self, ino: Ino, how: BodyAccess, turn: bool) -> Result<(), Blocked> {
-        if self.gates.enter(ino, how, turn) { Ok(()) } else { Err(Blocked::BodyLocked(ino)) }
+        if self.locks.enter(ino, how, turn) { Ok(()) } else { Err(Blocked::BodyLocked(ino)) }
     }
 
     /// Asks the body for something that the request needs to go on.
@@ -272,7 +272,7 @@ impl Bodies {
         let Some(attr) =
             self.wrote(ctx, &mut decision, ino, offset, bytes.len() as u64, old, new, unprivileged)
         else {
-            self.gates.leave(ino, BodyAccess::Exclusive);
+            self.locks.leave(ino, BodyAccess::Exclusive);
             return Step::Looked(Outcome::Failed { errno: Errno::ESTALE });
         };
         decision.body(BodyChange::Bytes { ino, offset, bytes: bytes.clone() });
@@ -393,7 +393,7 @@ impl Bodies {
                 self.after_sync.push_back((seq, ticket, op));
                 match self.in_body.get(&ticket) {
                     // It is answered already: one sync serves what comes within a tick.
-                    Some(BodyOpState::Changing { ino }) if self.gates.waiting(*ino) == 0 => {
+                    Some(BodyOpState::Changing { ino }) if self.locks.waiting(*ino) == 0 => {
                         ctx.durability.want_sync_soon(ctx.now.ms)
                     }
                     _ => ctx.want_sync(),
@@ -409,18 +409,18 @@ impl Bodies {
         if !self.after_sync.is_empty() {
             ctx.want_sync();
         }
-        self.gates.wait(ino, call, turn);
+        self.locks.wait(ino, call, turn);
     }
 
     /// The next operation that waits for a body, and their number.
     pub(crate) fn next_at(&mut self, ino: Ino) -> Option<(PendingRequest, usize)> {
-        let waiting = self.gates.waiting(ino);
-        self.gates.next(ino).map(|call| (call, waiting))
+        let waiting = self.locks.waiting(ino);
+        self.locks.next(ino).map(|call| (call, waiting))
     }
 
     /// How many wait for a body.
     pub(crate) fn waiting_at(&self, ino: Ino) -> usize {
-        self.gates.waiting(ino)
+        self.locks.waiting(ino)
     }
 
     /// Removes a body when the record of that is synced and no operation is inside any more. Otherwise a read
@@ -444,7 +444,7 @@ impl Bodies {
         if self.going.is_empty() {
             return;
         }
-        let gates = &self.gates;
+        let gates = &self.locks;
         for (ino, ticket) in self.going.extract_if(.., |(ino, _)| !gates.is_inside(*ino)) {
             ctx.durability.emit(Effect::Body(ticket, BodyOp::Drop { ino }));
         }

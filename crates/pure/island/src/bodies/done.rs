@@ -47,7 +47,7 @@ impl Bodies {
             }
             BodyOpState::Syncing { ino, call } => {
                 let call = call.expect("kept when it was begun");
-                self.gates.leave(ino, BodyAccess::Pinned);
+                self.locks.leave(ino, BodyAccess::Pinned);
                 if planted(Bug::FreshTooLong) {
                     self.fresh.remove(&ino);
                 }
@@ -215,12 +215,12 @@ impl Bodies {
     }
 
     pub(crate) fn lost(&mut self, ino: Ino) -> Step {
-        self.gates.leave(ino, BodyAccess::Exclusive);
+        self.locks.leave(ino, BodyAccess::Exclusive);
         Step::Looked(Outcome::Failed { errno: Errno::ESTALE })
     }
 
     pub(crate) fn leave(&mut self, ctx: &mut Ctx, ino: Ino, how: BodyAccess) {
-        self.gates.leave(ino, how);
+        self.locks.leave(ino, how);
         ctx.next(Next::Turn(ino));
     }
 

@@ -25,7 +25,7 @@ use op::BodyOpState;
 /// See the module.
 #[derive(Debug, Clone)]
 pub(crate) struct Bodies {
-    gates: BodyLocks<PendingRequest>,
+    locks: BodyLocks<PendingRequest>,
     in_body: BTreeMap<BodyOpId, BodyOpState>,
     next_ticket: u64,
     /// Body operations that wait until a record is synced.
@@ -55,7 +55,7 @@ impl Bodies {
     /// For an island that starts: no operation is inside of a body.
     pub(crate) fn new(now_ms: u64) -> Self {
         Self {
-            gates: BodyLocks::default(),
+            locks: BodyLocks::default(),
             in_body: BTreeMap::new(),
             next_ticket: 1,
             after_sync: VecDeque::new(),
@@ -90,14 +90,14 @@ impl Bodies {
     pub(crate) fn put_in_place(&mut self, ctx: &mut Ctx, ino: Ino, txn: TxnId, seq: u64, op: BodyOp) {
         self.touch(ino, seq);
         self.carried.insert(ino);
-        self.gates.enter(ino, BodyAccess::Pinned, false);
+        self.locks.enter(ino, BodyAccess::Pinned, false);
         let ticket = self.ticket(BodyOpState::Arriving { ino, txn });
         ctx.durability.after_commit(seq, Effect::Body(ticket, op));
     }
 
     /// They are in place.
     fn has_arrived(&mut self, ino: Ino) {
-        self.gates.leave(ino, BodyAccess::Pinned);
+        self.locks.leave(ino, BodyAccess::Pinned);
     }
 
     /// Carries out everything that waited for records that are synced now.
@@ -105,7 +105,7 @@ impl Bodies {
         while self.after_sync.front().is_some_and(|(seq, ..)| ctx.durability.is_synced(*seq)) {
             let (_, ticket, op) = self.after_sync.pop_front().expect("looked at");
             match op {
-                BodyOp::Drop { ino } if self.gates.is_inside(ino) && !planted(Bug::BodyGoesEarly) => {
+                BodyOp::Drop { ino } if self.locks.is_inside(ino) && !planted(Bug::BodyGoesEarly) => {
                     self.going.push((ino, ticket))
                 }
                 _ => ctx.durability.emit(Effect::Body(ticket, op)),
@@ -120,22 +120,22 @@ impl Bodies {
 
     /// A link is gone: reads that came over it do not wait any more.
     pub(crate) fn link_closed(&mut self, link: LinkId) {
-        self.gates.retain(|call| call.request.seq != 0 || call.link != link);
+        self.locks.retain(|call| call.request.seq != 0 || call.link != link);
     }
 
     /// An operation inside changes the body.
     pub(crate) fn is_changing(&self, ino: Ino) -> bool {
-        self.gates.is_exclusive(ino)
+        self.locks.is_exclusive(ino)
     }
 
     /// An operation is inside.
     pub(crate) fn is_inside(&self, ino: Ino) -> bool {
-        self.gates.is_inside(ino)
+        self.locks.is_inside(ino)
     }
 
     /// An operation is inside, or waits.
     pub(crate) fn is_used(&self, ino: Ino) -> bool {
-        self.gates.is_used(ino)
+        self.locks.is_used(ino)
     }
 
     /// The body of a file goes.
@@ -175,7 +175,7 @@ impl Bodies {
 
     /// The requests that wait for bodies, or go on when something is done there.
     pub(crate) fn calls(&self) -> impl Iterator<Item = &PendingRequest> {
-        self.gates.all_waiting().chain(self.in_body.values().filter_map(BodyOpState::call))
+        self.locks.all_waiting().chain(self.in_body.values().filter_map(BodyOpState::call))
     }
 
     /// Panics unless the operations inside of a body are exactly those under way there.
@@ -191,7 +191,7 @@ impl Bodies {
                 }
             }
         }
-        self.gates.check(&inside);
+        self.locks.check(&inside);
         if self.checkpoint.is_none() {
             assert!(self.syncing_bodies.is_empty(), "bodies are left of a checkpoint that is over");
             assert!(self.syncing_carried.is_empty(), "carried bytes are left of a checkpoint that is over");

@@ -67,7 +67,7 @@ impl Bodies {
         let (mut row, xattrs) = match changed {
             Ok(changed) => changed,
             Err(stop) => {
-                self.gates.leave(ino, BodyAccess::Exclusive);
+                self.locks.leave(ino, BodyAccess::Exclusive);
                 return Err(stop);
             }
         };
@@ -85,7 +85,7 @@ impl Bodies {
         decision.remember_for(call, RequestResult::Attr { ino });
         if len == size {
             ctx.decide(decision);
-            self.gates.leave(ino, BodyAccess::Exclusive);
+            self.locks.leave(ino, BodyAccess::Exclusive);
         } else {
             self.touch(ino, ctx.state.seq() + 1);
             decision.body(BodyChange::Cut { ino, len });
@@ -240,7 +240,7 @@ impl Bodies {
         decision.remember_for(call, RequestResult::Done);
         let seq = ctx.decide(decision);
         self.touch(ino, seq);
-        self.gates.leave(ino, BodyAccess::Exclusive);
+        self.locks.leave(ino, BodyAccess::Exclusive);
         Step::Decided(done())
     }
 }

@@ -1,4 +1,4 @@
-//! The attributes of a request's object, just before and just after the decision. If nobody wishes for them,
+//! The attributes of a request's object, just before and just after the decision. If nobody asks for them,
 //! this costs a look at one number.
 
 use atoll_core::Ino;
@@ -32,9 +32,9 @@ impl Ctx {
         self.replies.saw(key, seen);
     }
 
-    /// An outcome with the attributes that its request has wished for.
+    /// An outcome with the attributes that its request has asked for.
     pub(crate) fn with_attributes(&mut self, call: &PendingRequest, outcome: Outcome) -> Outcome {
-        if !call.wish.attributes {
+        if !call.options.attributes {
             return outcome;
         }
         let around = match (call.request.seq, call.request.op.operation()) {

@@ -19,6 +19,6 @@ pub(crate) enum LostRecord {
 pub(crate) struct LostPart {
     pub(crate) from: IslandId,
     pub(crate) txn: TxnId,
-    pub(crate) moments: TxnStamps,
+    pub(crate) stamps: TxnStamps,
     pub(crate) part: TxnPart,
 }

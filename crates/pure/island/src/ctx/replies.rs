@@ -31,7 +31,7 @@ pub(crate) type Asked = (SessionId, u64);
 /// The object of an operation.
 pub(crate) type Subjects = [Option<Ino>; 2];
 
-/// A change of which the attributes around are wished for.
+/// A change of which the attributes around are asked for.
 #[derive(Debug, Clone)]
 struct Observed {
     of: Subjects,
@@ -53,7 +53,7 @@ struct Client {
 pub(crate) struct Replies {
     /// Changes under way, by session and number.
     under_way: IdMap<(SessionId, u64), ReplyAddress>,
-    /// Those of them of which the attributes around are wished for, with what they are about and what was seen.
+    /// Those of them of which the attributes around are asked for, with what they are about and what was seen.
     observed: IdMap<Asked, Observed>,
     clients: BTreeMap<SessionId, Client>,
     /// Sessions that have begun to end.
@@ -68,13 +68,13 @@ impl Replies {
     /// A change begins; its answer goes to where it came from.
     pub(crate) fn begin(&mut self, call: &PendingRequest) {
         self.under_way.insert((call.session(), call.request.seq), ReplyAddress::of(call));
-        if call.wish.attributes {
+        if call.options.attributes {
             let of = call.request.op.operation().map_or([None; 2], Op::subjects);
             self.observed.insert((call.session(), call.request.seq), Observed { of, seen: Vec::new() });
         }
     }
 
-    /// What a change is about of which the attributes around are wished for. Almost always none is.
+    /// What a change is about of which the attributes around are asked for. Almost always none is.
     pub(crate) fn observes(&self, record: &Record) -> Option<(Asked, Subjects)> {
         if self.observed.is_empty() {
             return None;

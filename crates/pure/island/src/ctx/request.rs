@@ -16,7 +16,7 @@ pub(crate) struct PendingRequest {
     pub(crate) link: LinkId,
     pub(crate) id: u64,
     pub(crate) request: Request,
-    pub(crate) wish: RequestOptions,
+    pub(crate) options: RequestOptions,
     pub(crate) data: Bytes,
     pub(crate) since_ms: u64,
     /// How often it was begun again because of other requests.

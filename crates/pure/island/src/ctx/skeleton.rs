@@ -31,9 +31,9 @@ impl Skeleton {
 
     /// A file has lost a name, which a directory may have got.
     pub(crate) fn forget_shadowed(&mut self, dir: Ino, name: &Name, ino: Ino) {
-        let spot = (dir, name.clone());
-        if self.shadowed_files.get(&spot).is_some_and(|entry| entry.ino == ino) {
-            self.shadowed_files.remove(&spot);
+        let entry_ref = (dir, name.clone());
+        if self.shadowed_files.get(&entry_ref).is_some_and(|entry| entry.ino == ino) {
+            self.shadowed_files.remove(&entry_ref);
         }
     }
 

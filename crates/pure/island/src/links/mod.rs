@@ -331,9 +331,9 @@ impl Ctx {
         let (home, attr) = (self.config.id, row.attr);
         let told = self.state.carried(ino).map_or(&[][..], |link| &link.names);
         let mut there = BTreeSet::new();
-        for spot in told.iter().chain(names) {
-            if self.state.entry(spot.dir, &spot.name)?.is_some_and(|entry| entry.ino == ino) {
-                there.insert(spot.clone());
+        for entry_ref in told.iter().chain(names) {
+            if self.state.entry(entry_ref.dir, &entry_ref.name)?.is_some_and(|entry| entry.ino == ino) {
+                there.insert(entry_ref.clone());
             }
         }
         let names: Vec<EntryRef> = there.into_iter().take(NAMES_MAX).collect();

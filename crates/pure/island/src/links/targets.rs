@@ -101,8 +101,8 @@ impl CarriedLinks {
     ) -> Result<(), Blocked> {
         let target = ctx.file(ino)?.target.clone().unwrap_or_default();
         // Any of its names will do: a relative target of two names in different directories leads to two.
-        let Some(spot) = names.first() else { return Ok(()) };
-        match ctx.names_down_to(spot.dir)?.and_then(|at| beside(at, &target)) {
+        let Some(entry_ref) = names.first() else { return Ok(()) };
+        match ctx.names_down_to(entry_ref.dir)?.and_then(|at| beside(at, &target)) {
             Some(path) => self.follow_target(ctx, ino, names, path, 0),
             None => {
                 self.checked(ctx, ino);

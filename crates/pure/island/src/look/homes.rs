@@ -12,7 +12,7 @@ impl<'a> Look<'a> {
         if planted(Bug::CountNotClaimed) {
             return false;
         }
-        let spots = |work: &ParticipantWork| -> Vec<EntryRef> {
+        let entry_refs = |work: &ParticipantWork| -> Vec<EntryRef> {
             match work {
                 ParticipantWork::AddName { at, .. } | ParticipantWork::RemoveName { at, .. } => {
                     vec![at.clone()]
@@ -27,12 +27,12 @@ impl<'a> Look<'a> {
         let of = |work: &ParticipantWork| {
             self.ctx.claims(work).into_iter().find(|(file, _)| *file == ino).map(|(_, c)| c)
         };
-        let (mine, at) = (of(work), spots(work));
+        let (mine, at) = (of(work), entry_refs(work));
         self.locks.on_file(ino).any(|txn| {
             let Some(row) = self.ctx.state.txn(txn) else { return false };
             let other = &row.part.work;
             mine.zip(of(other)).is_some_and(|(a, b)| a.meets(b))
-                || spots(other).iter().any(|spot| at.contains(spot))
+                || entry_refs(other).iter().any(|entry_ref| at.contains(entry_ref))
         })
     }
 }

@@ -84,7 +84,7 @@ impl<'a> Look<'a> {
         let mut at = Ino::ROOT;
         let mut dir = self.ctx.state.dir(at)?.ok_or(Blocked::Fail(Errno::ESTALE))?;
         let names = path.names();
-        let mut births = KeyOverrides::default();
+        let mut key_overrides = KeyOverrides::default();
         for (depth, name) in (0u32..).zip(names) {
             let acl = self.ctx.acl(at, dir.has_acl, acl::ACCESS_XATTR)?;
             perm::check(caller, owned_by(&dir.fixed), AccessMode::EXEC, acl.as_ref())?;
@@ -96,14 +96,14 @@ impl<'a> Look<'a> {
                 self.ctx.state.entry(at, name)?.map(Cow::Borrowed)
             };
             let Some(entry) = entry else {
-                return Ok(Step::Looked(resolved(at, dir, depth, births.told)));
+                return Ok(Step::Looked(resolved(at, dir, depth, key_overrides.told)));
             };
             let next = if entry.kind == Kind::Directory { self.ctx.state.dir(entry.ino)? } else { None };
             match next {
                 Some(next) => {
                     at = entry.ino;
                     dir = next;
-                    births.step(&self.ctx.h3, depth + 1, name, dir);
+                    key_overrides.step(&self.ctx.h3, depth + 1, name, dir);
                 }
                 // The end of what is known here: a file, or a directory of which only the stub is.
                 None if dir.owned.is_some() => {
@@ -114,15 +114,15 @@ impl<'a> Look<'a> {
                     let (found, key) = self.found(&entry)?;
                     let is_final = key.is_none();
                     let depth = depth + 1;
-                    let births = births.told;
+                    let key_overrides = key_overrides.told;
                     return Ok(Step::Looked(Outcome::Resolved {
-                        resolved: Resolved { found, key, depth, is_final, key_overrides: births },
+                        resolved: Resolved { found, key, depth, is_final, key_overrides },
                     }));
                 }
-                None => return Ok(Step::Looked(resolved(at, dir, depth, births.told))),
+                None => return Ok(Step::Looked(resolved(at, dir, depth, key_overrides.told))),
             }
         }
-        Ok(Step::Looked(resolved(at, dir, names.len() as u32, births.told)))
+        Ok(Step::Looked(resolved(at, dir, names.len() as u32, key_overrides.told)))
     }
 
     /// A file that is homed here, and not only on its way.
@@ -155,15 +155,9 @@ impl<'a> Look<'a> {
     }
 }
 
-fn resolved(ino: Ino, dir: &Dir, depth: u32, births: Vec<KeyOverride>) -> Outcome {
+fn resolved(ino: Ino, dir: &Dir, depth: u32, key_overrides: Vec<KeyOverride>) -> Outcome {
     let found = NamedObject { attr: dir_attr(ino, dir), attr_current: dir.owned.is_some() };
     Outcome::Resolved {
-        resolved: Resolved {
-            found,
-            key: Some(dir.key),
-            depth,
-            is_final: dir.owned.is_some(),
-            key_overrides: births,
-        },
+        resolved: Resolved { found, key: Some(dir.key), depth, is_final: dir.owned.is_some(), key_overrides },
     }
 }

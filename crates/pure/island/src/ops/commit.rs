@@ -23,8 +23,8 @@ impl Island {
                 Stamp::default()
             });
             let part = TxnPart { request: begun.origin, work: party.work.clone() };
-            let moments = self.ctx.committed_txn(&mut decision, party.txn, party.island, prepared, &part);
-            told.push((party.txn, party.island, moments));
+            let stamps = self.ctx.committed_txn(&mut decision, party.txn, party.island, prepared, &part);
+            told.push((party.txn, party.island, stamps));
         }
         self.ctx.state.begin_reads();
         let done = match (&begun.plan, &begun.call) {
@@ -38,7 +38,7 @@ impl Island {
                 let seq = self.ctx.state.seq();
                 let at_once = matches!(begun.plan, OwnPart::Dirs);
                 let heard = told.iter().filter(|_| at_once);
-                let heard = heard.map(|(txn, island, moments)| (*txn, *island, moments.committed));
+                let heard = heard.map(|(txn, island, stamps)| (*txn, *island, stamps.committed));
                 self.txns.committed(first, &begun, seq, heard);
                 match (step, begun.call) {
                     (Step::Looked(outcome) | Step::Decided(outcome), Some(call)) => {
@@ -51,8 +51,8 @@ impl Island {
                     _ => unreachable!("a commit waits for the journal only"),
                 }
                 // The client first: it need not wait for the participant's record.
-                for (txn, island, moments) in told {
-                    let decided = PeerOp::Decided { txn, moments: Some(moments), part: None };
+                for (txn, island, stamps) in told {
+                    let decided = PeerOp::Decided { txn, stamps: Some(stamps), part: None };
                     if at_once {
                         self.ctx.send(seq, island, decided);
                     } else {

@@ -107,8 +107,8 @@ impl Island {
             PeerOp::Voted { txn, vote } => {
                 self.txns.on_voted(&mut self.ctx, &self.recovery, message, *txn, vote)
             }
-            PeerOp::Decided { txn, moments, part } => {
-                self.txns.on_decided(&mut self.ctx, &self.recovery, message, *txn, *moments, part.as_deref())
+            PeerOp::Decided { txn, stamps, part } => {
+                self.txns.on_decided(&mut self.ctx, &self.recovery, message, *txn, *stamps, part.as_deref())
             }
             PeerOp::Stable { txns } => {
                 self.txns.on_stable(&mut self.ctx, &self.recovery, from, txns);
@@ -133,8 +133,8 @@ impl Island {
                 self.ctx.resend(from, *after);
                 Ok(())
             }
-            PeerOp::CarriedOut { txn, moments, part } => {
-                self.txns.on_carried(&mut self.ctx, from, *txn, *moments, part);
+            PeerOp::CarriedOut { txn, stamps, part } => {
+                self.txns.on_carried(&mut self.ctx, from, *txn, *stamps, part);
                 Ok(())
             }
             PeerOp::ReturnedJournal { entries } => {

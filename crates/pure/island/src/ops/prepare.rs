@@ -78,10 +78,9 @@ impl Island {
             Ok(Ok(seen)) => {
                 let prepared = self.ctx.stamp();
                 decision.stamp(prepared);
-                let moments = TxnStamps { prepared, ..TxnStamps::default() };
+                let stamps = TxnStamps { prepared, ..TxnStamps::default() };
                 let part = TxnPart { request: origin, work: work.clone() };
-                decision
-                    .txn(txn, Some(Txn { state: TxnState::Prepared, partner: from, stamps: moments, part }));
+                decision.txn(txn, Some(Txn { state: TxnState::Prepared, partner: from, stamps, part }));
                 let seq = self.ctx.decide(decision);
                 self.txns.prepared(&self.ctx, txn, &work, seq);
                 if let ParticipantWork::ReceiveFile { file, .. } = &work {

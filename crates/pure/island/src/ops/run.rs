@@ -46,7 +46,7 @@ impl Island {
         turn: bool,
     ) -> Result<Step, Blocked> {
         self.migration.is_here(&self.ctx, self.txns.locks(), op)?;
-        if call.wish.unchecked && !planted(Bug::UncheckedIsTrusted) {
+        if call.options.unchecked && !planted(Bug::UncheckedIsTrusted) {
             self.look().may_use(call.caller(), op)?;
         }
         match op {

@@ -140,10 +140,10 @@ impl Recovery {
             // Nobody is told of others before they are synced: they cannot be lost.
             _ => return Ok(()),
         }
-        let moments = ctx.committed_txn(&mut decision, txn, from, prepared, part);
+        let stamps = ctx.committed_txn(&mut decision, txn, from, prepared, part);
         let seq = ctx.decide(decision);
-        ctx.next(Next::Confirm { partner: from, txn, committed: moments.committed });
-        ctx.send(seq, from, PeerOp::Decided { txn, moments: Some(moments), part: None });
+        ctx.next(Next::Confirm { partner: from, txn, committed: stamps.committed });
+        ctx.send(seq, from, PeerOp::Decided { txn, stamps: Some(stamps), part: None });
         Ok(())
     }
 
@@ -156,7 +156,7 @@ impl Recovery {
         stamp: Stamp,
         lost: &LostPart,
     ) -> Result<bool, Blocked> {
-        let LostPart { from, txn, moments, mut part } = lost.clone();
+        let LostPart { from, txn, stamps, mut part } = lost.clone();
         if ctx.state.txn(txn).is_some() || self.redone.contains(&txn) {
             return Ok(true);
         }
@@ -213,19 +213,19 @@ impl Recovery {
             // Its vote leaves when it is synced, so it cannot be lost; and without it there are no bytes.
             ParticipantWork::ReceiveFile { .. } => return Ok(true),
             ParticipantWork::PermitMove { .. } => {
-                decision.push(RowChange::Moved { island: from, stamp: moments.committed });
+                decision.push(RowChange::Moved { island: from, stamp: stamps.committed });
             }
         }
         // As late as it was: what was lost with it is known by its own moment.
         let prepared = ctx.stamp();
         decision.stamp(prepared);
-        let moments = TxnStamps { prepared, ..moments };
-        let row = Txn { state: TxnState::Committed, partner: from, stamps: moments, part };
+        let stamps = TxnStamps { prepared, ..stamps };
+        let row = Txn { state: TxnState::Committed, partner: from, stamps, part };
         decision.txn(txn, Some(row));
         self.remember_replaced(ctx, stamp, txn, &lost.part.work);
         ctx.decide(decision);
         self.redone.insert(txn);
-        ctx.next(Next::Confirm { partner: from, txn, committed: moments.committed });
+        ctx.next(Next::Confirm { partner: from, txn, committed: stamps.committed });
         Ok(true)
     }
 

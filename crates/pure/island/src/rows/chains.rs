@@ -224,8 +224,8 @@ mod tests {
             ParticipantWork::AddName { ino: file, at: EntryRef { dir: DIR, name: name("f") }, time, chain };
         let part = TxnPart { request: RequestId { session: SessionId(1), seq: 1 }, work };
         let txn = TxnId { coordinator: IslandId(1), stamp: Stamp(5) };
-        let moments = TxnStamps { prepared: Stamp(1), committed: Stamp(6) };
-        let lost = LostPart { from: IslandId(1), txn, moments, part };
+        let stamps = TxnStamps { prepared: Stamp(1), committed: Stamp(6) };
+        let lost = LostPart { from: IslandId(1), txn, stamps, part };
         let done = loop {
             match island.recovery.redo_part(&mut island.ctx, island.txns.locks(), Stamp(1), &lost) {
                 Err(Blocked::Load(loads)) => {

@@ -44,17 +44,9 @@ mod tests {
     }
 
     /// A directory that is told of as one above another.
-    fn above(ino: Ino, place: DirPlace, doubted: bool) -> Ancestor {
+    fn above(ino: Ino, place: DirPlace, suspected: bool) -> Ancestor {
         let fixed = StaticAttrs { version: Stamp(0), mode: 0o755, uid: 0, gid: 0 };
-        Ancestor {
-            ino,
-            key: Key(9),
-            birth_bytes: 0,
-            place,
-            fixed,
-            xattrs: Xattrs::default(),
-            suspected: doubted,
-        }
+        Ancestor { ino, key: Key(9), birth_bytes: 0, place, fixed, xattrs: Xattrs::default(), suspected }
     }
 
     /// Reads until all is in memory; there is nothing in any row that is not.

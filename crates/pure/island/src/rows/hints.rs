@@ -72,13 +72,13 @@ impl Ctx {
         let chain = self.ancestors(ino)?;
         let Some((_, dir)) = chain.last().filter(|(_, dir)| dir.owned.is_some()) else { return Ok(None) };
         let (key, birth_bytes) = (dir.key, dir.birth_bytes);
-        let mut births = KeyOverrides::default();
+        let mut key_overrides = KeyOverrides::default();
         for (depth, (_, dir)) in (0u32..).zip(&chain) {
             if let Some(name) = &dir.place.name {
-                births.step(&self.h3, depth, name, dir);
+                key_overrides.step(&self.h3, depth, name, dir);
             }
         }
-        if births.told.last().is_none_or(|born| born.depth as usize != chain.len() - 1) {
+        if key_overrides.told.last().is_none_or(|born| born.depth as usize != chain.len() - 1) {
             // Its old name is its name again.
             return Ok(None);
         }

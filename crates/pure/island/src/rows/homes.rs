@@ -196,7 +196,7 @@ impl Ctx {
 
     /// Makes sure that the rows which [`Ctx::finish_home`] reads are in memory.
     pub(crate) fn home_must_be_loaded(&self, work: &ParticipantWork) -> Result<(), Blocked> {
-        let (ino, spots) = match work {
+        let (ino, entry_refs) = match work {
             ParticipantWork::AddName { ino, at, .. } | ParticipantWork::RemoveName { ino, at, .. } => {
                 (*ino, [Some(at), None])
             }
@@ -206,7 +206,7 @@ impl Ctx {
         if self.state.inode(ino)?.is_some_and(|row| row.attr.nlink == 0) {
             self.state.locks(ino)?;
         }
-        spots.into_iter().flatten().try_for_each(|at| self.name_must_be_loaded(at))
+        entry_refs.into_iter().flatten().try_for_each(|at| self.name_must_be_loaded(at))
     }
 
     /// What a name that comes or goes reads, and what a listing of an earlier moment tells of it.

@@ -16,12 +16,11 @@ impl Ctx {
         prepared: Stamp,
         part: &TxnPart,
     ) -> TxnStamps {
-        let moments = TxnStamps { prepared, committed: self.stamp() };
-        decision.stamp(moments.committed);
-        decision
-            .txn(txn, Some(Txn { state: TxnState::Committed, partner, stamps: moments, part: part.clone() }));
+        let stamps = TxnStamps { prepared, committed: self.stamp() };
+        decision.stamp(stamps.committed);
+        decision.txn(txn, Some(Txn { state: TxnState::Committed, partner, stamps, part: part.clone() }));
         self.forget_adoption(decision, &part.work);
-        moments
+        stamps
     }
 
     /// A directory that goes was adopted, so its mkdir need not be told again.

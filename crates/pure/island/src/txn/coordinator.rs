@@ -372,7 +372,7 @@ impl Txns {
         let txn = self.first_of(txn);
         let Some(begun) = self.take_begun(txn) else { return };
         for party in &begun.parties {
-            ctx.send(0, party.island, PeerOp::Decided { txn: party.txn, moments: None, part: None });
+            ctx.send(0, party.island, PeerOp::Decided { txn: party.txn, stamps: None, part: None });
         }
         self.locks.unlock_names(txn, &begun.names);
         self.locks.unlock_dirs(txn);

@@ -50,8 +50,8 @@ impl Txns {
         }
         // No row and not under way: it was never committed (presumed abort), or is long done.
         let row = ctx.state.txn(txn);
-        let (moments, part) = (row.map(|row| row.stamps), row.map(|row| Box::new(row.part.clone())));
-        ctx.send_decided(from, txn, moments, part);
+        let (stamps, part) = (row.map(|row| row.stamps), row.map(|row| Box::new(row.part.clone())));
+        ctx.send_decided(from, txn, stamps, part);
     }
 
     pub(crate) fn on_stable(
@@ -70,8 +70,8 @@ impl Txns {
                 // It says what is not to be done again.
                 Some(_) if recovery.supersedes(*txn) => {}
                 // It knows of a commit that was lost here, and has been made again since.
-                Some(Txn { stamps: moments, part, .. }) if mine && moments.committed != *committed => {
-                    ctx.send_decided(from, *txn, Some(moments), Some(Box::new(part)));
+                Some(Txn { stamps, part, .. }) if mine && stamps.committed != *committed => {
+                    ctx.send_decided(from, *txn, Some(stamps), Some(Box::new(part)));
                 }
                 // The other side keeps its row longer: what it has done again, it must not do once more.
                 Some(row) => {
@@ -103,25 +103,25 @@ impl Txns {
         ctx: &mut Ctx,
         from: IslandId,
         txn: TxnId,
-        moments: TxnStamps,
+        stamps: TxnStamps,
         part: &TxnPart,
     ) {
         if txn.coordinator != ctx.config.id {
             return;
         }
         match ctx.state.txn(txn) {
-            Some(row) if row.stamps.committed != moments.committed => {
-                let (moments, part) = (row.stamps, Box::new(row.part.clone()));
-                ctx.send_decided(from, txn, Some(moments), Some(part));
+            Some(row) if row.stamps.committed != stamps.committed => {
+                let (stamps, part) = (row.stamps, Box::new(row.part.clone()));
+                ctx.send_decided(from, txn, Some(stamps), Some(part));
             }
-            None if ctx.state.lost(moments.committed) && !planted(Bug::LostCommitStaysLost) => {
-                let (prepared, part) = (moments.prepared, part.clone());
+            None if ctx.state.lost(stamps.committed) && !planted(Bug::LostCommitStaysLost) => {
+                let (prepared, part) = (stamps.prepared, part.clone());
                 let lost = LostRecord::Commit { from, txn, prepared, part };
-                ctx.next(Next::BringBack(moments.committed, Box::new(lost)));
+                ctx.next(Next::BringBack(stamps.committed, Box::new(lost)));
             }
             // It says itself when that is synced; then the row here goes, before the one there.
             Some(row) if !is_of_dirs(&row.part.work) => {}
-            _ => self.queue_stable(ctx, from, txn, moments.committed),
+            _ => self.queue_stable(ctx, from, txn, stamps.committed),
         }
     }
 
@@ -140,17 +140,17 @@ impl Txns {
             .filter(|(txn, row)| row.partner == to && which(*txn) && !migration.is_pulling(*txn))
             .collect();
         let seq = ctx.state.seq();
-        for (txn, Txn { state, stamps: moments, part, .. }) in rows {
+        for (txn, Txn { state, stamps, part, .. }) in rows {
             let part = Box::new(ctx.as_it_is(part));
             let peer = match state {
                 TxnState::Prepared => PeerOp::AskOutcome { txn },
                 TxnState::Committed if txn.coordinator == ctx.config.id => {
-                    ctx.send_decided(to, txn, Some(moments), Some(part));
+                    ctx.send_decided(to, txn, Some(stamps), Some(part));
                     continue;
                 }
                 TxnState::Committed => {
-                    self.queue_stable(ctx, to, txn, moments.committed);
-                    PeerOp::CarriedOut { txn, moments, part }
+                    self.queue_stable(ctx, to, txn, stamps.committed);
+                    PeerOp::CarriedOut { txn, stamps, part }
                 }
             };
             ctx.send(seq, to, peer);
@@ -211,12 +211,12 @@ impl Ctx {
         &mut self,
         to: IslandId,
         txn: TxnId,
-        moments: Option<TxnStamps>,
+        stamps: Option<TxnStamps>,
         part: Option<Box<TxnPart>>,
     ) {
         let is_adopt = |part: &TxnPart| matches!(part.work, ParticipantWork::Adopt { .. });
         let safe = part.as_deref().is_none_or(is_adopt);
-        let (seq, decided) = (self.state.seq(), PeerOp::Decided { txn, moments, part });
+        let (seq, decided) = (self.state.seq(), PeerOp::Decided { txn, stamps, part });
         if safe { self.send(seq, to, decided) } else { self.send_synced(seq, to, decided) }
     }
 

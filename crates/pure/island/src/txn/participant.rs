@@ -19,63 +19,63 @@ impl Txns {
         recovery: &Recovery,
         message: &PeerMessage,
         txn: TxnId,
-        moments: Option<TxnStamps>,
+        stamps: Option<TxnStamps>,
         part: Option<&TxnPart>,
     ) -> Result<(), Blocked> {
         let from = message.from;
         if txn.coordinator != from {
             return Ok(());
         }
-        match (ctx.state.txn(txn).cloned(), moments) {
-            (Some(row), Some(moments)) if row.state == TxnState::Committed => {
-                if row.stamps.committed < moments.committed {
+        match (ctx.state.txn(txn).cloned(), stamps) {
+            (Some(row), Some(stamps)) if row.state == TxnState::Committed => {
+                if row.stamps.committed < stamps.committed {
                     // The coordinator had lost its commit, and has made it again.
                     let mut decision = Decision::new();
-                    decision.txn(txn, Some(Txn { stamps: moments, ..row }));
+                    decision.txn(txn, Some(Txn { stamps, ..row }));
                     ctx.decide(decision);
                 }
-                self.queue_stable(ctx, from, txn, moments.committed);
+                self.queue_stable(ctx, from, txn, stamps.committed);
             }
             // It was asked for before, and answered when its coordinator had heard that it is done here.
             (Some(row), None) if row.state == TxnState::Committed => {}
-            (Some(row), moments) => {
+            (Some(row), stamps) => {
                 let mut decision = Decision::new();
                 let work = row.part.work.clone();
-                if let Some(moments) = moments
+                if let Some(stamps) = stamps
                     && moves_dirs(&work)
-                    && ctx.state.clocks().get(from) <= moments.committed
+                    && ctx.state.clocks().get(from) <= stamps.committed
                 {
                     // The new place comes by the journal: what follows here is about that one.
                     self.locks.decided_early(txn);
                     ctx.next(Next::FallBehind(vec![from], message.clone()));
                     return Ok(());
                 }
-                ctx.finish_work(&mut decision, from, &work, moments)?;
-                let next = moments.map(|moments| Txn { state: TxnState::Committed, stamps: moments, ..row });
+                ctx.finish_work(&mut decision, from, &work, stamps)?;
+                let next = stamps.map(|stamps| Txn { state: TxnState::Committed, stamps, ..row });
                 decision.txn(txn, next);
                 ctx.decide(decision);
-                if let Some(moments) = moments {
-                    self.queue_stable(ctx, from, txn, moments.committed);
+                if let Some(stamps) = stamps {
+                    self.queue_stable(ctx, from, txn, stamps.committed);
                 }
                 self.locks.release(ctx, recovery.is_incomplete(), txn, &work);
             }
             // Its prepare was lost here: the coordinator has to say what it was.
-            (None, Some(moments))
-                if ctx.state.lost(moments.prepared)
+            (None, Some(stamps))
+                if ctx.state.lost(stamps.prepared)
                     && !recovery.is_known(txn)
                     && !planted(Bug::LostPartStaysLost) =>
             {
                 match part {
                     Some(part) => {
                         let part = part.clone();
-                        let lost = LostRecord::Part(LostPart { from, txn, moments, part });
-                        ctx.next(Next::BringBack(moments.prepared, Box::new(lost)));
+                        let lost = LostRecord::Part(LostPart { from, txn, stamps, part });
+                        ctx.next(Next::BringBack(stamps.prepared, Box::new(lost)));
                     }
                     None => ctx.send(0, from, PeerOp::AskOutcome { txn }),
                 }
             }
             // Long done.
-            (None, Some(moments)) => self.queue_stable(ctx, from, txn, moments.committed),
+            (None, Some(stamps)) => self.queue_stable(ctx, from, txn, stamps.committed),
             (None, None) => {}
         }
         Ok(())
@@ -89,9 +89,9 @@ impl Ctx {
         decision: &mut Decision,
         from: IslandId,
         work: &ParticipantWork,
-        moments: Option<TxnStamps>,
+        stamps: Option<TxnStamps>,
     ) -> Result<(), Blocked> {
-        let commit = moments.is_some();
+        let commit = stamps.is_some();
         match work {
             ParticipantWork::Adopt { dir, .. } => self.finish_dir(decision, dir.ino, true, commit),
             ParticipantWork::Seal { ino, .. } => self.finish_dir(decision, *ino, false, commit),
@@ -107,8 +107,8 @@ impl Ctx {
                 Ok(())
             }
             ParticipantWork::PermitMove { .. } => {
-                if let Some(moments) = moments {
-                    decision.push(RowChange::Moved { island: from, stamp: moments.committed });
+                if let Some(stamps) = stamps {
+                    decision.push(RowChange::Moved { island: from, stamp: stamps.committed });
                 }
                 Ok(())
             }

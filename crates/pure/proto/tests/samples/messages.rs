@@ -19,7 +19,7 @@ use bytes::Bytes;
 
 use super::records::{
     ORIGIN, adopt, arrive, chain, count, drop_name, file_entry, hold, journal, journal_fixed, lend, link,
-    moments, part, renamed, seal, ticket,
+    part, renamed, seal, stamps, ticket,
 };
 use super::*;
 
@@ -279,11 +279,8 @@ fn peers() -> Vec<(&'static str, PeerOp)> {
         ("prepare drop", PeerOp::Prepare { txn: TXN, origin: ORIGIN, work: drop_name() }),
         ("prepare renamed", PeerOp::Prepare { txn: TXN, origin: ORIGIN, work: renamed() }),
         ("prepare arrive", PeerOp::Prepare { txn: TXN, origin: ORIGIN, work: arrive() }),
-        (
-            "decided",
-            PeerOp::Decided { txn: TXN, moments: Some(moments()), part: Some(Box::new(part(seal()))) },
-        ),
-        ("aborted", PeerOp::Decided { txn: TXN, moments: None, part: None }),
+        ("decided", PeerOp::Decided { txn: TXN, stamps: Some(stamps()), part: Some(Box::new(part(seal()))) }),
+        ("aborted", PeerOp::Decided { txn: TXN, stamps: None, part: None }),
         ("stable", PeerOp::Stable { txns: vec![(TXN, STAMP)] }),
         ("ask", PeerOp::AskOutcome { txn: TXN }),
         (
@@ -299,7 +296,7 @@ fn peers() -> Vec<(&'static str, PeerOp)> {
         ),
         ("applied", PeerOp::Applied { upto: STAMP, synced: true }),
         ("resend", PeerOp::Resend { after: STAMP }),
-        ("carried", PeerOp::CarriedOut { txn: TXN, moments: moments(), part: Box::new(part(adopt())) }),
+        ("carried", PeerOp::CarriedOut { txn: TXN, stamps: stamps(), part: Box::new(part(adopt())) }),
         ("returned", PeerOp::ReturnedJournal { entries: vec![(STAMP, journal())] }),
         ("kept", PeerOp::JournalDurable { upto: STAMP }),
         ("skipped", PeerOp::JournalSkipped { upto: STAMP }),

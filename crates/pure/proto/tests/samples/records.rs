@@ -85,10 +85,10 @@ fn forward() -> Forward {
 }
 
 fn txn() -> Txn {
-    Txn { state: TxnState::Prepared, partner: IslandId(2), stamps: moments(), part: part(adopt()) }
+    Txn { state: TxnState::Prepared, partner: IslandId(2), stamps: stamps(), part: part(adopt()) }
 }
 
-pub fn moments() -> TxnStamps {
+pub fn stamps() -> TxnStamps {
     TxnStamps { prepared: STAMP, committed: Stamp(8) }
 }
 
@@ -104,7 +104,7 @@ pub fn adopt() -> ParticipantWork {
     ParticipantWork::Adopt { dir: ancestor(), time: TIME, chain: vec![ancestor()] }
 }
 
-pub fn spot(text: &str) -> EntryRef {
+pub fn entry_ref(text: &str) -> EntryRef {
     EntryRef { dir: DIR, name: name(text) }
 }
 
@@ -117,7 +117,7 @@ pub fn file_entry() -> Entry {
 }
 
 pub fn lend() -> ParticipantWork {
-    let (from, to, mode) = (spot("from"), spot("to"), RenameMode::Exchange);
+    let (from, to, mode) = (entry_ref("from"), entry_ref("to"), RenameMode::Exchange);
     let (file, there) = (file_entry(), Some(file_entry()));
     let renaming = Box::new(RenameSpec { from, to, file, there, mode, by: Some(1000), time: TIME });
     let caller = Caller { uid: 1000, gid: 100, groups: Some(vec![4]) };
@@ -132,18 +132,18 @@ pub fn lend() -> ParticipantWork {
 }
 
 pub fn count() -> ParticipantWork {
-    ParticipantWork::AddName { ino: FILE, at: spot("new"), time: TIME, chain: chain() }
+    ParticipantWork::AddName { ino: FILE, at: entry_ref("new"), time: TIME, chain: chain() }
 }
 
 pub fn drop_name() -> ParticipantWork {
-    ParticipantWork::RemoveName { ino: FILE, at: spot("gone"), by: Some(1000), had: true, time: TIME }
+    ParticipantWork::RemoveName { ino: FILE, at: entry_ref("gone"), by: Some(1000), had: true, time: TIME }
 }
 
 pub fn renamed() -> ParticipantWork {
     ParticipantWork::MoveName {
         ino: FILE,
-        from: spot("old"),
-        to: spot("new"),
+        from: entry_ref("old"),
+        to: entry_ref("new"),
         by: None,
         had: true,
         time: TIME,
@@ -154,7 +154,7 @@ pub fn renamed() -> ParticipantWork {
 pub fn hold() -> ParticipantWork {
     let (caller, key) = (Caller { uid: 1000, gid: 100, groups: None }, atoll_core::Key(77));
     let version = PlaceVersion { moves: 3, stamp: Stamp::default() };
-    let to = DirPlace { version, parent: DIR, name: Some(spot("there").name) };
+    let to = DirPlace { version, parent: DIR, name: Some(entry_ref("there").name) };
     ParticipantWork::FreezeDir { ino: DIR, caller, to, key }
 }
 
@@ -164,11 +164,11 @@ pub fn ticket() -> ParticipantWork {
 
 pub fn arrive() -> ParticipantWork {
     let (file, xattrs) = (Box::new(inode()), Some(super::xattrs()));
-    ParticipantWork::ReceiveFile { at: spot("here"), file, xattrs, mounts: vec![SESSION] }
+    ParticipantWork::ReceiveFile { at: entry_ref("here"), file, xattrs, mounts: vec![SESSION] }
 }
 
 pub fn journal() -> JournalEntry {
-    let (place, from, chain) = (place(), spot("old"), chain());
+    let (place, from, chain) = (place(), entry_ref("old"), chain());
     JournalEntry::Place { ino: DIR, place, from, replaced: Some(Ino(9)), chain, time: TIME }
 }
 

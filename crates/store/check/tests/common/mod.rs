@@ -204,7 +204,7 @@ impl World {
         self.islands[island].links.get_mut(&LINK).unwrap()
     }
 
-    pub fn spot(&self, called: &str) -> EntryRef {
+    pub fn entry_ref(&self, called: &str) -> EntryRef {
         EntryRef { dir: self.sub, name: name(called) }
     }
 
@@ -212,14 +212,14 @@ impl World {
     pub fn begin(&mut self, island: usize, state: TxnState, work: ParticipantWork) {
         let origin = RequestId { session: SessionId(1), seq: 1 };
         let partner = self.islands[1 - island].island;
-        let moments = TxnStamps::default();
+        let stamps = TxnStamps::default();
         let part = TxnPart { request: origin, work };
         let txn = TxnId { coordinator: partner, stamp: Stamp::new(1, 7) };
-        self.islands[island].txns.insert(txn, Txn { state, partner, stamps: moments, part });
+        self.islands[island].txns.insert(txn, Txn { state, partner, stamps, part });
     }
 
     pub fn count(&self, called: &str) -> ParticipantWork {
-        let at = self.spot(called);
+        let at = self.entry_ref(called);
         ParticipantWork::AddName { ino: self.in_root, at, time: Time::default(), chain: self.chain() }
     }
 
