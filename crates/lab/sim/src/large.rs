@@ -143,7 +143,7 @@ fn one(world: &mut World, what: Large, count: u64, faults: Faults) -> Result<(),
         Faults::Yes => None,
     };
     let mut user = User { world, faults, judge };
-    let dir = user.mkdir(Ino::ROOT, &name("large"))?;
+    let dir = user.mkdir(Ino::ROOT, &name("large"))?.expect("the root directory is always there");
     user.attempt(LOOKS, Op::Lookup { dir: Ino::ROOT, name: name("large") })?;
     match what {
         Large::Open => user.open(dir, count)?,
@@ -318,30 +318,30 @@ impl User<'_> {
         }
     }
 
-    /// Until a directory is there, whatever dies meanwhile.
-    fn mkdir(&mut self, dir: Ino, name: &Name) -> Result<Ino, Failure> {
+    /// Until what `op` makes as `name` is there, whatever dies meanwhile. None: a power cut took the directory, which
+    /// nobody had synced.
+    fn make(&mut self, dir: Ino, name: &Name, op: &Op) -> Result<Option<Ino>, Failure> {
         loop {
-            let mkdir = Op::Mkdir { dir, name: name.clone(), mode: 0o777, umask: 0 };
-            let lookup = Op::Lookup { dir, name: name.clone() };
-            for op in [mkdir, lookup] {
+            for op in [op.clone(), Op::Lookup { dir, name: name.clone() }] {
                 if let Ok((Answer::Found { found }, _)) = self.run(DOES, op)? {
-                    return Ok(found.attr.ino);
+                    return Ok(Some(found.attr.ino));
                 }
             }
             self.world.settle()?;
+            if self.faults == Faults::Yes
+                && matches!(self.run(LOOKS, Op::GetAttr { ino: dir })?, Err(Errno::ENOENT | Errno::ESTALE))
+            {
+                return Ok(None);
+            }
         }
     }
 
-    /// The same for a file.
-    fn file(&mut self, dir: Ino, name: &Name) -> Result<Ino, Failure> {
-        loop {
-            for op in [create(dir, name.clone()), Op::Lookup { dir, name: name.clone() }] {
-                if let Ok((Answer::Found { found }, _)) = self.run(DOES, op)? {
-                    return Ok(found.attr.ino);
-                }
-            }
-            self.world.settle()?;
-        }
+    fn mkdir(&mut self, dir: Ino, name: &Name) -> Result<Option<Ino>, Failure> {
+        self.make(dir, name, &Op::Mkdir { dir, name: name.clone(), mode: 0o777, umask: 0 })
+    }
+
+    fn file(&mut self, dir: Ino, name: &Name) -> Result<Option<Ino>, Failure> {
+        self.make(dir, name, &create(dir, name.clone()))
     }
 
     /// The mount dies. When its session is over nobody holds anything any more.
@@ -375,7 +375,7 @@ impl User<'_> {
     }
 
     fn locks(&mut self, dir: Ino, count: u64) -> Result<(), Failure> {
-        let ino = self.file(dir, &name("locked"))?;
+        let Some(ino) = self.file(dir, &name("locked"))? else { return Ok(()) };
         // Ranges that do not touch.
         let one = |n: u64| Op::SetLock { ino, lock: lock(LockKind::Write, 2 * n, 2 * n), wait: false };
         self.many((0..count).map(one), &[])?;
@@ -395,8 +395,8 @@ impl User<'_> {
     }
 
     fn links(&mut self, dir: Ino, count: u64) -> Result<(), Failure> {
-        let other = self.mkdir(dir, &name("other"))?;
-        let ino = self.file(dir, &name("linked"))?;
+        let Some(other) = self.mkdir(dir, &name("other"))? else { return Ok(()) };
+        let Some(ino) = self.file(dir, &name("linked"))? else { return Ok(()) };
         // One in twenty lies in a directory that may be another island's.
         let at = |n: u64| (if n % 20 == 19 { other } else { dir }, name(&format!("l{n}")));
         let link = |n: u64| {
@@ -418,16 +418,6 @@ impl User<'_> {
         self.many((1..count).step_by(2).map(unlink), &[Errno::ENOENT])?;
         self.world.settle()?;
         crate::invariants(self.world)
-    }
-
-    /// Directories below each other; the last of them.
-    fn below(&mut self, mut dir: Ino, count: u64) -> Result<Vec<Ino>, Failure> {
-        let mut dirs = vec![dir];
-        for n in 0..count {
-            dir = self.mkdir(dir, &long_name(n))?;
-            dirs.push(dir);
-        }
-        Ok(dirs)
     }
 
     /// The first of some directories below each other gets another name, and back.
@@ -458,26 +448,29 @@ impl User<'_> {
     }
 
     fn levels(&mut self, dir: Ino, count: u64) -> Result<(), Failure> {
-        let dirs = self.below(dir, count)?;
-        let last = *dirs.last().expect("one at least");
-        let ino = self.file(last, &name("file"))?;
+        let mut last = dir;
+        for n in 0..count {
+            let Some(made) = self.mkdir(last, &long_name(n))? else { return Ok(()) };
+            last = made;
+        }
+        let Some(ino) = self.file(last, &name("file"))? else { return Ok(()) };
         self.attempt(DOES, Op::Link { ino, dir, name: name("link") })?;
         self.rename(dir)
     }
 
     fn xattrs(&mut self, dir: Ino, count: u64) -> Result<(), Failure> {
-        let mut dir = dir;
-        let top = dir;
+        let mut last = dir;
         for n in 0..count {
-            dir = self.mkdir(dir, &long_name(n))?;
+            let Some(made) = self.mkdir(last, &long_name(n))? else { return Ok(()) };
+            last = made;
             for value in 0..4u8 {
-                let op = set_xattr(dir, &format!("user.{value}"), Bytes::from(vec![value; 60_000]));
+                let op = set_xattr(last, &format!("user.{value}"), Bytes::from(vec![value; 60_000]));
                 self.attempt(DOES, op)?;
             }
         }
-        let ino = self.file(dir, &name("file"))?;
-        self.attempt(DOES, Op::Link { ino, dir: top, name: name("link") })?;
-        self.rename(top)
+        let Some(ino) = self.file(last, &name("file"))? else { return Ok(()) };
+        self.attempt(DOES, Op::Link { ino, dir, name: name("link") })?;
+        self.rename(dir)
     }
 
     fn targets(&mut self, dir: Ino, count: u64) -> Result<(), Failure> {
@@ -508,9 +501,9 @@ impl User<'_> {
             self.attempt(DOES, set_xattr(dir, which, value.clone()))?;
         }
         // What is made there inherits both.
-        let inner = self.mkdir(dir, &name("inner"))?;
+        let Some(inner) = self.mkdir(dir, &name("inner"))? else { return Ok(()) };
         self.file(inner, &name("file"))?;
-        let last = self.mkdir(inner, &name("last"))?;
+        let Some(last) = self.mkdir(inner, &name("last"))? else { return Ok(()) };
         self.file(last, &name("file"))?;
         Ok(())
     }
