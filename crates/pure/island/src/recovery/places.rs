@@ -1,5 +1,6 @@
 //! Redoes lost entries of this island's journal: places and attributes of directories.
 
+use atoll_core::map::IdSet;
 use atoll_core::{Ino, Name, Stamp, Time};
 use atoll_posix::Errno;
 use atoll_proto::{
@@ -30,7 +31,7 @@ impl Recovery {
         };
         let (ino, time, dir, to) = (*ino, *time, place.parent, place.name.as_ref());
         let to = to.expect("the root has no other place");
-        ctx.rows_of_move_must_be_loaded(ino, dir)?;
+        ctx.rows_of_move_must_be_loaded(ino, dir, &mut IdSet::default())?;
         let here = |entry: Option<&Entry>| entry.filter(|entry| entry.ino == ino).cloned();
         let (old, there) = (ctx.state.entry(dir, &from.name)?.cloned(), ctx.state.entry(dir, to)?.cloned());
         let owned = ctx.state.dir(dir)?.filter(|row| row.owned.is_some()).cloned();
@@ -190,7 +191,7 @@ impl Ctx {
     }
 
     /// Its name at the owner of the directory above: if another has it now, one beside it.
-    pub(super) fn name_ancestor(&mut self, decision: &mut Decision, new: &Ancestor, time: Time) {
+    pub(crate) fn name_ancestor(&mut self, decision: &mut Decision, new: &Ancestor, time: Time) {
         let Some(name) = new.place.name.clone() else { return };
         let parent = new.place.parent;
         let Some(row) = self.dir_now(decision, parent) else { return };
@@ -201,7 +202,12 @@ impl Ctx {
         let (ino, kind, home) = (new.ino, atoll_posix::Kind::Directory, self.config.id);
         let entry = Entry { ino, kind, home, stub: Some(Box::new(stub)) };
         match self.entry_now(decision, parent, &name) {
-            Some(there) if there.ino == new.ino => {}
+            Some(there) if there.ino == new.ino && there.stub.is_some() => {}
+            // It came as a directory of the skeleton, before its parent was owned here again. Such a name is not counted.
+            Some(there) if there.ino == new.ino => {
+                decision.names_changed(parent, &row, 1, 1, (time, time));
+                decision.entry(parent, &name, Some(entry));
+            }
             None => {
                 decision.names_changed(parent, &row, 1, 1, (time, time));
                 decision.entry(parent, &name, Some(entry));
@@ -252,11 +258,17 @@ impl Ctx {
         }
     }
 
-    /// Makes sure that the rows which [`Ctx::take_place`] reads are in memory.
-    pub(super) fn rows_of_move_must_be_loaded(&self, ino: Ino, to: Ino) -> Result<(), Blocked> {
+    /// Makes sure that the rows which [`Ctx::take_place`] reads are in memory. Directories whose ancestors are in memory
+    /// are `seen`.
+    pub(super) fn rows_of_move_must_be_loaded(
+        &self,
+        ino: Ino,
+        to: Ino,
+        seen: &mut IdSet<Ino>,
+    ) -> Result<(), Blocked> {
         for dir in [ino, to] {
             if self.state.dir(dir)?.is_some() {
-                self.skeleton_must_be_loaded(dir)?;
+                self.unseen_skeleton_must_be_loaded(dir, seen)?;
             }
         }
         Ok(())

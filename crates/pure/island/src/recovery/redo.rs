@@ -5,6 +5,7 @@
 //! changes in which no other island took part: those are gone, and a file that they removed may have a name
 //! that is needed.
 
+use atoll_core::map::IdSet;
 use atoll_core::{Ino, IslandId, Stamp, TxnId};
 use atoll_proto::{
     Ancestor, Chain, DirPlace, Entry, EntryRef, JournalEntry, ParticipantWork, PeerOp, PlaceVersion,
@@ -109,8 +110,9 @@ impl Recovery {
         let mut decision = Decision::new();
         match &part.work {
             ParticipantWork::Adopt { dir, time, chain } => {
+                let mut seen = IdSet::default();
                 for above in chain.iter().chain([dir]) {
-                    ctx.need_ancestor(above)?;
+                    ctx.need_ancestor(above, &mut seen)?;
                     may_name(ctx, locks, above)?;
                 }
                 ctx.suspect_new(&mut decision, chain);
@@ -166,8 +168,9 @@ impl Recovery {
         let mut decision = Decision::new();
         match &part.work {
             ParticipantWork::Adopt { dir, time, chain } => {
+                let mut seen = IdSet::default();
                 for above in chain.iter().chain([dir]) {
-                    ctx.need_ancestor(above)?;
+                    ctx.need_ancestor(above, &mut seen)?;
                 }
                 if ctx.state.dir(dir.ino)?.is_none_or(|row| row.owned.is_none()) {
                     ctx.suspect_new(&mut decision, chain);
@@ -428,7 +431,7 @@ impl Ctx {
                 let beside = self.free_beside(to.dir, &to.name, now.ino)?;
                 match &now.stub {
                     Some(_) => {
-                        self.rows_of_move_must_be_loaded(now.ino, to.dir)?;
+                        self.rows_of_move_must_be_loaded(now.ino, to.dir, &mut IdSet::default())?;
                         let time = renaming.time;
                         self.place_beside(decision, &now, to, beside, time);
                     }
@@ -475,11 +478,12 @@ impl Ctx {
         }
     }
 
-    /// Makes sure that the rows which [`Ctx::add_ancestor`] and [`Ctx::name_ancestor`] read are in memory.
-    fn need_ancestor(&self, above: &Ancestor) -> Result<(), Blocked> {
+    /// Makes sure that the rows which [`Ctx::add_ancestor`] and [`Ctx::name_ancestor`] read are in memory. Directories
+    /// whose ancestors are in memory are `seen`.
+    fn need_ancestor(&self, above: &Ancestor, seen: &mut IdSet<Ino>) -> Result<(), Blocked> {
         self.acls_must_be_loaded(above.ino)?;
         if let Some(name) = &above.place.name {
-            self.rows_of_move_must_be_loaded(above.ino, above.place.parent)?;
+            self.rows_of_move_must_be_loaded(above.ino, above.place.parent, seen)?;
             self.state.entry(above.place.parent, name)?;
             self.free_beside(above.place.parent, name, above.ino)?;
         }

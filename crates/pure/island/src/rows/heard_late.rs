@@ -120,6 +120,28 @@ mod tests {
     }
 
     #[test]
+    fn a_directory_that_came_before_its_parent_was_owned_again_has_a_stub_and_is_counted_then() {
+        let (mut island, _) = island();
+        let ctx = &mut island.ctx;
+        let (parent, below) =
+            (above(ONE, at(Ino::ROOT, "a", 1), false), above(OTHER, at(ONE, "b", 2), false));
+        comes(ctx, &parent);
+        comes(ctx, &below);
+        let mut decision = Decision::new();
+        ctx.add_skeleton(&mut decision, &parent, Some(OwnedDir::empty(Time::default())));
+        ctx.decide(decision);
+        for _ in 0..2 {
+            let mut decision = Decision::new();
+            ctx.name_ancestor(&mut decision, &below, Time::default());
+            ctx.decide(decision);
+            let entry = ctx.state.entry(ONE, &name("b")).expect("it was read").expect("it is there");
+            assert!(entry.stub.is_some());
+            let owned = ctx.in_memory(ONE).and_then(|row| row.owned).expect("it is owned");
+            assert_eq!((owned.entries, owned.subdirs), (1, 1));
+        }
+    }
+
+    #[test]
     fn ancestors_in_a_circle_are_read_as_others_are() {
         let (mut island, _) = island();
         let ctx = &mut island.ctx;

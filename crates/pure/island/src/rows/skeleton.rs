@@ -199,7 +199,17 @@ impl Ctx {
     /// Everything that [`Ctx::remove_dir`] reads must be in memory. Ancestors that were told at different moments
     /// may go in a circle until they are compared, and pruning ends there: each has something below it.
     pub(crate) fn skeleton_must_be_loaded(&self, ino: Ino) -> Result<(), Blocked> {
-        let (mut at, mut seen) = (ino, IdSet::default());
+        self.unseen_skeleton_must_be_loaded(ino, &mut IdSet::default())
+    }
+
+    /// The same for one directory of several: what is above one that was `seen` is in memory. So a chain of ancestors
+    /// takes as many steps as it is long.
+    pub(crate) fn unseen_skeleton_must_be_loaded(
+        &self,
+        ino: Ino,
+        seen: &mut IdSet<Ino>,
+    ) -> Result<(), Blocked> {
+        let mut at = ino;
         while seen.insert(at) {
             let dir = self.state.dir(at)?.ok_or(Blocked::Fail(Errno::ESTALE))?;
             self.entry_must_be_loaded(&dir.place)?;
