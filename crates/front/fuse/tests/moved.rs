@@ -280,7 +280,7 @@ fn a_daemon_that_asks_itself_can_be_killed() {
     let point = || fs::read_to_string(&ready).unwrap_or_default();
     eventually(|| !point().is_empty());
     daemon.kill().unwrap();
-    let ended = (0..300).any(|_| {
+    let ended = (0..6000).any(|_| {
         std::thread::sleep(Duration::from_millis(10));
         daemon.try_wait().unwrap().is_some()
     });

@@ -63,6 +63,8 @@ pub struct Memory {
     pub read_delay_ms: AtomicU64,
     /// Reads and writes of these, and what makes directories in them, are not answered while they are here.
     pub held: Mutex<Vec<Ino>>,
+    /// How many of them wait for that.
+    pub holding: AtomicU64,
     /// Lookups in this directory are not answered until they are cancelled, but for so many.
     pub stuck: Mutex<Option<(Ino, u32)>>,
     pub looking: Mutex<Vec<(Ticket, Done)>>,
@@ -105,6 +107,7 @@ impl Default for Memory {
             guarded_group: 0.into(),
             read_delay_ms: 0.into(),
             held: Mutex::default(),
+            holding: 0.into(),
             first: Mutex::default(),
             races: Mutex::default(),
             broken: false.into(),
@@ -422,10 +425,12 @@ impl Files for Memory {
             std::thread::sleep(Duration::from_millis(self.read_delay_ms.load(SeqCst)));
         }
         if let Op::Read { ino, .. } | Op::Write { ino, .. } | Op::Mkdir { dir: ino, .. } = &op {
+            self.holding.fetch_add(1, SeqCst);
             while self.held.lock().unwrap().contains(ino) {
                 atoll_vfs::handover::slow();
                 std::thread::sleep(Duration::from_millis(1));
             }
+            self.holding.fetch_sub(1, SeqCst);
         }
         if let Op::Rmdir { .. } | Op::Rename { .. } = &op {
             let race = self.races.lock().unwrap().pop().unwrap_or_default();
