@@ -36,8 +36,8 @@ const SEED: u64 = 7;
 /// Milliseconds from one tick to the next when no request is put off: longer than every other pause after
 /// which something is tried again.
 const TICK_MS: u64 = 250;
-/// Ticks until everything must be at rest: before the islands lose their patience.
-const TICKS_MAX: u32 = 38;
+/// Milliseconds until everything must be at rest: before the islands lose their patience.
+const REST_MS: u64 = 9_500;
 
 /// A tree: for each directory below the root the one that it is in (0 is the root, the first of these is 1),
 /// and the island that owns it.
@@ -147,7 +147,8 @@ struct World {
     again: u32,
     replies: Vec<Option<Outcome>>,
     ms: u64,
-    ticks: u32,
+    /// When the exploration began; making the tree took the time before.
+    begun_ms: u64,
     events: u64,
 }
 
@@ -211,7 +212,7 @@ impl World {
             again: 0,
             replies: Vec::new(),
             ms: 0,
-            ticks: 0,
+            begun_ms: 0,
             events: 0,
         }
     }
@@ -283,7 +284,6 @@ impl World {
                 self.look(scene, at);
             }
             Choice::Tick => {
-                self.ticks += 1;
                 // Whoever is put off begins again in its turn, or two would meet for ever.
                 let next = self.islands.iter().filter_map(|island| island.next_retry_ms()).min();
                 self.ms = next.map_or(self.ms + TICK_MS, |at| at.max(self.ms + 1));
@@ -351,7 +351,7 @@ impl World {
             hasher.write_usize(queue.len());
             queue.iter().for_each(|(digest, _)| hasher.write_u64(*digest));
         }
-        hasher.write_u64(Digest::of(&(self.sync, self.asked, self.again, &self.replies, self.ticks)));
+        hasher.write_u64(Digest::of(&(self.sync, self.asked, self.again, &self.replies, self.ms)));
         hasher.finish()
     }
 
@@ -396,7 +396,8 @@ impl World {
 
     /// Everything happens in one order, until nothing is left.
     fn settle(&mut self, scene: &Scene) -> Result<(), Failure> {
-        for _ in 0..TICKS_MAX {
+        let until = self.ms + REST_MS;
+        while self.ms < until {
             while let Some(choice) = self.choices(scene).first().copied() {
                 self.happen(scene, choice);
             }
@@ -472,7 +473,7 @@ impl Scene {
         names.extend(scene.requests.iter().map(|asked| asked.to.1.clone()));
         scene.names = names.into_iter().collect();
         world.replies = vec![None; renames.len()];
-        (world.ticks, world.events) = (0, 0);
+        (world.begun_ms, world.events) = (world.ms, 0);
         (0..ISLANDS).for_each(|at| world.look(&scene, at));
         Ok((scene, world))
     }
@@ -546,7 +547,7 @@ impl Explorer {
             if world.is_at_rest() {
                 return Ok(false);
             }
-            if world.ticks >= TICKS_MAX {
+            if world.ms - world.begun_ms >= REST_MS {
                 let under_way: Vec<_> =
                     world.islands.iter().map(|i| format!("{:?}", i.under_way())).collect();
                 return Err(Failure::new(format!("there is no rest: {}", under_way.join("\n"))));
