@@ -2,17 +2,13 @@
 //! another one by now. Asks the volume a bounded number of times what has become of it.
 //!
 //! The kernel asks about a removed directory as long as it is open or is a working directory. As on a local
-//! file system, its attributes can be seen and changed, it has no names, and none can be made in it. Islands
-//! do not know which directories are open, so they keep nothing of a removed one. A mount that is alone has
-//! the attributes of the last answer, and answers from these until the kernel forgets the directory.
+//! file system, its attributes can be seen and changed, extended ones too: its owner keeps them for every mount that
+//! may have it open, and answers such requests like others. It has no names, and none can be made in it: about names
+//! the volume says `ESTALE`, and the answer is found here.
 //!
-//! If other mounts were there before the removal, one of them may have changed the attributes, and nobody
-//! knows them any more. Then they can be neither seen nor changed: the answer is `ENOENT`, which programs
-//! that race over names expect. The directory is still known to be empty.
-//!
-//! Nobody knows its extended attributes, whether the mount is alone or not. The answer is `ENOENT` too: an empty
-//! list would say that there were none. A question for an ACL is answered with "none", because the kernel asks it
-//! to judge who may do what, and then judges by the mode.
+//! If the volume does not keep the attributes any more, because it has taken this mount for dead, the answer is `ENOENT`.
+//! A question for an ACL is then answered with "none", because the kernel asks it to judge who may do what, and then
+//! judges by the mode.
 //!
 //! A caller that only races with another one over a name cannot use `ESTALE`: on a local file system the name
 //! would have been found or not. The kernel tries once more by itself. That is not enough if a name comes and
@@ -22,12 +18,11 @@ use crate::abi::opcode;
 use crate::adapter::{Core, Shape, finish, start, submit, untold};
 use crate::places::Place;
 use crate::request::Header;
-use atoll_core::{Ino, Time};
-use atoll_posix::{Answer, Attr, Caller, Errno, Kind, Op, RenameMode, perm};
+use atoll_core::Ino;
+use atoll_posix::{Answer, Attr, Caller, Errno, Kind, Op, RenameMode};
 use atoll_vfs::AnswerExtras;
 use bytes::Bytes;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// How often one request is tried anew. The kernel then tries it once more.
 const TRIES_MAX: u8 = 8;
@@ -104,11 +99,13 @@ fn fate(core: &Arc<Core>, header: Header, dir: Ino, then: impl FnOnce(&Arc<Core>
         Ok(attr) if attr.ino == dir => then(core, Fate::Lives),
         Ok(_) | Err(Errno::ENOENT | Errno::ESTALE | Errno::ENOTDIR) => {
             ask(core, header, Op::GetAttr { ino: dir }, move |core, outcome| match outcome {
-                Ok(_) => then(core, Fate::Lives),
-                Err(Errno::ESTALE) => {
-                    core.removed(dir);
+                // The volume keeps the attributes of a removed one.
+                Ok(Answer::Attr { attr }) if attr.nlink > 0 => then(core, Fate::Lives),
+                Ok(Answer::Attr { .. }) | Err(Errno::ESTALE) => {
+                    core.places.removed(dir);
                     then(core, Fate::Removed);
                 }
+                Ok(_) => then(core, Fate::Unknown(Errno::EIO)),
                 Err(why) => then(core, Fate::Unknown(why)),
             });
         }
@@ -127,19 +124,7 @@ fn knowing(core: &Arc<Core>, header: Header, shape: Shape, tries: u8, fate: Fate
 
 /// Answers a request about, or in, a directory that was removed.
 fn about_removed(core: &Arc<Core>, header: &Header, shape: Shape) {
-    let ino = Ino(header.node);
-    let attr = core.places.removed_attr(ino).ok_or(Errno::ENOENT);
-    // Never earlier than the last change, whatever clock the owner has.
-    let time = attr.as_ref().map_or(Time::default(), |attr| now().max(attr.ctime));
     let outcome = match &shape {
-        Shape::Attr | Shape::Statx => attr.map(|attr| Answer::Attr { attr }),
-        Shape::Changed(set) => attr.and_then(|attr| {
-            // The kernel has judged by owner, groups and ACL, from these same attributes.
-            let attr =
-                perm::apply_setattr(&attr, None, set, &Caller::ROOT, time).map_err(|_| Errno::EINVAL)?;
-            core.places.change_removed(&attr);
-            Ok(Answer::Attr { attr })
-        }),
         Shape::Listing(_) => Ok(Answer::Entries { entries: Vec::new(), eof: true }),
         Shape::Unit if header.opcode == opcode::FSYNCDIR => Ok(Answer::Done),
         // Otherwise the kernel would let nobody in whom the mode lets in.
@@ -147,12 +132,6 @@ fn about_removed(core: &Arc<Core>, header: &Header, shape: Shape) {
         _ => Err(Errno::ENOENT),
     };
     finish(core, header, shape, outcome, AnswerExtras::default());
-}
-
-fn now() -> Time {
-    // Before 1970 no clock is right, and the time of change may be anything.
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Time::from_nanos(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
 }
 
 /// Tries a request again whose directory exists.

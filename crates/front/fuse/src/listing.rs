@@ -1,7 +1,6 @@
 //! Packs names into the space that the kernel gives for a listing. Adds "." and "..", which no volume stores.
 
 use crate::abi::{DIRENT, ENTRY_OUT, Out, UNKNOWN_INO, padded};
-use crate::adapter::Keeping;
 use crate::nodes::Nodes;
 use crate::places::{Place, Places};
 use atoll_core::Ino;
@@ -48,7 +47,7 @@ impl Listing {
         &self,
         entries: &[DirEntry],
         eof: bool,
-        (kept, alone): Keeping,
+        kept: Duration,
         (nodes, places): (&Nodes, &Places),
     ) -> Result<Packed, Errno> {
         // To the kernel no bytes are the end of the directory. Less than all must not look so.
@@ -88,7 +87,7 @@ impl Listing {
                     if found.attr.kind == Kind::Directory {
                         // One that is elsewhere the kernel moves, or leaves there and says nothing.
                         let place = Place { dir: self.dir, name: entry.name.clone() };
-                        let _ = places.learn(found, &place, alone);
+                        let _ = places.learn(found, &place);
                     }
                     learned.push(found.attr.ino);
                     out.entry(&found.attr, kept, if found.attr_current { kept } else { Duration::ZERO });
@@ -147,7 +146,7 @@ mod tests {
         let one = ENTRY_OUT + padded(DIRENT + 6);
         let listing = Listing { dir: Ino(9), handle: 0, offset: 2, size: 2 * one + 10, plus: true };
         let Packed { out, learned, end } =
-            listing.pack(&entries, true, (Duration::ZERO, None), (&nodes, &Places::default())).unwrap();
+            listing.pack(&entries, true, Duration::ZERO, (&nodes, &Places::default())).unwrap();
         assert_eq!((out.0.len(), learned, end), (2 * one, vec![Ino(20), Ino(21)], None));
         assert!(nodes.knows(Ino(21)) && !nodes.knows(Ino(22)));
     }
@@ -158,7 +157,7 @@ mod tests {
         let len = |offset| {
             let listing = Listing { dir: Ino(9), handle: 0, offset, size: 4096, plus: false };
             listing
-                .pack(&[entry(20)], true, (Duration::ZERO, None), (&nodes, &Places::default()))
+                .pack(&[entry(20)], true, Duration::ZERO, (&nodes, &Places::default()))
                 .unwrap()
                 .out
                 .0
@@ -175,19 +174,19 @@ mod tests {
         let nodes = Nodes::default();
         let listing = Listing { dir: Ino(9), handle: 0, offset: 5, size: 4096, plus: false };
         assert_eq!(
-            listing.pack(&[], false, (Duration::ZERO, None), (&nodes, &Places::default())).err(),
+            listing.pack(&[], false, Duration::ZERO, (&nodes, &Places::default())).err(),
             Some(Errno::EIO)
         );
-        let last = listing.pack(&[], true, (Duration::ZERO, None), (&nodes, &Places::default())).unwrap();
+        let last = listing.pack(&[], true, Duration::ZERO, (&nodes, &Places::default())).unwrap();
         assert!(last.out.0.is_empty() && last.end.is_none());
         let empty = Listing { offset: 0, ..listing };
         assert_eq!(
-            empty.pack(&[], true, (Duration::ZERO, None), (&nodes, &Places::default())).unwrap().end,
+            empty.pack(&[], true, Duration::ZERO, (&nodes, &Places::default())).unwrap().end,
             Some(DOT_DOT)
         );
         let small = Listing { size: 24, ..listing };
         assert_eq!(
-            small.pack(&[entry(20)], true, (Duration::ZERO, None), (&nodes, &Places::default())).err(),
+            small.pack(&[entry(20)], true, Duration::ZERO, (&nodes, &Places::default())).err(),
             Some(Errno::EINVAL)
         );
     }

@@ -1,12 +1,12 @@
 //! Where the kernel has each directory that it knows: the parent and name of the last answer about it, and
-//! its attributes if no other mount can have changed them. Never asks a volume, and never decides what to do
+//! whether it was removed. Never asks a volume, and never decides what to do
 //! about a directory that is elsewhere.
 //!
 //! It may be wrong for a moment, because answers overtake each other on their way to the kernel. A user of it
 //! must do nothing that is wrong then. Bounded by the directories that the kernel knows.
 
 use atoll_core::{Ino, Name};
-use atoll_posix::{Attr, Kind, NamedObject};
+use atoll_posix::NamedObject;
 use std::collections::HashMap;
 use std::collections::hash_map::{DefaultHasher, Entry};
 use std::ffi::OsStr;
@@ -33,38 +33,8 @@ struct Had {
     /// Another directory has come to this place since. The kernel has dropped this one, or hides it while it
     /// is used.
     displaced: bool,
-    attr: Known,
-}
-
-/// The time between two recalls, as the number of recalls before it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Period(pub(crate) u64);
-
-/// Knowledge about a directory's attributes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Known {
-    /// None: its owner must be asked.
-    No,
-    /// Its owner's answer in a period without other mounts.
-    In(Period, Attr),
-    /// The directory was removed. Other mounts may have changed it while it had a name.
-    Removed,
-    /// The directory was removed while no other mount was there. So only this mount can have it open and
-    /// change it.
-    RemovedAlone(Attr),
-}
-
-impl Known {
-    /// The owner's answer; `alone` if no other mount is there. Answers overtake each other, but change times
-    /// never go back.
-    fn told(&mut self, attr: &Attr, alone: Option<Period>) {
-        *self = match (*self, alone) {
-            (removed @ (Self::Removed | Self::RemovedAlone(_)), _) => removed,
-            (_, None) => Self::No,
-            (Self::In(before, newer), Some(now)) if before == now && newer.ctime > attr.ctime => return,
-            (_, Some(now)) => Self::In(now, *attr),
-        };
-    }
+    /// The directory was removed, as the volume has said. Its attributes are asked for as before.
+    is_removed: bool,
 }
 
 /// The places of all directories that the kernel knows, but for the root.
@@ -94,29 +64,19 @@ impl Places {
 
     /// The kernel is told of a directory at a place. If the kernel has it at another place, that one is
     /// returned, and nothing changes: only the kernel moves it.
-    pub(crate) fn learn(&self, found: &NamedObject, place: &Place, alone: Option<Period>) -> Option<Place> {
+    pub(crate) fn learn(&self, found: &NamedObject, place: &Place) -> Option<Place> {
         let ino = found.attr.ino;
         if ino == Ino::ROOT {
             return None;
         }
         match self.of_id(ino).entry(ino) {
-            Entry::Occupied(mut had) => {
-                let had = had.get_mut();
-                if found.attr_current {
-                    had.attr.told(&found.attr, alone);
-                }
-                match had {
-                    had if had.place != *place => return Some(had.place.clone()),
-                    had if !had.displaced => return None,
-                    had => had.displaced = false,
-                }
-            }
+            Entry::Occupied(mut had) => match had.get_mut() {
+                had if had.place != *place => return Some(had.place.clone()),
+                had if !had.displaced => return None,
+                had => had.displaced = false,
+            },
             Entry::Vacant(free) => {
-                let mut attr = Known::No;
-                if found.attr_current {
-                    attr.told(&found.attr, alone);
-                }
-                free.insert(Had { place: place.clone(), displaced: false, attr });
+                free.insert(Had { place: place.clone(), displaced: false, is_removed: false });
             }
         }
         self.take(ino, place.clone());
@@ -174,52 +134,21 @@ impl Places {
         }
     }
 
-    /// The kernel is told of attributes, as the owner has them.
-    pub(crate) fn saw(&self, attr: &Attr, alone: Option<Period>) {
-        if attr.kind == Kind::Directory
-            && let Some(had) = self.of_id(attr.ino).get_mut(&attr.ino)
-        {
-            had.attr.told(attr, alone);
-        }
-    }
-
     /// The place at which the kernel has a directory. None for the root, and for an id that is no directory.
     pub(crate) fn of(&self, ino: Ino) -> Option<Place> {
         self.of_id(ino).get(&ino).map(|had| had.place.clone())
     }
 
-    /// A directory was removed; `alone` if no other mount is there.
-    pub(crate) fn removed(&self, ino: Ino, alone: Option<Period>) {
+    /// A directory was removed.
+    pub(crate) fn removed(&self, ino: Ino) {
         if let Some(had) = self.of_id(ino).get_mut(&ino) {
-            had.attr = match had.attr {
-                Known::In(period, attr) if alone == Some(period) => {
-                    Known::RemovedAlone(Attr { nlink: 0, size: 0, ..attr })
-                }
-                Known::RemovedAlone(attr) => Known::RemovedAlone(attr),
-                Known::No | Known::In(..) | Known::Removed => Known::Removed,
-            };
+            had.is_removed = true;
         }
     }
 
     /// Whether a directory is known to have been removed.
     pub(crate) fn is_removed(&self, ino: Ino) -> bool {
-        let known = self.of_id(ino).get(&ino).map(|had| had.attr);
-        matches!(known, Some(Known::Removed | Known::RemovedAlone(_)))
-    }
-
-    /// The attributes of a directory that was removed. None if it was not, or if other mounts may know better.
-    pub(crate) fn removed_attr(&self, ino: Ino) -> Option<Attr> {
-        match self.of_id(ino).get(&ino)?.attr {
-            Known::RemovedAlone(attr) => Some(attr),
-            Known::No | Known::In(..) | Known::Removed => None,
-        }
-    }
-
-    /// Changes the attributes of a directory that was removed and that only this mount has.
-    pub(crate) fn change_removed(&self, attr: &Attr) {
-        if let Some(Had { attr: Known::RemovedAlone(mine), .. }) = self.of_id(attr.ino).get_mut(&attr.ino) {
-            *mine = *attr;
-        }
+        self.of_id(ino).get(&ino).is_some_and(|had| had.is_removed)
     }
 
     /// The directory that the kernel has at a place.
@@ -257,6 +186,7 @@ impl Places {
 mod tests {
     use super::*;
     use atoll_core::Time;
+    use atoll_posix::{Attr, Kind};
     use proptest::prelude::*;
 
     const A: Ino = Ino(10);
@@ -293,71 +223,22 @@ mod tests {
     }
 
     fn learn(places: &Places, ino: Ino, place: &Place) -> Option<Place> {
-        places.learn(&found(ino), place, None)
-    }
-
-    /// A period, and one after a recall.
-    fn periods() -> [Option<Period>; 2] {
-        [Some(Period(0)), Some(Period(1))]
+        places.learn(&found(ino), place)
     }
 
     #[test]
-    fn a_directory_that_was_removed_while_no_other_mount_was_there_keeps_its_attributes_until_it_is_forgotten()
-     {
-        let (places, here, [alone, _]) = (Places::default(), place(Ino::ROOT, "a"), periods());
-        places.learn(&found(A), &here, alone);
-        places.saw(&Attr { mode: 0o700, ..dir(A) }, alone);
-        places.saw(&Attr { kind: Kind::Regular, mode: 0o600, ..dir(A) }, alone);
-        assert!(!places.is_removed(A) && places.removed_attr(A).is_none());
-        places.removed(A, alone);
-        places.removed(B, alone);
-        let removed = Attr { mode: 0o700, nlink: 0, size: 0, ..dir(A) };
-        assert_eq!(places.removed_attr(A), Some(removed));
-        assert_eq!((places.removed_attr(B), places.of(A)), (None, Some(here)));
-        // Another mount that comes now cannot open it; and what was asked before says nothing new.
-        places.saw(&dir(A), None);
-        places.removed(A, None);
-        assert_eq!(places.removed_attr(A), Some(removed));
-        places.change_removed(&Attr { mode: 0o711, ..removed });
-        assert_eq!(places.removed_attr(A).unwrap().mode, 0o711);
+    fn a_directory_that_was_removed_is_known_to_be_until_it_is_forgotten() {
+        let (places, here) = (Places::default(), place(Ino::ROOT, "a"));
+        learn(&places, A, &here);
+        assert!(!places.is_removed(A));
+        places.removed(A);
+        places.removed(B);
+        assert!(places.is_removed(A) && !places.is_removed(B));
+        // An answer from before.
+        learn(&places, A, &here);
+        assert_eq!((places.is_removed(A), places.of(A)), (true, Some(here)));
         places.forgotten(A);
-        assert_eq!((places.removed_attr(A), places.counts()), (None, [0, 0]));
-    }
-
-    #[test]
-    fn what_another_mount_may_have_changed_is_not_known_of_a_removed_directory() {
-        let (here, [before, now]) = (place(Ino::ROOT, "a"), periods());
-        let stub = NamedObject { attr_current: false, ..found(A) };
-        // Told in one period, removed in another.
-        for (told, removed) in [(None, None), (None, now), (before, None), (before, now)] {
-            let places = Places::default();
-            places.learn(&found(A), &here, told);
-            places.removed(A, removed);
-            assert!(places.is_removed(A));
-            places.change_removed(&dir(A));
-            places.saw(&dir(A), now);
-            assert_eq!(places.removed_attr(A), None, "{told:?}, {removed:?}");
-        }
-        // By its parent's owner, which may not know the last change.
-        let places = Places::default();
-        places.learn(&stub, &here, now);
-        places.removed(A, now);
-        assert_eq!(places.removed_attr(A), None);
-        let places = Places::default();
-        places.learn(&found(A), &here, now);
-        places.learn(&NamedObject { attr: Attr { mode: 0o700, ..dir(A) }, ..stub }, &here, now);
-        places.removed(A, now);
-        assert_eq!(places.removed_attr(A).unwrap().mode, 0o755);
-    }
-
-    #[test]
-    fn an_answer_that_was_overtaken_by_a_newer_one_changes_nothing() {
-        let (places, here, [_, now]) = (Places::default(), place(Ino::ROOT, "a"), periods());
-        let newer = Attr { mode: 0o700, ctime: Time { secs: 9, nanos: 0 }, ..dir(A) };
-        places.learn(&NamedObject { attr: newer, ..found(A) }, &here, now);
-        places.saw(&dir(A), now);
-        places.removed(A, now);
-        assert_eq!(places.removed_attr(A).unwrap().mode, 0o700);
+        assert_eq!((places.is_removed(A), places.counts()), (false, [0, 0]));
     }
 
     #[test]

@@ -15,7 +15,6 @@ use crate::nodes::Nodes;
 use crate::sweep::Sweep;
 use atoll_core::{Ino, Name};
 use atoll_vfs::{CHANGED_MAX, Scope, Watcher};
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -34,19 +33,13 @@ pub(crate) struct Recall {
     nodes: Arc<Nodes>,
     device: Arc<Device>,
     agreed: Arc<OnceLock<Agreed>>,
-    recalls: Arc<AtomicU64>,
     attributes: Arc<Sweep<Ino>>,
     pages: Arc<Sweep<Ino>>,
     names: Arc<Sweep<(Ino, Name)>>,
 }
 
 impl Recall {
-    pub(crate) fn new(
-        nodes: &Arc<Nodes>,
-        device: &Arc<Device>,
-        agreed: &Arc<OnceLock<Agreed>>,
-        recalls: &Arc<AtomicU64>,
-    ) -> Self {
+    pub(crate) fn new(nodes: &Arc<Nodes>, device: &Arc<Device>, agreed: &Arc<OnceLock<Agreed>>) -> Self {
         let dropping = |offset: u64| {
             let device = Arc::clone(device);
             move |ino: &Ino| {
@@ -61,7 +54,6 @@ impl Recall {
             nodes: Arc::clone(nodes),
             device: Arc::clone(device),
             agreed: Arc::clone(agreed),
-            recalls: Arc::clone(recalls),
             attributes: Sweep::new("fuse-attributes", dropping(NO_PAGES)),
             pages: Sweep::new("fuse-pages", dropping(ALL_PAGES)),
             names: Sweep::new("fuse-names", drop_name),
@@ -86,7 +78,6 @@ impl Recall {
 
 impl Watcher for Recall {
     fn recall(&self, Scope::Everything: Scope) {
-        self.recalls.fetch_add(1, SeqCst);
         if let Some(known) = self.drop_all_names() {
             self.attributes.run(known.clone(), ATTRIBUTES_MAX);
             self.pages.run(known, PAGES_MAX);

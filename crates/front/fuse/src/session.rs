@@ -368,8 +368,7 @@ impl Session {
     ) -> std::io::Result<Self> {
         let (device, nodes) = (Arc::new(Device::new(fd)), Arc::new(Nodes::default()));
         let agreed: Arc<OnceLock<Agreed>> = Arc::default();
-        let recalls: Arc<AtomicU64> = Arc::default();
-        files.set_watcher(Arc::new(Recall::new(&nodes, &device, &agreed, &recalls)));
+        files.set_watcher(Arc::new(Recall::new(&nodes, &device, &agreed)));
         let core = Arc::new(Core {
             files,
             device,
@@ -388,7 +387,6 @@ impl Session {
             listers: Listers::default(),
             told: Told::default(),
             handles: AtomicU64::new(1),
-            recalls,
         });
         {
             let mut state = core.readers.lock();

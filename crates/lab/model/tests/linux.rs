@@ -324,7 +324,6 @@ fn compare(seed: u64, steps: usize, root: &std::path::Path) {
         });
         assert!(expected == got, "{context}: Linux {expected:?}, model {got:?}");
         compared += 1;
-        forget_removed(&mut model, &mut local, &mut before);
         let mut after = BTreeMap::new();
         for ino in model.inos() {
             let (ours, theirs) = (*model.attr(ino).unwrap(), local.attr(ino));
@@ -353,23 +352,6 @@ fn compare(seed: u64, steps: usize, root: &std::path::Path) {
             let Ok(Outcome::Answered(_, bytes)) = told else { panic!("{told:?}") };
             assert!(bytes == local.bytes(ino), "ATOLL_SEED={seed}: bytes of {ino} differ");
         }
-    }
-}
-
-/// Elsewhere than on a local file system, a directory that was removed may be gone at once for those
-/// who hold it too.
-fn forget_removed(model: &mut Model, local: &mut Local, before: &mut BTreeMap<Ino, (Attr, Attr)>) {
-    if std::env::var_os("ATOLL_LINUX_DIR").is_none() {
-        return;
-    }
-    let removed = |ino: &Ino| {
-        let attr = model.attr(*ino).expect("it was listed");
-        attr.kind == Kind::Directory && attr.nlink == 0
-    };
-    for ino in model.inos().filter(removed).collect::<Vec<_>>() {
-        model.forget(ino);
-        local.held.remove(&ino);
-        before.remove(&ino);
     }
 }
 

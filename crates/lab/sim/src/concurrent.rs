@@ -10,7 +10,7 @@ use bytes::Bytes;
 use crate::cause::Failure;
 use crate::client::Done;
 use crate::enumerate::{Listing, Taken};
-use crate::frontend::sensible;
+use crate::frontend::{sensible, target_of};
 use crate::judge::{Judge, as_if_here, is_refused, verdict};
 use crate::links::Party;
 use crate::scenario::Run;
@@ -204,6 +204,7 @@ pub(crate) fn round(
     let mut played: Vec<Played> = Vec::new();
     for client in 0..CLIENTS {
         let mut step = workload.next(&judge.model);
+        judge.ask_about_removed(&mut world.rng, &mut step);
         step.session = SessionId(client as u64 + 1);
         // One client at a time does what is about locks: they are told apart by sessions.
         let known = world.knows_files(client, &judge.model, &step.op);
@@ -393,7 +394,16 @@ fn explain(
             *judge = next;
             judge.forget_removed(world);
             judge.forget_nameless();
-            judge.close_orphans(world);
+            // Which change was the last is not seen in a tree.
+            let changed: Vec<Ino> =
+                played.iter().filter(|p| p.step.op.changes()).filter_map(|p| target_of(&p.step.op)).collect();
+            let is_untold = |(at, p): (usize, &Played)| {
+                let ino = target_of(&p.step.op)?;
+                let often = changed.iter().filter(|other| **other == ino).count() > 1;
+                (often || unknown.contains(&at)).then_some(ino)
+            };
+            let untold: Vec<Ino> = played.iter().enumerate().filter_map(is_untold).collect();
+            judge.close_most_orphans(world, &untold);
             Ok(())
         }
         None => {
@@ -481,7 +491,9 @@ fn walked_into_nothing(judge: &Judge, op: &Op) -> bool {
         | Op::ReadDir { dir, .. } => [Some(*dir), None],
         _ => [None, None],
     };
-    about.into_iter().chain(from).chain(dirs.into_iter().flatten()).any(gone)
+    // In a removed directory kernels look for no names.
+    let takes_no_names = |ino| gone(ino) || judge.is_removed_dir(ino);
+    about.into_iter().chain(from).any(gone) || dirs.into_iter().flatten().any(takes_no_names)
 }
 
 /// Whether a file is homed at another island than the one that owns the directory of its name.

@@ -173,7 +173,10 @@ impl World {
             let is_file = model.attr(*ino).is_some_and(|attr| attr.kind != Kind::Directory);
             !is_file || name_of(model, *ino).is_some() || self.clients[client].looked_up.contains(ino)
         };
-        self.files_of(op).all(|ino| known(&ino))
+        let is_removed =
+            |ino: &Ino| model.attr(*ino).is_some_and(|attr| attr.kind == Kind::Directory && attr.nlink == 0);
+        let lost = |ino: &Ino| is_removed(ino) && self.clients[client].route.dirs().get(*ino).is_none();
+        self.files_of(op).all(|ino| known(&ino)) && !target_of(op).is_some_and(|ino| lost(&ino))
     }
 
     fn walk_step(&mut self, client: usize, dir: Ino, name: Name, ino: Ino) -> Result<(), Failure> {

@@ -4,7 +4,7 @@ use atoll_core::{Ino, Name, SessionId, Time, VolumePath};
 use atoll_model::answer::{attr_differences, differences};
 use atoll_model::{AtimeRule, Dump, Model, Outcome, Rng, Step, Strictness};
 use atoll_posix::beside::AttrsBefore;
-use atoll_posix::{Answer, Attr, AttrsAround, Caller, Errno, Kind, Op};
+use atoll_posix::{Answer, Attr, AttrsAround, Caller, Errno, Kind, Op, SetAttr, XattrMode};
 use bytes::Bytes;
 
 use crate::cause::Failure;
@@ -17,7 +17,7 @@ use crate::world::World;
 pub struct Judge {
     /// What the tree must be.
     pub model: Model,
-    /// Files without a name that somebody may have open.
+    /// Files without a name, and removed directories, that somebody may have open.
     pub orphans: Vec<Ino>,
     /// Directories that are removed, of which the mounts were not told yet.
     removed: Vec<Ino>,
@@ -104,6 +104,10 @@ impl Judge {
         let (Some(was), Some(is)) = (before.iter().find(|attr| attr.ino == ino), self.model.attr(ino)) else {
             return vec![format!("attributes around it: {ino} is not what it is about")];
         };
+        if self.is_removed_dir(ino) {
+            // See `as_if_here`.
+            return attr_differences(is, &Attr { ctime: is.ctime, ..around.after }, strict, true);
+        }
         let mut what = attr_differences(is, &around.after, strict, true);
         if let Some(AttrsBefore { size, mtime, ctime }) = around.before {
             let size = if is.kind == Kind::Directory { was.size } else { size };
@@ -141,12 +145,13 @@ impl Judge {
             Ok(Outcome::Blocked) => Err(Errno::EAGAIN),
             Err(errno) => Err(errno),
         };
-        // Kernels keep a removed directory to themselves; here nobody has one open.
-        if let Some(gone) = removed
-            && self.model.attr(gone).is_some_and(|a| a.kind == Kind::Directory && a.nlink == 0)
-        {
-            self.model.forget(gone);
-            self.removed.push(gone);
+        if let Some(gone) = removed.filter(|gone| self.is_removed_dir(*gone)) {
+            if world.config.mounts {
+                self.orphans.push(gone);
+            } else {
+                self.model.forget(gone);
+                self.removed.push(gone);
+            }
         }
         match &done {
             Ok((Answer::Removed { orphan: Some(ino) }, _)) if world.config.mounts => self.orphans.push(*ino),
@@ -182,6 +187,11 @@ impl Judge {
         self.nameless.contains(&ino) || self.model.attr(ino).is_none()
     }
 
+    /// Whether this is a directory that was removed, and that somebody may have open.
+    pub(crate) fn is_removed_dir(&self, ino: Ino) -> bool {
+        self.model.attr(ino).is_some_and(|attr| attr.kind == Kind::Directory && attr.nlink == 0)
+    }
+
     pub(crate) fn forget_nameless(&mut self) {
         std::mem::take(&mut self.nameless).into_iter().for_each(|ino| self.model.forget(ino));
     }
@@ -209,6 +219,39 @@ impl Judge {
         while !self.orphans.is_empty() {
             self.close_orphan(world, 0);
         }
+    }
+
+    /// Every mount closes every file that has no name, and some removed directories: all those of which the tree does
+    /// not tell what became of them.
+    pub(crate) fn close_most_orphans(&mut self, world: &mut World, untold: &[Ino]) {
+        for at in (0..self.orphans.len()).rev() {
+            let ino = self.orphans[at];
+            if !self.is_removed_dir(ino) || untold.contains(&ino) || world.rng.percent(40) {
+                self.close_orphan(world, at);
+            }
+        }
+    }
+
+    /// Often asks about a removed directory that somebody may have open instead.
+    pub(crate) fn ask_about_removed(&self, rng: &mut Rng, step: &mut Step) {
+        let removed: Vec<Ino> =
+            self.orphans.iter().copied().filter(|ino| self.is_removed_dir(*ino)).collect();
+        if removed.is_empty() || !rng.percent(30) {
+            return;
+        }
+        let (ino, name) = (*rng.pick(&removed), Bytes::from_static(b"user.removed"));
+        let set = SetAttr { mode: Some(0o700 + rng.below(64) as u32), ..SetAttr::default() };
+        step.data = Bytes::new();
+        step.op = match rng.below(8) {
+            0..3 => Op::GetAttr { ino },
+            3..5 => Op::SetAttr { ino, set },
+            5 => {
+                let (value, mode) = (Bytes::from(vec![b'x'; rng.index(40)]), XattrMode::Any);
+                Op::SetXattr { ino, name, value, mode, kill_sgid: false }
+            }
+            6 => Op::GetXattr { ino, name },
+            _ => Op::ListXattr { ino },
+        };
     }
 
     /// When the world decided an operation, as its effect tells.
@@ -332,6 +375,12 @@ pub(crate) fn as_if_here(
         there.is_some_and(|there| owner(of).is_some() && owner(&there) == owner(of))
     };
     match (op, expected, &got) {
+        // When it lost its name its owner's clock told, which is not that of its parent's owner.
+        (Op::GetAttr { .. }, Ok((Answer::Attr { attr: a }, _)), Ok((Answer::Attr { attr: b }, bytes)))
+            if a.kind == Kind::Directory && a.nlink == 0 =>
+        {
+            Ok((Answer::Attr { attr: Attr { ctime: a.ctime, ..*b } }, bytes.clone()))
+        }
         (
             Op::Unlink { dir, .. } | Op::Rename { dir, .. },
             Ok((Answer::Removed { orphan: Some(ino) }, _)),

@@ -86,6 +86,16 @@ impl World {
         })
     }
 
+    /// How many clients hold a file or directory at an island, because it has no name or for a lock.
+    pub fn holders(&self, island: usize, ino: Ino) -> usize {
+        let Some(engine) = &self.nodes[island].engine else { return 0 };
+        engine.with_island(|island| {
+            let state = island.state();
+            let holds = |id| state.session(id).is_some_and(|row| row.held.contains(&ino));
+            state.session_ids().filter(|id| holds(*id)).count()
+        })
+    }
+
     /// Whether an island has ever doubted that it knows all directories as they are, and so compared.
     pub fn has_doubted(&self, island: usize) -> bool {
         self.nodes[island].engine.as_ref().is_some_and(|engine| {

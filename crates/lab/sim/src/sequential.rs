@@ -55,7 +55,8 @@ pub(crate) fn run(run: &mut Run, faults: Faults) -> Result<(), Failure> {
             let island = world.rng.index(world.nodes.len());
             world.checkpoint(island);
         }
-        let step = workload.next(&judge.model);
+        let mut step = workload.next(&judge.model);
+        judge.ask_about_removed(&mut world.rng, &mut step);
         if sensible(&judge.model, world.walker(&step.caller), &step.op) {
             let client = step.session.0 as usize - 1;
             judge.run(world, client, &step)?;

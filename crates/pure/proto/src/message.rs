@@ -256,8 +256,8 @@ wire_enum! {
     pub enum Notice {
         /// Drop everything that was kept, then send `ClientOp::Dropped`.
         1 => Recall,
-        /// This file has lost its last name; release it when it is closed.
-        2 => Orphan { /// The file.
+        /// This file or directory has lost its last name; release it when it is closed.
+        2 => Orphan { /// The file or directory.
             ino: Ino },
         /// This file has moved; say so when that is known.
         3 => Moved { /// The file.

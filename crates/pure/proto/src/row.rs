@@ -10,7 +10,7 @@ use bytes::Bytes;
 use crate::message::{EntryRef, TxnPart, TxnStamps};
 
 wire_struct! {
-    /// A file (anything but a directory), at its home.
+    /// A file at its home, or a directory that was removed, at its owner.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Inode {
         /// What `stat` shows.
@@ -24,6 +24,7 @@ wire_struct! {
         /// How often it has moved to another home.
         pub moves: u32,
         /// The mounts that may still have it open although it has no name. Empty while it has one.
+        /// Never empty for a removed directory.
         pub orphan_of: Vec<SessionId>,
     }
 }

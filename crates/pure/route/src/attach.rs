@@ -188,7 +188,7 @@ impl<T> Route<T> {
                 self.recall(out);
             }
             Notice::Orphan { ino } => {
-                self.orphans.insert(ino);
+                self.orphans.insert(ino, island);
                 out.orphans.push(ino);
             }
             Notice::Moved { ino, to, moves } => {
@@ -253,8 +253,10 @@ impl<T> Route<T> {
             self.dirs.forget(*ino);
             self.links.forget(*ino);
             self.unsynced.forget(*ino);
-            if !self.orphans.is_empty() && self.orphans.remove(ino) {
-                self.release(now_ms, self.homes.of(*ino), *ino, out);
+            if !self.orphans.is_empty()
+                && let Some(island) = self.orphans.remove(ino)
+            {
+                self.release(now_ms, island, *ino, out);
             }
             self.homes.forget(*ino);
         }

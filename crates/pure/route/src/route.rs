@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use atoll_core::{ClockVector, H3, IdMap, IdSet, Ino, IslandId, Key, Name, SessionId, Table, VolumePath};
+use atoll_core::{ClockVector, H3, IdMap, Ino, IslandId, Key, Name, SessionId, Table, VolumePath};
 use atoll_posix::perm;
 use atoll_posix::{Answer, Caller, DirEntry, Errno, Kind, NamedObject, Op, RequestOptions};
 use atoll_proto::{ClientOp, Outcome, Reply, Request, Resolved};
@@ -82,9 +82,10 @@ pub struct Route<T> {
     pub(crate) next_id: u64,
     pub(crate) vector: ClockVector,
     pub(crate) vector_version: u64,
-    /// Orphans that the frontend still knows.
-    pub(crate) orphans: IdSet<Ino>,
-    /// Orphans to be released, by their homes.
+    /// Files and directories without a name that the frontend still knows, with the island that keeps each: the home of
+    /// a file, the owner of a directory.
+    pub(crate) orphans: IdMap<Ino, IslandId>,
+    /// Orphans to be released, by the island that keeps them.
     pub(crate) released: BTreeMap<IslandId, Vec<Ino>>,
     pub(crate) released_ms: u64,
     pub(crate) renew_ms: u64,
@@ -116,7 +117,7 @@ impl<T> Route<T> {
             next_id: 1,
             vector: ClockVector::default(),
             vector_version: 1,
-            orphans: IdSet::default(),
+            orphans: IdMap::default(),
             released: BTreeMap::new(),
             released_ms: 0,
             renew_ms: 0,
@@ -629,7 +630,7 @@ impl<T> Route<T> {
                     }
                 }
                 (Op::Unlink { .. } | Op::Rename { .. }, Answer::Removed { orphan: Some(ino) }) => {
-                    self.orphans.insert(*ino);
+                    self.orphans.insert(*ino, call.island);
                     out.orphans.push(*ino);
                 }
                 _ => {}

@@ -198,7 +198,8 @@ impl Look<'_> {
                     format!("it counts {} directories of the skeleton below, but has {count}", dir.children);
                 self.found(Rule::BelowCounted, Some(*ino), what);
             }
-            let has = rows.xattrs.get(ino);
+            // Those of a removed directory that is kept are not the skeleton's.
+            let has = rows.xattrs.get(ino).filter(|_| !rows.inodes.contains_key(ino));
             let is_acl = |name| has.is_some_and(|x| x.get(name).is_some());
             let acl = is_acl(acl::ACCESS_XATTR) || is_acl(acl::DEFAULT_XATTR);
             self.xattrs(*ino, (dir.has_xattrs, has.is_some()), (dir.has_acl, acl));
@@ -243,8 +244,14 @@ impl Look<'_> {
         let rows = self.rows;
         for (ino, row) in &rows.inodes {
             let has = rows.xattrs.get(ino);
-            let acl = has.is_some_and(|x| x.get(acl::ACCESS_XATTR).is_some());
+            let is_acl = |name| has.is_some_and(|x| x.get(name).is_some());
+            let is_dir = row.attr.kind == Kind::Directory;
+            let acl = is_acl(acl::ACCESS_XATTR) || (is_dir && is_acl(acl::DEFAULT_XATTR));
             self.xattrs(*ino, (row.has_xattrs, has.is_some_and(|x| !x.0.is_empty())), (row.has_acl, acl));
+            if is_dir && rows.dirs.get(ino).is_some_and(|dir| dir.owned.is_some()) {
+                let what = "it is there, and is kept as if it were removed".to_owned();
+                self.found(Rule::OrphanHeld, Some(*ino), what);
+            }
             let alive = row.orphan_of.iter().filter(|s| rows.sessions.contains_key(s)).count();
             // What comes from another island gets its name last.
             let comes = row.orphan_of.is_empty() && rows.is_promised(*ino);

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use atoll_check::Rule;
+use atoll_check::{Rows, Rule};
 use atoll_core::{H3, Ino, IslandId, Name, Stamp};
 use atoll_posix::Kind;
 use atoll_proto::{Dir, DirPlace, Entry, Inode, OwnedDir, PlaceVersion, RowChange, StaticAttrs};
@@ -15,6 +15,11 @@ use crate::{LOST_AND_FOUND, Stray};
 
 /// Permission bits of `lost+found`.
 const LOST_AND_FOUND_MODE: u32 = 0o700;
+
+/// Whether an island owns this directory.
+fn is_owned(rows: &Rows, ino: Ino) -> bool {
+    rows.dirs.get(&ino).is_some_and(|dir| dir.owned.is_some())
+}
 
 impl Work<'_> {
     /// Files count their names. A file without a name is held by a client, or is found again.
@@ -33,7 +38,8 @@ impl Work<'_> {
                 .filter(|(ino, row)| {
                     let count = names.get(ino).copied().unwrap_or(0);
                     let is_known = |session| rows.sessions.contains_key(session);
-                    count != row.attr.nlink
+                    row.attr.kind == Kind::Directory && is_owned(rows, **ino)
+                        || count != row.attr.nlink
                         || (count > 0) != row.orphan_of.is_empty()
                         || !row.orphan_of.iter().all(is_known)
                 })
@@ -53,6 +59,9 @@ impl Work<'_> {
         }
         let sessions = &self.rows[&island].sessions;
         let holders: Vec<_> = row.orphan_of.iter().copied().filter(|s| sessions.contains_key(s)).collect();
+        if row.attr.kind == Kind::Directory && (holders.is_empty() || is_owned(&self.rows[&island], ino)) {
+            return self.removed_dir(island, &row);
+        }
         let (rule, what) = if names > 0 && row.attr.nlink == names {
             row.orphan_of.clear();
             (Rule::OrphanHeld, "it has a name, and is not kept as if it had none".to_owned())
@@ -71,6 +80,22 @@ impl Work<'_> {
         };
         let change = RowChange::Inode { ino, row: Some(Box::new(row)) };
         self.fix(rule, island, Some(ino), what, vec![(island, change)]);
+    }
+
+    /// A removed directory that no known client keeps goes: it has nothing that anyone could miss.
+    fn removed_dir(&mut self, island: IslandId, row: &Inode) {
+        let ino = row.attr.ino;
+        let mut changes = vec![(island, RowChange::Inode { ino, row: None })];
+        let is_there = is_owned(&self.rows[&island], ino);
+        if row.has_xattrs && !is_there {
+            changes.push((island, RowChange::Xattrs { ino, row: None }));
+        }
+        let what = match is_there {
+            true => "it is there, and is not kept as if it were removed",
+            false => "it was removed, and no client keeps it: it goes",
+        };
+        let what = what.to_owned();
+        self.fix(Rule::OrphanHeld, island, Some(ino), what, changes);
     }
 
     // --------------------------------------------------------------- lost+found

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use atoll_check::Rule;
 use atoll_core::Ino;
+use atoll_posix::Kind;
 use atoll_posix::acl::{ACCESS_XATTR, DEFAULT_XATTR};
 use atoll_proto::RowChange;
 
@@ -95,7 +96,8 @@ impl Work<'_> {
             };
             let mut changes = Vec::new();
             for (ino, row) in &rows.inodes {
-                let now = has(ino, &[ACCESS_XATTR]);
+                let is_dir = row.attr.kind == Kind::Directory;
+                let now = has(ino, if is_dir { &[ACCESS_XATTR, DEFAULT_XATTR] } else { &[ACCESS_XATTR] });
                 if now != (row.has_xattrs, row.has_acl) {
                     let mut row = row.clone();
                     (row.has_xattrs, row.has_acl) = now;
@@ -103,7 +105,9 @@ impl Work<'_> {
                 }
             }
             for (ino, row) in &rows.dirs {
-                let now = has(ino, &[ACCESS_XATTR, DEFAULT_XATTR]);
+                // Those of a removed directory that is kept are not the skeleton's.
+                let is_kept = rows.inodes.contains_key(ino);
+                let now = if is_kept { (false, false) } else { has(ino, &[ACCESS_XATTR, DEFAULT_XATTR]) };
                 if now != (row.has_xattrs, row.has_acl) {
                     let mut row = row.clone();
                     (row.has_xattrs, row.has_acl) = now;

@@ -1,12 +1,13 @@
 //! Requests about attributes, extended ones among them.
 
-use super::{Core, Job, Keeping, Shape};
+use super::{Core, Job, Shape};
 use crate::abi::{self, Out};
 use crate::fields;
 use crate::request::{Header, SetAttrIn};
 use atoll_core::Ino;
 use atoll_posix::{Answer, Attr, Errno, Op, XattrMode};
 use bytes::Bytes;
+use std::time::Duration;
 
 pub(super) fn set_attr(core: &Core, ino: Ino, fields: &SetAttrIn) -> Result<Job, Errno> {
     let set = fields::set_attr(fields)?;
@@ -34,14 +35,12 @@ pub(super) fn set_xattr(
 }
 
 /// Attributes, as GETATTR and SETATTR are answered.
-pub(super) fn attr(core: &Core, header: &Header, attr: &Attr, (kept, alone): Keeping) {
-    core.places.saw(attr, alone);
+pub(super) fn attr(core: &Core, header: &Header, attr: &Attr, kept: Duration) {
     core.ok(header, &Out::with_capacity(abi::SMALL_OUT).attr_out(&core.accesses.shown(attr), kept).0);
 }
 
 /// Attributes, as STATX is answered.
-pub(super) fn statx(core: &Core, header: &Header, attr: &Attr, (kept, alone): Keeping) {
-    core.places.saw(attr, alone);
+pub(super) fn statx(core: &Core, header: &Header, attr: &Attr, kept: Duration) {
     core.ok(header, &Out::with_capacity(abi::SMALL_OUT).statx_out(&core.accesses.shown(attr), kept).0);
 }
 

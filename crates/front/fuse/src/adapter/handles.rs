@@ -5,7 +5,7 @@
 //! local locks do that.
 
 use super::names::untold;
-use super::{Core, Job, Keeping, Shape};
+use super::{Core, Job, Shape};
 use crate::abi::{self, Out, fopen, init, open};
 use crate::accesses;
 use crate::device::IO_BYTES_MAX;
@@ -20,6 +20,7 @@ use atoll_vfs::Caching;
 use bytes::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 /// Opens a file. A truncation comes by itself, behind the kernel's own checks.
 pub(super) fn open_file(core: &Arc<Core>, header: &Header, flags: u32) {
@@ -90,14 +91,14 @@ pub(super) fn listed(
     header: &Header,
     listing: &Listing,
     (mut entries, eof): (Vec<DirEntry>, bool),
-    keeping: Keeping,
+    kept: Duration,
 ) {
     if listing.plus && !core.accesses.is_empty() {
         for found in entries.iter_mut().filter_map(|entry| entry.found.as_mut()) {
             found.attr = core.accesses.shown(&found.attr);
         }
     }
-    match listing.pack(&entries, eof, keeping, (&core.nodes, &core.places)) {
+    match listing.pack(&entries, eof, kept, (&core.nodes, &core.places)) {
         Ok(Packed { out, learned, end }) => {
             if let Some(end) = end {
                 core.listers.ended(listing.handle, end);

@@ -24,7 +24,7 @@ use crate::listing::Listing;
 use crate::mount::Entrance;
 use crate::nodes::Nodes;
 use crate::pending::Pending;
-use crate::places::{Period, Place, Places};
+use crate::places::{Place, Places};
 use crate::request::{Header, Request};
 use crate::session::{Config, Keep, Locks, Readers};
 use crate::settle::{self, Settling};
@@ -34,16 +34,12 @@ use atoll_posix::acl::{ACCESS_XATTR, DEFAULT_XATTR};
 use atoll_posix::{Answer, Caller, Errno, Kind, Op, RenameMode, SetAttr};
 use atoll_vfs::{AnswerExtras, Caching, Files};
 use bytes::Bytes;
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// For how long the kernel may keep what is recalled before anybody else can change it.
 pub(crate) const KEEP: Duration = Duration::from_secs(6);
-
-/// Until when an answer holds: for so long in the kernel, and in this mount for the period in which no other one is
-/// there, if none is.
-pub(crate) type Keeping = (Duration, Option<Period>);
 
 /// The results of INIT.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,8 +67,6 @@ pub(crate) struct Core {
     pub(crate) told: Told,
     pub(crate) accesses: Accesses,
     pub(crate) handles: AtomicU64,
-    /// Counts recalls.
-    pub(crate) recalls: Arc<AtomicU64>,
 }
 
 /// How an outcome becomes an answer.
@@ -145,12 +139,6 @@ impl Core {
     /// What the kernel may keep of a file of which the volume is not asked now. May be passed on inside `tell` only.
     fn keeping(&self, ino: Ino, mut tell: impl FnMut(Caching)) {
         self.files.keeping(ino, &mut |caching| tell(self.allowed(caching)));
-    }
-
-    /// What the volume has promised: while that is passed on, the period in which no other mount is there. What the
-    /// volume says holds until it ends.
-    fn alone(&self, promised: Caching) -> Option<Period> {
-        (promised == Caching::UntilRecalled).then(|| Period(self.recalls.load(SeqCst)))
     }
 
     pub(crate) fn ok(&self, header: &Header, body: &[u8]) -> bool {
@@ -403,7 +391,7 @@ pub(crate) fn finish(
     beside: AnswerExtras<'_>,
 ) {
     // Until this returns: a recall waits for promises that are being passed on.
-    let (alone, caching) = (core.alone(beside.caching), core.allowed(beside.caching));
+    let caching = core.allowed(beside.caching);
     let (bytes, kept) = (beside.bytes, kept(caching));
     let answer = match (outcome, &shape) {
         (Ok(answer), _) => answer,
@@ -418,16 +406,15 @@ pub(crate) fn finish(
     if !may_be_told(header, &shape, &answer) {
         return core.misfit(header);
     }
-    let keeping = (kept, alone);
     match (shape, answer) {
         (Shape::Unit, _) => _ = core.ok(header, &[]),
 
         (Shape::Looked(place), Answer::Found { found }) => {
-            names::looked(core, header, &found, place, keeping);
+            names::looked(core, header, &found, place, kept);
         }
         (Shape::Entry, Answer::Found { found }) => names::entry(core, header, &found, kept),
         (Shape::Made(place), Answer::Found { found }) => {
-            names::made(core, header, &found, &place, keeping);
+            names::made(core, header, &found, &place, kept);
         }
         (Shape::Created { flags, .. }, Answer::Found { found }) => {
             let flags = handles::open_flags(core, flags, caching);
@@ -436,7 +423,7 @@ pub(crate) fn finish(
         (Shape::RemovedDir { place, meant }, _) => {
             if let Some(gone) = meant {
                 core.places.vacate(gone, &place);
-                core.places.removed(gone, alone);
+                core.places.removed(gone);
             }
             core.ok(header, &[]);
         }
@@ -445,8 +432,8 @@ pub(crate) fn finish(
             core.ok(header, &[]);
         }
 
-        (Shape::Attr | Shape::Changed(_), Answer::Attr { attr }) => attrs::attr(core, header, &attr, keeping),
-        (Shape::Statx, Answer::Attr { attr }) => attrs::statx(core, header, &attr, keeping),
+        (Shape::Attr | Shape::Changed(_), Answer::Attr { attr }) => attrs::attr(core, header, &attr, kept),
+        (Shape::Statx, Answer::Attr { attr }) => attrs::statx(core, header, &attr, kept),
         (Shape::Value { size, .. }, Answer::Data) => attrs::value(core, header, bytes, size),
         (Shape::Statfs, answer) if attrs::statfs(core, header, &answer) => {}
 
@@ -456,7 +443,7 @@ pub(crate) fn finish(
         (Shape::Offset, Answer::Offset { offset }) => data::number(core, header, offset),
 
         (Shape::Listing(listing), Answer::Entries { entries, eof }) => {
-            handles::listed(core, header, &listing, (entries, eof), keeping);
+            handles::listed(core, header, &listing, (entries, eof), kept);
         }
         (Shape::Lock, Answer::Lock { lock }) => handles::lock(core, header, &lock),
         (Shape::Granted { ino, holder }, _) => {

@@ -1,6 +1,6 @@
 //! Requests about names: lookups, new and removed names, renames, and ids that the kernel forgets.
 
-use super::{Core, Job, Keeping, Shape};
+use super::{Core, Job, Shape};
 use crate::abi::{self, Out, open};
 use crate::places::Place;
 use crate::request::Header;
@@ -93,31 +93,31 @@ pub(super) fn absent(core: &Core, header: &Header, place: &Place, kept: Duration
 }
 
 /// A lookup found this.
-pub(super) fn looked(core: &Arc<Core>, header: &Header, found: &NamedObject, place: Place, keeping: Keeping) {
+pub(super) fn looked(core: &Arc<Core>, header: &Header, found: &NamedObject, place: Place, kept: Duration) {
     if found.attr.kind == Kind::Directory {
         core.told.tell(header.pid, place.clone(), Some(found.attr.ino));
-        looked_dir(core, header, found, place, keeping);
+        looked_dir(core, header, found, place, kept);
     } else {
         core.told.tell(header.pid, place, None);
-        entry(core, header, found, keeping.0);
+        entry(core, header, found, kept);
     }
 }
 
 /// Answers a lookup that found a directory, when the kernel can put it to this place.
-fn looked_dir(core: &Arc<Core>, header: &Header, found: &NamedObject, place: Place, keeping: Keeping) {
+fn looked_dir(core: &Arc<Core>, header: &Header, found: &NamedObject, place: Place, kept: Duration) {
     let ino = found.attr.ino;
     // Before it is learnt, so that what is forgotten meanwhile does not take the place away.
     core.nodes.raise(ino);
-    let Some(old) = core.places.learn(found, &place, keeping.1) else {
-        return core.found(header, found, keeping.0);
+    let Some(old) = core.places.learn(found, &place) else {
+        return core.found(header, found, kept);
     };
     if core.lower(ino, 1) {
         // Forgotten just now: so it is nowhere.
-        return core.found_dir(header, found, &place, keeping);
+        return core.found_dir(header, found, &place, kept);
     }
     let (mine, header, found, new) = (Arc::clone(core), *header, found.clone(), place.clone());
     // Nothing that may be kept: a recall does not wait for an answer that is put off.
-    let answer = move || mine.found_dir(&header, &found, &place, (Duration::ZERO, None));
+    let answer = move || mine.found_dir(&header, &found, &place, Duration::ZERO);
     settle::answer(core, header.pid, Moved { ino, old, new }, Box::new(answer));
 }
 
@@ -128,9 +128,9 @@ pub(super) fn entry(core: &Core, header: &Header, found: &NamedObject, kept: Dur
 }
 
 /// A directory was made.
-pub(super) fn made(core: &Core, header: &Header, found: &NamedObject, place: &Place, keeping: Keeping) {
+pub(super) fn made(core: &Core, header: &Header, found: &NamedObject, place: &Place, kept: Duration) {
     core.told.tell(header.pid, place.clone(), Some(found.attr.ino));
-    core.found_dir(header, found, place, keeping);
+    core.found_dir(header, found, place, kept);
 }
 
 /// A file was made, and is open: `open_flags` say how.
@@ -150,11 +150,6 @@ pub(crate) fn untold(core: &Core, inos: &[Ino]) {
 }
 
 impl Core {
-    /// A directory was removed, as the volume has just said.
-    pub(crate) fn removed(&self, dir: Ino) {
-        self.files.keeping(dir, &mut |promised| self.places.removed(dir, self.alone(promised)));
-    }
-
     /// Tells the kernel of a name's id, which is counted already.
     fn found(&self, header: &Header, found: &NamedObject, kept: Duration) {
         let mut out = Out::with_capacity(abi::ENTRY_OUT);
@@ -166,9 +161,9 @@ impl Core {
     }
 
     /// Counts a directory, and tells the kernel of it at this place, wherever it had it before.
-    fn found_dir(&self, header: &Header, found: &NamedObject, place: &Place, (kept, alone): Keeping) {
+    fn found_dir(&self, header: &Header, found: &NamedObject, place: &Place, kept: Duration) {
         self.nodes.raise(found.attr.ino);
-        let _ = self.places.learn(found, place, alone);
+        let _ = self.places.learn(found, place);
         self.found(header, found, kept);
     }
 

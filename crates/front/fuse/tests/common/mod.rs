@@ -237,6 +237,24 @@ impl State {
 
     fn run(&mut self, caller: &Caller, op: Op, data: &Bytes) -> Result<(Answer, Vec<u8>), Errno> {
         let plain = |answer| Ok((answer, Vec::new()));
+        if let Op::Rename { new_dir, .. } = &op
+            && self.node(*new_dir)?.attr.nlink == 0
+        {
+            return Err(Errno::ESTALE);
+        }
+        if let Op::Lookup { dir, .. }
+        | Op::Create { dir, .. }
+        | Op::Mkdir { dir, .. }
+        | Op::Unlink { dir, .. }
+        | Op::Rmdir { dir, .. }
+        | Op::Rename { dir, .. }
+        | Op::Link { dir, .. }
+        | Op::FsyncDir { dir }
+        | Op::ReadDir { dir, .. } = &op
+            && self.node(*dir)?.attr.nlink == 0
+        {
+            return Err(Errno::ESTALE);
+        }
         match op {
             Op::Lookup { dir, name } => {
                 let ino = self.find(dir, &name).ok_or(Errno::ENOENT)?;
@@ -268,7 +286,8 @@ impl State {
                     return Err(Errno::ENOTEMPTY);
                 }
                 self.remove(dir, &name)?;
-                self.nodes.remove(&ino);
+                // As a volume does, it keeps the attributes for whoever has it open.
+                self.node(ino)?.attr.nlink = 0;
                 self.node(dir)?.attr.nlink -= 1;
                 plain(Answer::Done)
             }

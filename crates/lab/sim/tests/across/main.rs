@@ -13,6 +13,7 @@ mod further;
 mod paths;
 #[cfg(feature = "planted")]
 mod planted;
+mod removed;
 mod skipped;
 mod stops;
 mod storm;

@@ -469,6 +469,7 @@ impl Ctx {
     pub(crate) fn regular(&self, ino: Ino) -> Result<Attr, Blocked> {
         match self.state.inode(ino)? {
             Some(row) if row.attr.kind == Kind::Regular => Ok(row.attr),
+            Some(row) if row.attr.kind == Kind::Directory => Err(Errno::EISDIR.into()),
             Some(_) => Err(Errno::EINVAL.into()),
             None if self.state.dir(ino)?.is_some() => Err(Errno::EISDIR.into()),
             None => Err(Errno::ESTALE.into()),

@@ -198,7 +198,7 @@ impl Ctx {
     }
 
     /// Nobody may have decided already that the directory is removed.
-    fn is_not_going(&self, dir: Ino) -> Result<(), Blocked> {
+    pub(crate) fn is_not_going(&self, dir: Ino) -> Result<(), Blocked> {
         let sealed = self.state.dir(dir)?.and_then(|dir| dir.owned.as_ref()?.sealed);
         sealed.map_or(Ok(()), |txn| Err(Blocked::Txn(txn)))
     }

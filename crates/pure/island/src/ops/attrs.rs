@@ -5,7 +5,7 @@ use atoll_core::planted::{Bug, planted};
 use atoll_core::{Encode, Ino, Stamp};
 use atoll_posix::perm::{self, ObjectPerms};
 use atoll_posix::xattr::{self, Namespace};
-use atoll_posix::{Answer, Caller, Errno, Readings, SetAttr, XattrMode, acl, mode};
+use atoll_posix::{Answer, Caller, Errno, Kind, Readings, SetAttr, XattrMode, acl, mode};
 use atoll_proto::{Dir, Inode, JournalEntry, Outcome, RequestResult, StaticAttrs, Xattrs};
 use bytes::Bytes;
 
@@ -221,7 +221,8 @@ impl Island {
                 let now = self.ctx.time();
                 row.attr.mode = bits & mode::ALL;
                 row.attr.ctime = now;
-                row.has_acl = xattrs.get(acl::ACCESS_XATTR).is_some();
+                row.has_acl = xattrs.get(acl::ACCESS_XATTR).is_some()
+                    || (row.attr.kind == Kind::Directory && xattrs.get(acl::DEFAULT_XATTR).is_some());
                 let mut decision = Decision::new();
                 decision.file(row, Some(xattrs));
                 decision.remember_for(call, RequestResult::Done);
@@ -260,6 +261,8 @@ impl<'a> Look<'a> {
             self.require_decided_file(ino)?;
             return Ok(Step::Looked(ok(Answer::Attr { attr: self.shown_file(row) }, None)));
         }
+        // Whether it has a name must be decided: whoever removed it may have been told so.
+        self.ctx.is_not_going(ino)?;
         let dir = self.owned(ino)?;
         self.require_decided_dir(ino)?;
         Ok(Step::Looked(ok(Answer::Attr { attr: self.shown_dir(ino, dir) }, Some(dir.key))))

@@ -70,6 +70,9 @@ impl Island {
             );
         };
         self.look().require_unlocked_file(ino)?;
+        if row.attr.kind == Kind::Directory {
+            return Err(Errno::EPERM.into());
+        }
         if row.attr.nlink == 0 {
             return Err(Errno::ENOENT.into());
         }

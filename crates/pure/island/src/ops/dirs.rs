@@ -97,10 +97,11 @@ impl Island {
         let owner = self.ctx.config.owner(key);
         if owner == self.ctx.config.id {
             self.look().may_seal(ino)?;
+            let now = self.ctx.time();
             let mut decision = Decision::new();
-            self.ctx.remove_dir(&mut decision, ino);
+            self.ctx.remove_named_dir(&mut decision, ino, now);
             let parent = staged_dir(&decision, dir).unwrap_or(parent);
-            return Ok(self.ctx.unname_dir(call, decision, dir, &parent, name));
+            return Ok(self.ctx.unname_dir(call, decision, dir, &parent, name, now));
         }
         let work = ParticipantWork::Seal { ino, parent: dir, name: name.clone() };
         let names = vec![EntryRef { dir, name: name.clone() }];
@@ -125,7 +126,8 @@ impl Island {
             (Op::Rmdir { dir, name, .. }, ParticipantWork::Seal { .. }) => {
                 let parent = self.look().owned(*dir)?.clone();
                 self.ctx.state.entry(*dir, name)?;
-                Ok(self.ctx.unname_dir(call, decision, *dir, &parent, name))
+                let now = self.ctx.time();
+                Ok(self.ctx.unname_dir(call, decision, *dir, &parent, name, now))
             }
             _ => unreachable!("{op:?} has no such transaction"),
         }
@@ -198,8 +200,8 @@ impl Ctx {
         dir: Ino,
         parent: &Dir,
         name: &Name,
+        now: Time,
     ) -> Step {
-        let now = self.time();
         decision.entry(dir, name, None);
         decision.names_changed(dir, parent, -1, -1, (now, now));
         decision.remember_for(call, RequestResult::Done);

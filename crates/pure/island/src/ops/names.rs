@@ -231,7 +231,8 @@ impl<'a> Look<'a> {
                 }
             }
             RequestResult::Ino { ino } => {
-                if let Some(row) = self.homed(*ino)? {
+                // A directory that was removed since is told of as one that is not here.
+                if let Some(row) = self.homed(*ino)?.filter(|row| row.attr.kind != Kind::Directory) {
                     let found = NamedObject { attr: self.shown_file(row), attr_current: true };
                     return Ok(ok(Answer::Found { found }, None));
                 }

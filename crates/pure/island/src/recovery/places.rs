@@ -45,7 +45,7 @@ impl Recovery {
         let (left, gone) = match there.filter(|there| there.ino != ino) {
             None => (None, 0),
             Some(there) if *replaced == Some(there.ino) && self.may_go(ctx, locks, there.ino)? => {
-                ctx.remove_dir(&mut decision, there.ino);
+                ctx.remove_named_dir(&mut decision, there.ino, time);
                 (None, 1)
             }
             Some(there) if self.swapped_with(lost) == Some(there.ino) => (Some(there), 0),

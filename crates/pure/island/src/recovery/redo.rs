@@ -180,7 +180,8 @@ impl Recovery {
             ParticipantWork::Seal { ino, .. } => {
                 if ctx.state.dir(*ino)?.is_some_and(|row| row.owned.is_some()) {
                     ctx.skeleton_must_be_loaded(*ino)?;
-                    ctx.remove_dir(&mut decision, *ino);
+                    let time = ctx.time();
+                    ctx.remove_named_dir(&mut decision, *ino, time);
                 }
             }
             ParticipantWork::BorrowName { renaming, chain, .. } => {

@@ -72,6 +72,9 @@ impl Ctx {
             decision.push(RowChange::SumsCut { ino, first: 0, end: blocks(row.attr.size) });
         }
         self.drop_locks(decision, ino);
+        if row.attr.kind == Kind::Directory {
+            return;
+        }
         decision.body(BodyChange::Drop { ino });
         decision.entails(Entails::BodyGoes(ino));
     }

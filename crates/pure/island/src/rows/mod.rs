@@ -10,6 +10,7 @@ pub(crate) mod homes;
 pub(crate) mod moves;
 pub(crate) mod path;
 mod places;
+mod removed_dirs;
 mod renaming;
 pub(crate) mod skeleton;
 mod txns;

@@ -144,7 +144,7 @@ impl Ctx {
         if let Some((there, stub)) = replaced_dir(renaming)
             && self.owner_of_stub(stub) == self.config.id
         {
-            self.remove_dir(decision, there.ino);
+            self.remove_named_dir(decision, there.ino, renaming.time);
         }
         last
     }

@@ -96,6 +96,9 @@ impl Ctx {
 
     /// A directory gets the ACLs that are told of it. Its other extended attributes are its owner's alone.
     pub(crate) fn follow_acls(&self, decision: &mut Decision, ino: Ino, row: &mut Dir, told: &Xattrs) {
+        if row.owned.is_none() && self.is_kept_removed(ino) {
+            return;
+        }
         let acls = if row.owned.is_some() && row.has_xattrs {
             let own = self.state.xattrs(ino).expect("see `need_acls`");
             own.map_or_else(|| told.acls(), |own| own.with_acls_of(told))

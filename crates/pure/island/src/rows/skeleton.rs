@@ -56,7 +56,12 @@ impl Ctx {
                 return Ok(());
             }
             self.skeleton_must_be_loaded(ino)?;
-            self.remove_dir(decision, ino);
+            if adopted {
+                self.remove_dir(decision, ino);
+            } else {
+                let time = self.time();
+                self.remove_named_dir(decision, ino, time);
+            }
         }
         Ok(())
     }
@@ -86,7 +91,9 @@ impl Ctx {
             return decision.misfit(parent, "a directory is placed in it, and it is not known");
         }
         let mut row = new_row(new, owned);
-        set_xattrs(decision, new.ino, &mut row, new.xattrs.acls());
+        if row.owned.is_some() || !self.is_kept_removed(new.ino) {
+            set_xattrs(decision, new.ino, &mut row, new.xattrs.acls());
+        }
         decision.dir(new.ino, row);
         if new.suspected {
             self.suspect_stale(decision);
@@ -107,12 +114,19 @@ impl Ctx {
 
     /// Takes a directory out of the skeleton, and prunes directories that were there only for its sake.
     pub(crate) fn remove_dir(&mut self, decision: &mut Decision, ino: Ino) {
+        self.remove_dir_but(decision, ino, false);
+    }
+
+    /// The same. `is_kept`: but for its locks and extended attributes, which a mount may still use.
+    pub(super) fn remove_dir_but(&mut self, decision: &mut Decision, ino: Ino, is_kept: bool) {
         let mut at = ino;
         loop {
-            let Some(row) = self.dir_now(decision, at) else {
+            let Some(mut row) = self.dir_now(decision, at) else {
                 return decision.misfit(at, "it goes, and is not known");
             };
-            if row.owned.is_some() {
+            if is_kept && at == ino {
+                (row.has_xattrs, row.has_acl) = (false, false);
+            } else if row.owned.is_some() {
                 self.drop_locks(decision, at);
             }
             if row.children > 0 || row.foreign_names > 0 {

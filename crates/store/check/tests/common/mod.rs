@@ -90,6 +90,13 @@ pub fn file(ino: Ino, size: u64) -> Inode {
     Inode { attr, target: None, has_xattrs: false, has_acl: false, moves: 0, orphan_of: Vec::new() }
 }
 
+/// A directory that was removed, and that no client has open.
+pub fn removed_dir(ino: Ino) -> Inode {
+    let mut row = file(ino, 0);
+    (row.attr.kind, row.attr.nlink) = (Kind::Directory, 0);
+    row
+}
+
 /// Two islands: the root is owned by one, `/sub` by the other, with a file in each; that of the root has
 /// another name in `/sub`, "also".
 #[derive(Clone)]
@@ -453,6 +460,13 @@ pub fn plants() -> Vec<Plant> {
             let mut row = file(orphan, 0);
             row.attr.nlink = 0;
             w.islands[0].inodes.insert(orphan, row);
+        }),
+        plant("a removed directory that nobody holds", &[OrphanHeld], |w| {
+            let removed = Ino::mint(HERE, 99);
+            w.islands[0].inodes.insert(removed, removed_dir(removed));
+        }),
+        plant("a removed directory that is there too", &[OrphanHeld], |w| {
+            w.islands[1].inodes.insert(w.sub, removed_dir(w.sub));
         }),
         plant("an orphan with a name", &[OrphanHeld], |w| {
             w.islands[0].inodes.get_mut(&w.in_root).unwrap().orphan_of = vec![SessionId(4)];
