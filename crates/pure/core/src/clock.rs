@@ -74,6 +74,18 @@ impl ClockVector {
         true
     }
 
+    /// Sets `island`'s value, which may be lower than before.
+    pub fn set(&mut self, island: IslandId, stamp: Stamp) {
+        if let Some(value) = self.0.get_mut(usize::from(island.0)) {
+            *value = stamp;
+        } else {
+            self.raise(island, stamp);
+        }
+        while self.0.last() == Some(&Stamp::default()) {
+            self.0.pop();
+        }
+    }
+
     /// Raises every value to `other`'s. True if one was lower.
     pub fn join(&mut self, other: &Self) -> bool {
         other.iter().fold(false, |news, (island, stamp)| self.raise(island, stamp) | news)

@@ -113,6 +113,7 @@ impl Island {
                     attempts: 0,
                     upto,
                     again: false,
+                    asked: None,
                 });
             }
             Event::Peer(message) => {
@@ -162,6 +163,7 @@ impl Island {
         self.recovery.begin(&mut self.ctx, ended);
         self.txns.resume(&self.ctx);
         self.migration.resume(&self.ctx);
+        self.journal.resume(&self.ctx);
         self.ctx.posts.durable_after(self.ctx.state.seq(), self.ctx.state.clocks().get(self.ctx.config.id));
         self.links.resume(&self.ctx);
         self.ctx.begin_skeleton();
@@ -248,7 +250,16 @@ impl Island {
             let table = self.ctx.config.table.clone();
             return self.ctx.answer(&call, 0, Outcome::StaleTable { table });
         }
-        let Some(call) = self.sessions.session_request(&mut self.ctx, &self.migration, call) else { return };
+        if call.request.op == ClientOp::Renew {
+            // By it the client finds out what others have made up about this island's journal.
+            let me = self.ctx.config.id;
+            let kept = (!self.recovery.has_moved_on()).then(|| self.ctx.state.clocks().get(me));
+            self.ctx.replies.tell_own_clock(call.session(), me, kept);
+        }
+        let last_ask = self.journal.last_ask();
+        let Some(call) = self.sessions.session_request(&mut self.ctx, &self.migration, last_ask, call) else {
+            return;
+        };
         let Some(call) = self.repeated(call) else { return };
         if self.requests.is_log_stuck() && call.request.seq != 0 {
             return self.ctx.answer(&call, 0, Outcome::Failed { errno: Errno::ENOSPC });
@@ -258,7 +269,8 @@ impl Island {
 
     /// Begins a request, when this island has seen all that its client has.
     fn admit(&mut self, call: PendingRequest) {
-        let seen = self.sessions.seen_by(call.session());
+        let journal = &self.journal;
+        let seen = self.sessions.seen_by(call.session(), |of, since, seen| journal.is_lie(of, since, seen));
         let knows_paths = !self.anti_entropy.has_missed(&self.ctx);
         if let Some(call) = self.journal.catch_up(&mut self.ctx, seen, knows_paths, call) {
             self.start(call, false);

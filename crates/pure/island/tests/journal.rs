@@ -20,6 +20,8 @@ struct World {
     island: Island,
     replies: Vec<(u64, Outcome)>,
     sent: Vec<(IslandId, PeerOp)>,
+    /// What the last reply told of the clocks.
+    stamps: Vec<(IslandId, Stamp)>,
     next: u64,
 }
 
@@ -35,7 +37,8 @@ impl World {
     fn new() -> Self {
         let config = Config::new(ME, 1, Table::new(3), vec![ME, OTHER, THIRD]);
         let island = Island::new(config, State::new(1), PreviousEnd::Orderly, Now::default());
-        let mut world = Self { island, replies: Vec::new(), sent: Vec::new(), next: 0 };
+        let (replies, sent, stamps) = (Vec::new(), Vec::new(), Vec::new());
+        let mut world = Self { island, replies, sent, stamps, next: 0 };
         for island in [OTHER, THIRD] {
             world.event(Event::PeerReachable { island, up: true });
             world.tell(island, PeerOp::HelloDone);
@@ -65,7 +68,10 @@ impl World {
             match effect {
                 Effect::Append(seq, _) => self.event(Event::Committed(seq)),
                 Effect::Sync => self.event(Event::Synced(self.island.state().seq())),
-                Effect::Reply { id, reply, .. } => self.replies.push((id, reply.outcome)),
+                Effect::Reply { id, reply, .. } => {
+                    self.replies.push((id, reply.outcome));
+                    self.stamps = reply.vector;
+                }
                 Effect::Load { load, generation } => {
                     let loaded = load.nothing();
                     self.event(Event::Loaded { load, generation, loaded });
@@ -130,6 +136,84 @@ fn who_waits_for_what_was_applied_goes_on_although_what_follows_waits() {
     world.tell(OTHER, PeerOp::Journal { after: Stamp(0), entries });
     assert_eq!(world.island.state().clocks().get(OTHER), Stamp(1));
     assert!(world.is_answered(early), "the first entry was applied");
+}
+
+impl World {
+    /// The last question to an island about the end of its journal.
+    fn last_ask(&self, of: IslandId) -> u64 {
+        let ask = |(to, op): &(IslandId, PeerOp)| match op {
+            PeerOp::WantJournalEnd { ask } if *to == of => Some(*ask),
+            _ => None,
+        };
+        self.sent.iter().rev().find_map(ask).expect("it was asked")
+    }
+}
+
+#[test]
+fn a_stamp_that_was_never_given_holds_up_who_has_seen_it_until_its_island_says_so() {
+    let mut world = World::new();
+    let far = Stamp::new(1, 1 << 39);
+    let early = world.ask(1, look(), vec![(OTHER, far)]);
+    let ask = world.last_ask(OTHER);
+    assert!(!world.is_answered(early), "it may have been given");
+    // What others say of that journal counts for nothing, nor does what was not asked.
+    world.tell(THIRD, PeerOp::JournalEnd { ask, upto: Stamp(0) });
+    world.tell(OTHER, PeerOp::JournalEnd { ask: u64::MAX, upto: Stamp(0) });
+    assert!(!world.is_answered(early));
+    // There is more of the journal than is here.
+    world.tell(OTHER, PeerOp::JournalEnd { ask, upto: Stamp(1) });
+    assert!(!world.is_answered(early), "this island has not all that may have been seen");
+    let late = world.ask(1, look(), Vec::new());
+    world.tell(OTHER, PeerOp::Journal { after: Stamp(0), entries: vec![chmod(1, 0o700)] });
+    assert!(world.is_answered(early), "it has all that was there when this came");
+    assert!(!world.is_answered(late), "there may have been more when this came");
+    // An answer to an earlier question comes late.
+    world.tell(OTHER, PeerOp::JournalEnd { ask, upto: Stamp(1) });
+    assert!(!world.is_answered(late));
+    let ask = world.last_ask(OTHER);
+    world.tell(OTHER, PeerOp::JournalEnd { ask, upto: Stamp(1) });
+    assert!(world.is_answered(late));
+}
+
+#[test]
+fn a_stamp_that_was_never_given_is_forgotten_when_who_told_it_says_it_no_more() {
+    let mut world = World::new();
+    world.tell(OTHER, PeerOp::Journal { after: Stamp(0), entries: vec![chmod(1, 0o700)] });
+    let far = Stamp::new(1, 1 << 39);
+    let lied = world.ask(1, look(), vec![(OTHER, far)]);
+    let ask = world.last_ask(OTHER);
+    world.tell(OTHER, PeerOp::JournalEnd { ask, upto: Stamp(1) });
+    assert!(world.is_answered(lied));
+    let again = world.ask(1, look(), Vec::new());
+    assert!(!world.is_answered(again), "it may have been given since");
+    world.ask(1, ClientOp::Renew, vec![(OTHER, Stamp(1))]);
+    let found_out = world.ask(1, look(), Vec::new());
+    assert!(world.is_answered(found_out));
+    // What was told behind the last answer may be so.
+    let late = world.ask(1, look(), vec![(OTHER, Stamp(2))]);
+    let later = world.ask(1, ClientOp::Renew, vec![(OTHER, Stamp(1))]);
+    assert!(world.is_answered(later) && !world.is_answered(late));
+    let behind = world.ask(1, look(), Vec::new());
+    assert!(!world.is_answered(behind), "a message that comes late takes nothing back");
+}
+
+#[test]
+fn a_sign_of_life_is_answered_with_the_islands_own_clock() {
+    let mut world = World::new();
+    for _ in 0..2 {
+        world.ask(1, ClientOp::Renew, Vec::new());
+        assert_eq!(world.stamps, [(ME, world.island.state().clocks().get(ME))]);
+    }
+    world.ask(1, look(), Vec::new());
+    assert!(world.stamps.is_empty(), "that is no news");
+}
+
+#[test]
+fn an_island_says_how_far_its_journal_goes() {
+    let mut world = World::new();
+    world.tell(OTHER, PeerOp::WantJournalEnd { ask: 5 });
+    let upto = world.island.state().clocks().get(ME);
+    assert_eq!(world.sent.pop(), Some((OTHER, PeerOp::JournalEnd { ask: 5, upto })));
 }
 
 #[test]

@@ -190,6 +190,16 @@ impl Three for World {
         }
     }
 
+    /// One of three requests tells a stamp that somebody has made up: the client has believed it.
+    fn seen(&mut self) -> Vec<(IslandId, Stamp)> {
+        if self.dice.below(3) != 0 {
+            return Vec::new();
+        }
+        let extremes = [Stamp(u64::MAX), Stamp::new(1, 1 << 39), Stamp::new(2, 0), Stamp::new(1, 200)];
+        let of = IslandId(self.dice.below(usize::from(ISLANDS)) as u16);
+        vec![(of, extremes[self.dice.below(extremes.len())])]
+    }
+
     fn found(&mut self, ino: Ino) {
         self.inos.push(ino);
     }

@@ -708,6 +708,13 @@ wire_enum! {
             txn: TxnId, /// Of the first byte.
             offset: u64, /// They.
             bytes: bytes::Bytes },
+        /// How far has the receiver's journal come? Requests wait for more of it than the sender has.
+        19 => WantJournalEnd { /// Counts these questions of the sender.
+            ask: u64 },
+        /// The sender's journal goes up to here, and no entry of it is later that anybody had seen when this was asked.
+        20 => JournalEnd { /// As asked.
+            ask: u64, /// Its last entry.
+            upto: Stamp },
         /// The sender's symbolic links to directories have changed, or may not all be known to the receiver.
         30 => Links { /// Digest of them before.
             before: u64, /// Set, or gone.

@@ -123,6 +123,8 @@ pub(crate) struct Call<T> {
     pub(crate) sending: Sending,
     /// When it was sent last, in milliseconds.
     pub(crate) asked_ms: u64,
+    /// How many replies had come when it was sent last.
+    pub(crate) asked_after: u64,
     /// The link broke while the request was in flight, so nobody knows whether the island has got it.
     pub(crate) doubtful: bool,
     /// How often it was sent.
@@ -156,6 +158,7 @@ impl<T> Call<T> {
             stage: Stage::Deciding { linked_home: None },
             sending: Sending::Waiting,
             asked_ms: 0,
+            asked_after: 0,
             doubtful: false,
             requests: 0,
             refusals: 0,

@@ -24,6 +24,7 @@ mod patience;
 mod peer;
 pub mod route;
 pub mod serial;
+mod stamps;
 mod synced;
 mod walk;
 

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use atoll_core::{ClockVector, H3, IdMap, Ino, IslandId, Key, Name, SessionId, Table, VolumePath};
+use atoll_core::{H3, IdMap, Ino, IslandId, Key, Name, SessionId, Table, VolumePath};
 use atoll_posix::perm;
 use atoll_posix::{Answer, Caller, DirEntry, Errno, Kind, NamedObject, Op, RequestOptions};
 use atoll_proto::{ClientOp, Outcome, Reply, Request, Resolved};
@@ -23,6 +23,7 @@ use crate::lease::Lease;
 use crate::links::{DirLinks, leads_on};
 use crate::out::{FinishedCall, IslandAnswer, OutgoingRequest, RouteOut};
 use crate::peer::Peer;
+use crate::stamps::SeenStamps;
 use crate::synced::{UnsyncedChanges, changes};
 
 /// Milliseconds after which an island that was not ready is asked again; each time twice as long.
@@ -80,8 +81,7 @@ pub struct Route<T> {
     pub(crate) peers: BTreeMap<IslandId, Peer>,
     pub(crate) calls: IdMap<u64, Call<T>>,
     pub(crate) next_id: u64,
-    pub(crate) vector: ClockVector,
-    pub(crate) vector_version: u64,
+    pub(crate) seen: SeenStamps,
     /// Files and directories without a name that the frontend still knows, with the island that keeps each: the home of
     /// a file, the owner of a directory.
     pub(crate) orphans: IdMap<Ino, IslandId>,
@@ -115,8 +115,7 @@ impl<T> Route<T> {
             peers,
             calls: IdMap::default(),
             next_id: 1,
-            vector: ClockVector::default(),
-            vector_version: 1,
+            seen: SeenStamps::default(),
             orphans: IdMap::default(),
             released: BTreeMap::new(),
             released_ms: 0,
@@ -342,11 +341,11 @@ impl<T> Route<T> {
         if call.seq == 0 && call.followed().is_none() && changes(&call.what) {
             call.seq = peer.serial.begin();
         }
-        let vector = if peer.told_version == self.vector_version {
+        let vector = if peer.told_version == self.seen.version() {
             Vec::new()
         } else {
-            peer.told_version = self.vector_version;
-            self.vector.iter().collect()
+            peer.told_version = self.seen.version();
+            self.seen.iter().collect()
         };
         if let (CallKind::Op(Op::Link { ino, .. }), Stage::Deciding { linked_home }) =
             (&call.what, &mut call.stage)
@@ -356,6 +355,7 @@ impl<T> Route<T> {
         call.requests += 1;
         call.sending = Sending::InFlight;
         call.asked_ms = self.now_ms;
+        call.asked_after = self.seen.replies();
         if call.waiter.is_some() {
             self.counters.requests += 1;
         }
@@ -386,11 +386,13 @@ impl<T> Route<T> {
             peer.heard_ms = now_ms;
             peer.given_up = false;
         }
-        for (of, stamp) in reply.vector {
-            if self.peers.contains_key(&of) && self.vector.raise(of, stamp) {
-                self.vector_version += 1;
-            }
-        }
+        let renewed = self
+            .calls
+            .get(&id)
+            .filter(|call| call.island == island && matches!(call.what, CallKind::Own(ClientOp::Renew)));
+        let asked_after = renewed.map(|call| call.asked_after);
+        let known = reply.vector.into_iter().filter(|(of, _)| self.peers.contains_key(of));
+        self.seen.told(island, known, asked_after);
         // A late reply of an island that was given up, or a second one: the call is gone.
         let Some(call) = self.calls.get_mut(&id).filter(|call| call.island == island) else {
             return self.too_late(island, id, &reply.outcome, out);

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use atoll_core::map::IdSet;
 use atoll_core::planted::{Bug, planted};
-use atoll_core::{ClockVector, SessionId};
+use atoll_core::{ClockVector, IslandId, SessionId, Stamp};
 use atoll_posix::Errno;
 use atoll_proto::{ClientOp, Notice, Outcome, Session};
 
@@ -58,6 +58,10 @@ struct Alive {
     sole: bool,
     /// Stamps of the journals that it has told that it has seen.
     seen: ClockVector,
+    /// The same as it has told them last: they are lower when it has found out that an island had lied to it.
+    said: ClockVector,
+    /// The last question about the ends of journals before each stamp was told.
+    raised: BTreeMap<IslandId, u64>,
     /// It is being told once more what a link that broke may have lost.
     again: Option<NoticeRepeats>,
 }
@@ -65,7 +69,8 @@ struct Alive {
 impl Alive {
     /// A session that has been told nothing, but perhaps that it is the only mount.
     fn new(last_link: LinkId, lease_until_ms: u64, until_ms: u64, sole: bool) -> Self {
-        Self { last_link, lease_until_ms, until_ms, sole, seen: ClockVector::default(), again: None }
+        let (seen, said, raised) = (ClockVector::default(), ClockVector::default(), BTreeMap::new());
+        Self { last_link, lease_until_ms, until_ms, sole, seen, said, raised, again: None }
     }
 }
 
@@ -86,9 +91,24 @@ impl Sessions {
         }
     }
 
-    /// Stamps of the journals that a client has told that it has seen: a request tells only new ones.
-    pub(crate) fn seen_by(&self, session: SessionId) -> Option<&ClockVector> {
-        self.alive.get(&session).map(|alive| &alive.seen)
+    /// Stamps of the journals that a client has told that it has seen: a request tells only new ones. Those that it says no
+    /// more, and that are lies, are forgotten: `is_lie` says so of a stamp that was told before a question.
+    pub(crate) fn seen_by(
+        &mut self,
+        session: SessionId,
+        is_lie: impl Fn(IslandId, u64, Stamp) -> bool,
+    ) -> Option<&ClockVector> {
+        let alive = self.alive.get_mut(&session)?;
+        if alive.seen != alive.said {
+            let since = |island| alive.raised.get(&island).copied().unwrap_or_default();
+            let lies = alive.seen.iter().filter(|(island, stamp)| {
+                *stamp > alive.said.get(*island) && is_lie(*island, since(*island), *stamp)
+            });
+            for (island, _) in lies.collect::<Vec<_>>() {
+                alive.seen.set(island, alive.said.get(island));
+            }
+        }
+        Some(&alive.seen)
     }
 
     /// Nothing is known of a client any more.
@@ -201,11 +221,13 @@ impl Sessions {
         }
     }
 
-    /// Handles requests about the session itself; returns the others, to be run.
+    /// Handles requests about the session itself; returns the others, to be run. `last_ask`: the last question about the
+    /// ends of journals.
     pub(crate) fn session_request(
         &mut self,
         ctx: &mut Ctx,
         migration: &Migration,
+        last_ask: u64,
         call: PendingRequest,
     ) -> Option<PendingRequest> {
         let session = call.session();
@@ -247,8 +269,15 @@ impl Sessions {
             return None;
         }
         if let Some(alive) = self.alive.get_mut(&session) {
+            let mut said = ClockVector::default();
             for (island, stamp) in &call.request.vector {
-                alive.seen.raise(*island, *stamp);
+                said.raise(*island, *stamp);
+                if alive.seen.raise(*island, *stamp) {
+                    alive.raised.insert(*island, last_ask);
+                }
+            }
+            if !call.request.vector.is_empty() {
+                alive.said = said;
             }
         }
         match call.request.op {

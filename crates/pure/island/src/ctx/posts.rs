@@ -51,6 +51,11 @@ impl Posts {
         }
     }
 
+    /// The last stamp that this island has put into the journal.
+    pub(crate) const fn last(&self) -> Stamp {
+        self.last
+    }
+
     /// How far this island's journal survives a power cut.
     pub(crate) const fn durable_to(&self) -> Stamp {
         self.durable_to

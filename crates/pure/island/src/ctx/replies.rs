@@ -46,6 +46,8 @@ struct Client {
     /// What it was told of the clocks on its link, and of which version.
     told: IdMap<IslandId, Stamp>,
     told_version: u64,
+    /// The next answer has the clock of this island itself.
+    own_clock_of: Option<IslandId>,
 }
 
 /// See the module.
@@ -189,6 +191,16 @@ impl Replies {
         self.clients.get(&session)?.link
     }
 
+    /// The next answer to a client has this island's own clock, also if it was told. `withheld`: it has not, as long as
+    /// the clock stands there.
+    pub(crate) fn tell_own_clock(&mut self, session: SessionId, me: IslandId, withheld: Option<Stamp>) {
+        let Some(client) = self.clients.get_mut(&session) else { return };
+        match withheld {
+            Some(stamp) => _ = client.told.insert(me, stamp),
+            None => client.own_clock_of = Some(me),
+        }
+    }
+
     /// Stamps of the clocks that a client has not been told.
     pub(crate) fn news(&mut self, session: SessionId, clocks: &ClockVector) -> Vec<(IslandId, Stamp)> {
         if self.clocks != *clocks {
@@ -196,12 +208,15 @@ impl Replies {
             self.clocks_version += 1;
         }
         let Some(client) = self.clients.get_mut(&session) else { return Vec::new() };
+        let own = client.own_clock_of.take();
+        let own = own.map(|me| (me, clocks.get(me)));
         if client.told_version == self.clocks_version {
-            return Vec::new();
+            return own.into_iter().collect();
         }
         client.told_version = self.clocks_version;
         let told = &mut client.told;
-        let news: Vec<_> = clocks.iter().filter(|(i, s)| told.get(i).is_none_or(|t| t < s)).collect();
+        let is_news = |(i, s): &(IslandId, Stamp)| told.get(i).is_none_or(|t| t < s) && own != Some((*i, *s));
+        let news: Vec<_> = own.into_iter().chain(clocks.iter().filter(is_news)).collect();
         told.extend(news.iter().copied());
         news
     }

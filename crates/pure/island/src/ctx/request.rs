@@ -25,6 +25,8 @@ pub(crate) struct PendingRequest {
     pub(crate) upto: u64,
     /// It was carried out before, and waits for something to be answered as it was then.
     pub(crate) again: bool,
+    /// The question about the ends of journals that was asked when it came, and began to wait for them.
+    pub(crate) asked: Option<u64>,
 }
 
 impl PendingRequest {

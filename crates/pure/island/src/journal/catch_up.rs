@@ -17,10 +17,12 @@ impl Journal {
         ctx: &mut Ctx,
         seen: Option<&ClockVector>,
         knows_paths: bool,
-        call: PendingRequest,
+        mut call: PendingRequest,
     ) -> Option<PendingRequest> {
         let clocks = ctx.state.clocks();
-        let unseen = |(i, s): (IslandId, Stamp)| (i != ctx.config.id && clocks.get(i) < s).then_some(i);
+        let has_all = |i: IslandId| call.asked.is_some_and(|ask| self.ends.has_all(i, ask, clocks.get(i)));
+        let unseen =
+            |(i, s): (IslandId, Stamp)| (i != ctx.config.id && clocks.get(i) < s && !has_all(i)).then_some(i);
         let by_path = matches!(
             call.request.op,
             ClientOp::Resolve { .. }
@@ -38,8 +40,30 @@ impl Journal {
         if missing.is_empty() {
             return Some(call);
         }
+        let is_new = call.asked.is_none();
+        let ask = *call.asked.get_or_insert_with(|| self.ends.next_ask());
+        for island in &missing {
+            self.ends.want(ctx, *island, is_new.then_some(ask));
+        }
         self.wait_to_catch_up(ctx, &missing, Next::Start(call));
         None
+    }
+
+    /// The number of the last question how far a journal goes.
+    pub(crate) const fn last_ask(&self) -> u64 {
+        self.ends.last_ask()
+    }
+
+    /// Whether a stamp that was heard before the question behind `since` was a lie: its island had not given it.
+    pub(crate) fn is_lie(&self, island: IslandId, since: u64, stamp: Stamp) -> bool {
+        self.ends.is_beyond(island, since, stamp)
+    }
+
+    /// A coordinator says how far its journal goes.
+    pub(crate) fn on_end(&mut self, ctx: &mut Ctx, from: IslandId, ask: u64, upto: Stamp) {
+        if self.ends.told(from, ask, upto) {
+            ctx.next(Next::CaughtUp);
+        }
     }
 
     pub(crate) fn wait_to_catch_up(&mut self, ctx: &mut Ctx, missing: &[IslandId], parked: Next) {

@@ -1,6 +1,7 @@
 //! The journal (`DESIGN` 5; Archipelago 8): changes to places and static attributes of directories.
 
 mod catch_up;
+mod ends;
 pub(crate) mod others;
 pub(crate) mod outbox;
 
@@ -8,8 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use atoll_core::{IslandId, Stamp};
 
-use crate::ctx::Bounded;
 use crate::ctx::request::Next;
+use crate::ctx::{Bounded, Ctx};
+use ends::Ends;
 use others::AwaitsApplied;
 
 /// How far the other islands are, and which requests wait for them.
@@ -29,9 +31,15 @@ pub(crate) struct Journal {
     stalled_ms: u64,
     /// Coordinators whose next entries need a row that is damaged. They are asked again behind the next checkpoint.
     unreadable: BTreeSet<IslandId>,
+    ends: Ends,
 }
 
 impl Journal {
+    /// A life begins.
+    pub(crate) fn resume(&mut self, ctx: &Ctx) {
+        self.ends.resume(ctx.state.meta().incarnation);
+    }
+
     /// An island is told that its journal is applied up to `stamp` when the record at `seq` is synced.
     pub(crate) fn confirm_later(&mut self, island: IslandId, seq: u64, stamp: Stamp) {
         self.to_confirm.insert(island, (seq, stamp));

@@ -316,6 +316,7 @@ impl Journal {
         if ctx.now.ms >= self.stalled_ms + STALLED_MS {
             self.stalled_ms = ctx.now.ms;
             self.ask_stalled(ctx);
+            self.ends.ask_again(ctx, self.behind.is_empty());
             ctx.next(Next::AskAgain);
         }
         let late = ctx.now.ms.saturating_sub(PATIENCE_MS);

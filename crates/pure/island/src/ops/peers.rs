@@ -133,6 +133,18 @@ impl Island {
                 self.ctx.resend(from, *after);
                 Ok(())
             }
+            PeerOp::WantJournalEnd { ask } => {
+                // Before, others may have seen entries that are not in this journal any more.
+                if self.recovery.has_moved_on() {
+                    let upto = self.ctx.posts.last();
+                    self.ctx.send(self.ctx.state.seq(), from, PeerOp::JournalEnd { ask: *ask, upto });
+                }
+                Ok(())
+            }
+            PeerOp::JournalEnd { ask, upto } => {
+                self.journal.on_end(&mut self.ctx, from, *ask, *upto);
+                Ok(())
+            }
             PeerOp::CarriedOut { txn, stamps, part } => {
                 self.txns.on_carried(&mut self.ctx, from, *txn, *stamps, part);
                 Ok(())

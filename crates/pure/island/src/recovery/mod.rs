@@ -51,6 +51,11 @@ impl Recovery {
         self.phase
     }
 
+    /// The journal has come as far as others may have seen it, those entries included that this island has lost.
+    pub(crate) fn has_moved_on(&self) -> bool {
+        self.is_serving() && !self.must_move_on
+    }
+
     /// Whether requests are let in.
     pub(crate) fn is_serving(&self) -> bool {
         self.phase == Phase::Normal

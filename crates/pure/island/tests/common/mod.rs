@@ -1,7 +1,7 @@
 //! Three islands that tell each other everything at once, and a client of all of them. How they hear each other is the
 //! test's matter.
 
-use atoll_core::{Ino, IslandId, Key, Name, SessionId, Table};
+use atoll_core::{Ino, IslandId, Key, Name, SessionId, Stamp, Table};
 use atoll_island::{Config, Event, Island, LinkId, Now, PreviousEnd};
 use atoll_posix::{Answer, Caller, Errno, Kind, Op, RenameMode};
 use atoll_proto::{ClientOp, Outcome, Request};
@@ -41,6 +41,11 @@ pub(crate) trait Three {
     fn event(&mut self, at: u16, event: Event);
     /// Messages arrive until there are none.
     fn deliver(&mut self);
+    /// The stamps that the client says with its next request that it has seen.
+    fn seen(&mut self) -> Vec<(IslandId, Stamp)> {
+        Vec::new()
+    }
+
     /// An operation has found or made something.
     fn found(&mut self, _ino: Ino) {}
 
@@ -65,7 +70,7 @@ pub(crate) trait Three {
     fn send(&mut self, to: u16, seq: u64, op: ClientOp) -> Outcome {
         self.client().next += 1;
         let (id, table) = (self.client().next, 1);
-        let (vector, caller, session) = (Vec::new(), Caller::ROOT, SESSION);
+        let (vector, caller, session) = (self.seen(), Caller::ROOT, SESSION);
         let request = Request { session, seq, acked: seq, table, vector, caller, op };
         self.event(to, Event::Request { link: LinkId(1), id, request, data: Bytes::new() });
         self.deliver();

@@ -296,6 +296,8 @@ fn peers() -> Vec<(&'static str, PeerOp)> {
         ),
         ("applied", PeerOp::Applied { upto: STAMP, synced: true }),
         ("resend", PeerOp::Resend { after: STAMP }),
+        ("want_end", PeerOp::WantJournalEnd { ask: 7 }),
+        ("end", PeerOp::JournalEnd { ask: 7, upto: STAMP }),
         ("carried", PeerOp::CarriedOut { txn: TXN, stamps: stamps(), part: Box::new(part(adopt())) }),
         ("returned", PeerOp::ReturnedJournal { entries: vec![(STAMP, journal())] }),
         ("kept", PeerOp::JournalDurable { upto: STAMP }),
