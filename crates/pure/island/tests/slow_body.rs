@@ -277,6 +277,25 @@ fn a_body_goes_when_nobody_writes_it_any_more() {
 }
 
 #[test]
+fn a_write_ends_whose_file_is_removed_while_its_bytes_are_put_in_place() {
+    static LARGE: [u8; 40_000] = [7; 40_000];
+    let mut world = World::new();
+    let ino = world.file(b"0123456789");
+    world.answer();
+    // Behind the end, where the file has no checksums.
+    world.write(ino, 8 << 20, &LARGE);
+    let (ticket, op) = world.body();
+    // That it has none there leaves memory.
+    world.forget();
+    world.fs(Op::Unlink { dir: Ino::ROOT, name: Name::new(b"file").unwrap() }, b"");
+    world.replies.clear();
+    world.event(Event::BodyDone(ticket, Ok(World::sums(&op, b"0123456789"))));
+    assert_eq!(world.replies, [Outcome::Failed { errno: atoll_posix::Errno::ESTALE }]);
+    let (_, after) = world.body();
+    assert!(matches!(after, BodyOp::Drop { ino: of } if of == ino), "{after:?}");
+}
+
+#[test]
 fn a_body_goes_when_nobody_changes_its_length_any_more() {
     let cut = |world: &mut World, ino| {
         let set = atoll_posix::SetAttr { size: Some(0), ..Default::default() };

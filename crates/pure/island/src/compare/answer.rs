@@ -202,3 +202,44 @@ pub(crate) fn as_parent(ino: Ino, stub: &Stub, place: DirPlace) -> Ancestor {
     // What its path was is not looked at in a stub.
     Ancestor { ino, key, birth_bytes: 0, place, fixed, xattrs, suspected: false }
 }
+
+#[cfg(test)]
+mod tests {
+    use atoll_core::{Key, SessionId, Stamp, Time};
+    use atoll_posix::Caller;
+    use atoll_proto::{OwnedDir, RequestId, Txn, TxnPart, TxnStamps};
+
+    use super::*;
+    use crate::ctx::decision::Decision;
+    use crate::rows::heard_late::tests::{ONE, above, at, island};
+    use crate::rows::skeleton::new_row;
+
+    #[test]
+    fn whoever_compares_is_told_where_a_directory_goes_that_is_held_for_a_move_which_has_happened() {
+        let (mut island, other) = island();
+        let (old, to) = (at(Ino::ROOT, "old", 1), at(Ino::ROOT, "new", 5));
+        let mut decision = Decision::new();
+        decision.dir(ONE, new_row(&above(ONE, old.clone(), false), Some(OwnedDir::empty(Time::default()))));
+        // The hold was lost, and is done again. The journal that brings the place is not here yet.
+        let work = ParticipantWork::FreezeDir { ino: ONE, caller: Caller::ROOT, to: to.clone(), key: Key(0) };
+        let part = TxnPart { request: RequestId { session: SessionId(5), seq: 1 }, work };
+        let stamps = TxnStamps { prepared: Stamp::new(1, 3), committed: Stamp::new(1, 5) };
+        let txn = TxnId { coordinator: other, stamp: Stamp::new(1, 2) };
+        decision.txn(txn, Some(Txn { state: TxnState::Committed, partner: other, stamps, part }));
+        island.ctx.decide(decision);
+        let fixed = Stamp(0);
+        let ask = DirQuestion {
+            ino: ONE,
+            parent: None,
+            name: None,
+            after: 0,
+            place: old.version,
+            fixed,
+            wants_chain: true,
+        };
+        let knows = Knowledge { ctx: &island.ctx, locks: island.txns.locks(), recovery: &island.recovery };
+        let known = knows.known(&ask, &[other]).expect("in memory");
+        let owner = island.ctx.config.owner(Key(0));
+        assert_eq!(known, Some(DirReport::Moves { place: to, owner }));
+    }
+}

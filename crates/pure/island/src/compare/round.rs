@@ -410,3 +410,45 @@ impl Inquiry {
         self.wants_fixed
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use atoll_core::Time;
+    use atoll_proto::{Entry, OwnedDir, Stub};
+
+    use super::*;
+    use crate::ctx::decision::Decision;
+    use crate::rows::heard_late::tests::{ONE, OTHER, above, at, island, loaded, name};
+    use crate::rows::skeleton::new_row;
+
+    #[test]
+    fn a_stub_is_compared_with_the_row_of_its_directory_when_that_comes_behind_the_names() {
+        let (mut island, _) = island();
+        let ctx = &mut island.ctx;
+        let place = at(ONE, "b", 1);
+        let mut decision = Decision::new();
+        let owned = OwnedDir { entries: 1, subdirs: 1, ..OwnedDir::empty(Time::default()) };
+        decision.dir(ONE, new_row(&above(ONE, at(Ino::ROOT, "a", 1), false), Some(owned)));
+        ctx.decide(decision);
+        loaded(ctx, |ctx| ctx.entry_must_be_loaded(&place)).expect("rows are read");
+        let row = above(OTHER, place.clone(), false);
+        let stub = Stub { key: row.key, place: place.version, fixed: row.fixed, time: Time::default() };
+        let (kind, home) = (Kind::Directory, ctx.config.id);
+        let entry = Entry { ino: OTHER, kind, home, stub: Some(Box::new(stub)) };
+        let mut decision = Decision::new();
+        decision.entry(ONE, &name("b"), Some(entry));
+        ctx.decide(decision);
+        // A comparison has looked through the names. Then a chain of ancestors brings the row, with newer attributes.
+        let mut comparing = Round::default();
+        for newer in [false, true] {
+            let mut row = new_row(&row, None);
+            row.fixed.version = Stamp(if newer { 9 } else { 0 });
+            let mut decision = Decision::new();
+            decision.dir(OTHER, row);
+            ctx.decide(decision);
+            loaded(ctx, |ctx| ctx.open_row(&mut comparing.clone(), OTHER)).expect("rows are read");
+            ctx.open_row(&mut comparing, OTHER).expect("in memory");
+            assert_eq!(comparing.open[&OTHER].differs, newer);
+        }
+    }
+}

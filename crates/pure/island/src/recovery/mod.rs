@@ -1,5 +1,7 @@
 //! A start: learns from other islands which records this island has lost, and redoes them.
 
+#[cfg(test)]
+mod done_again;
 mod places;
 pub(crate) mod promised;
 mod queue;

@@ -2,7 +2,7 @@
 //! has died since.
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use atoll_core::{Ino, IslandId, Key, Name, Stamp, Table, Time};
     use atoll_posix::{Errno, Kind};
     use atoll_proto::{
@@ -20,11 +20,11 @@ mod tests {
     use crate::rows::moves::is_pair;
     use crate::rows::skeleton::new_row;
 
-    const ONE: Ino = Ino(70);
-    const OTHER: Ino = Ino(71);
+    pub(crate) const ONE: Ino = Ino(70);
+    pub(crate) const OTHER: Ino = Ino(71);
 
     /// One of two islands, which does not own the root; and the one that does.
-    fn island() -> (Island, IslandId) {
+    pub(crate) fn island() -> (Island, IslandId) {
         let (table, islands) = (Table::new(2), vec![IslandId(0), IslandId(1)]);
         let of = |me| Config::new(me, 1, table.clone(), islands.clone());
         let owner = of(IslandId(0)).owner(Key(0));
@@ -33,24 +33,24 @@ mod tests {
         (Island::new(config, State::new(1), PreviousEnd::Orderly, Now::default()), owner)
     }
 
-    fn name(text: &str) -> Name {
+    pub(crate) fn name(text: &str) -> Name {
         Name::new(text.as_bytes()).expect("a name")
     }
 
     /// A name in a directory, which was given then.
-    fn at(parent: Ino, called: &str, n: u64) -> DirPlace {
+    pub(crate) fn at(parent: Ino, called: &str, n: u64) -> DirPlace {
         let version = PlaceVersion { moves: 0, stamp: Stamp::new(1, n) };
         DirPlace { version, parent, name: Some(name(called)) }
     }
 
     /// A directory that is told of as one above another.
-    fn above(ino: Ino, place: DirPlace, suspected: bool) -> Ancestor {
+    pub(crate) fn above(ino: Ino, place: DirPlace, suspected: bool) -> Ancestor {
         let fixed = StaticAttrs { version: Stamp(0), mode: 0o755, uid: 0, gid: 0 };
         Ancestor { ino, key: Key(9), birth_bytes: 0, place, fixed, xattrs: Xattrs::default(), suspected }
     }
 
     /// Reads until all is in memory; there is nothing in any row that is not.
-    fn loaded<T>(ctx: &mut Ctx, read: impl Fn(&Ctx) -> Result<T, Blocked>) -> Result<T, Blocked> {
+    pub(crate) fn loaded<T>(ctx: &mut Ctx, read: impl Fn(&Ctx) -> Result<T, Blocked>) -> Result<T, Blocked> {
         loop {
             match read(ctx) {
                 Err(Blocked::Load(loads)) => {
@@ -78,7 +78,7 @@ mod tests {
         ctx.state.entry(Ino::ROOT, &name(called)).expect("it was read").map(|entry| entry.ino)
     }
 
-    fn hears(island: &mut Island, from: IslandId, incarnation: u32, peer: PeerOp) -> Vec<Effect> {
+    pub(crate) fn hears(island: &mut Island, from: IslandId, incarnation: u32, peer: PeerOp) -> Vec<Effect> {
         let (message, mut out) =
             (PeerMessage { from, incarnation, vector: Vec::new(), op: peer }, Vec::new());
         island.handle(Now::default(), Event::Peer(message), &mut out);

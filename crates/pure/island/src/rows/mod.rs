@@ -4,7 +4,7 @@
 pub(crate) mod chains;
 pub(crate) mod files;
 #[cfg(test)]
-mod heard_late;
+pub(crate) mod heard_late;
 pub(crate) mod hints;
 pub(crate) mod homes;
 pub(crate) mod moves;
