@@ -154,6 +154,31 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn a_chain_whose_first_directory_leaves_a_circle_is_there_whole() {
+        let (mut island, _) = island();
+        let ctx = &mut island.ctx;
+        const THIRD: Ino = Ino(72);
+        let (one, other) = (above(ONE, at(Ino::ROOT, "now", 9), false), above(OTHER, at(ONE, "b", 1), false));
+        let mut decision = Decision::new();
+        for (ino, place) in [(ONE, at(THIRD, "a", 1)), (OTHER, at(ONE, "b", 1)), (THIRD, at(OTHER, "c", 1))] {
+            let mut row = new_row(&above(ino, place, false), None);
+            row.children = 1;
+            decision.dir(ino, row);
+        }
+        ctx.decide(decision);
+        loaded(ctx, |ctx| ctx.entry_must_be_loaded(&one.place)).expect("rows are read");
+        loaded(ctx, |ctx| ctx.skeleton_must_be_loaded(ONE)).expect("rows are read");
+        let root = ctx.chain(Ino::ROOT).expect("in memory").remove(0);
+        let mut decision = Decision::new();
+        ctx.merge_ancestors(&mut decision, &[root, one, other]);
+        ctx.decide(decision);
+        let parents = [ONE, OTHER, THIRD].map(|ino| ctx.in_memory(ino).map(|row| row.place.parent));
+        assert_eq!(parents, [Some(Ino::ROOT), Some(ONE), Some(OTHER)]);
+        ctx.prune_rest();
+        assert!(ctx.in_memory(THIRD).is_none(), "nothing below it is known here");
+    }
+
+    #[test]
     fn ancestors_of_a_place_that_a_directory_has_left_are_not_kept() {
         let (mut island, _) = island();
         let ctx = &mut island.ctx;

@@ -21,11 +21,18 @@ pub(crate) const LINKS_MAX: u32 = 60_000;
 
 impl Ctx {
     /// Puts a chain of ancestors into the skeleton, but for those above a directory that is known to be elsewhere by
-    /// now.
+    /// now. A directory that one of them leaves is pruned by a later record: ancestors that were told at different moments
+    /// may go in a circle, and then pruning it would take away others of the chain.
     pub(crate) fn merge_ancestors(&mut self, decision: &mut Decision, dirs: &[Ancestor]) {
+        let prunes_nothing = std::mem::replace(&mut decision.prunes_nothing, true);
         for above in dirs {
+            let old = self.dir_now(decision, above.ino).map(|row| row.place.parent);
             self.add_skeleton(decision, above, None);
+            if let Some(old) = old.filter(|old| *old != above.place.parent) {
+                self.skeleton.prune_later(old);
+            }
         }
+        decision.prunes_nothing = prunes_nothing;
         for above in dirs.iter().rev().skip(1) {
             self.prune(decision, above.ino);
         }
