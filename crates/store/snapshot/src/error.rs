@@ -73,6 +73,15 @@ impl From<redb::DatabaseError> for SnapshotError {
     }
 }
 
+impl From<redb::TableError> for SnapshotError {
+    fn from(error: redb::TableError) -> Self {
+        match error {
+            redb::TableError::Storage(error) => error.into(),
+            other => Self::damaged(other),
+        }
+    }
+}
+
 impl From<redb::TransactionError> for SnapshotError {
     fn from(error: redb::TransactionError) -> Self {
         match error {

@@ -73,16 +73,13 @@ impl Snapshot {
             Err(error) => return Err(error.into()),
         };
         let read = db.begin_read()?;
-        let version = match read.open_table(ABOUT) {
-            Ok(about) => about.get(VERSION)?.map(|v| v.value()),
-            Err(error) => return Err(SnapshotError::damaged(error)),
-        };
+        let version = read.open_table(ABOUT)?.get(VERSION)?.map(|v| v.value());
         match version {
             Some(FORMAT_VERSION) => {}
             Some(found) => return Err(SnapshotError::Version { found, known: FORMAT_VERSION }),
             None => return Err(SnapshotError::damaged("no version")),
         }
-        let rows = read.open_table(ROWS).map_err(SnapshotError::damaged)?;
+        let rows = read.open_table(ROWS)?;
         Ok(Self {
             rows: RwLock::new(Some(Arc::new(rows))),
             db: Mutex::new(Some(db)),
@@ -102,8 +99,8 @@ impl Snapshot {
         }
         let db = Self::database(Backend::create(disk, &new)?, cache_bytes)?;
         let write = db.begin_write().map_err(SnapshotError::from)?;
-        write.open_table(ROWS).map_err(SnapshotError::damaged)?;
-        write.open_table(ABOUT).map_err(SnapshotError::damaged)?.insert(VERSION, FORMAT_VERSION)?;
+        write.open_table(ROWS)?;
+        write.open_table(ABOUT)?.insert(VERSION, FORMAT_VERSION)?;
         write.commit()?;
         drop(db);
         disk.rename(&new, path, false)?;
@@ -223,7 +220,7 @@ impl Snapshot {
         *rows = None;
         drop(db.take());
         let again = Self::database(Backend::open(disk, &self.path)?, self.cache_bytes)?;
-        *rows = Some(Arc::new(again.begin_read()?.open_table(ROWS).map_err(SnapshotError::damaged)?));
+        *rows = Some(Arc::new(again.begin_read()?.open_table(ROWS)?));
         *db = Some(again);
         Ok(())
     }
@@ -241,7 +238,7 @@ impl Snapshot {
         write.set_durability(Durability::Immediate).map_err(SnapshotError::damaged)?;
         write.set_quick_repair(true);
         {
-            let mut table = write.open_table(ROWS).map_err(SnapshotError::damaged)?;
+            let mut table = write.open_table(ROWS)?;
             let mut stored = Vec::new();
             for (key, value) in rows {
                 let key = key.as_ref();
@@ -276,7 +273,7 @@ impl Snapshot {
     }
 
     fn renew(&self, db: &Database) -> Result<(), SnapshotError> {
-        let rows = db.begin_read()?.open_table(ROWS).map_err(SnapshotError::damaged)?;
+        let rows = db.begin_read()?.open_table(ROWS)?;
         *self.rows.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(rows));
         Ok(())
     }

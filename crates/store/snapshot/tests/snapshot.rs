@@ -170,6 +170,32 @@ fn after_a_failed_sync_every_call_gives_the_error() {
 }
 
 #[test]
+fn a_block_that_the_disk_cannot_read_is_no_damage_wherever_it_is() {
+    const BLOCK: u64 = 4096;
+    let disk = SimDisk::new(1);
+    let snapshot = Snapshot::open(&disk, PATH, CACHE_BYTES).unwrap();
+    for round in 0..4u8 {
+        snapshot.commit((0..200u64).map(|n| (n.to_be_bytes(), Some([round; 100])))).unwrap();
+    }
+    drop(snapshot);
+    let size = disk.stat(PATH).unwrap().size;
+    let is_io = |error: SnapshotError| assert!(matches!(error, SnapshotError::Io(_)), "{error}");
+    let mut failed = [0; 2];
+    for at in (0..size).step_by(BLOCK as usize) {
+        let fails = || disk.fail_reads(PATH, at..at + BLOCK).unwrap();
+        // While it is opened, and while it is open.
+        fails();
+        failed[0] += Snapshot::open(&disk, PATH, 0).map_err(is_io).is_err() as u32;
+        disk.heal_all_reads();
+        let snapshot = Snapshot::open(&disk, PATH, 0).unwrap();
+        fails();
+        failed[1] += snapshot.commit([(b"a", Some(b"1"))]).map_err(is_io).is_err() as u32;
+        disk.heal_all_reads();
+    }
+    assert!(failed.iter().all(|failed| *failed > 1), "{failed:?}");
+}
+
+#[test]
 fn a_newer_version_and_a_foreign_file_are_told_apart() {
     let disk = SimDisk::new(1);
     let file = disk.open(b"foreign", OpenHow::CreateNew { mode: 0o600 }).unwrap();
