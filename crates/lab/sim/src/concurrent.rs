@@ -479,21 +479,9 @@ fn walked_into_nothing(judge: &Judge, op: &Op) -> bool {
         Op::CopyRange { from, .. } => Some(*from),
         _ => None,
     };
-    let dirs = match op {
-        Op::Rename { dir, new_dir, .. } => [Some(*dir), Some(*new_dir)],
-        Op::Lookup { dir, .. }
-        | Op::Create { dir, .. }
-        | Op::Mkdir { dir, .. }
-        | Op::Unlink { dir, .. }
-        | Op::Rmdir { dir, .. }
-        | Op::Link { dir, .. }
-        | Op::FsyncDir { dir }
-        | Op::ReadDir { dir, .. } => [Some(*dir), None],
-        _ => [None, None],
-    };
     // In a removed directory kernels look for no names.
     let takes_no_names = |ino| gone(ino) || judge.is_removed_dir(ino);
-    about.into_iter().chain(from).any(gone) || dirs.into_iter().flatten().any(takes_no_names)
+    about.into_iter().chain(from).any(gone) || op.dirs().into_iter().flatten().any(takes_no_names)
 }
 
 /// Whether a file is homed at another island than the one that owns the directory of its name.

@@ -15,45 +15,12 @@ const PATIENT_TRIES: u32 = 10;
 /// Bytes of a listing that goes on behind a few names.
 const LIST_BYTES: u32 = 300;
 
-/// The directories that an operation names as such.
-fn dirs_of(op: &Op) -> Vec<Ino> {
-    match op {
-        Op::Lookup { dir, .. }
-        | Op::Create { dir, .. }
-        | Op::Mkdir { dir, .. }
-        | Op::Unlink { dir, .. }
-        | Op::Rmdir { dir, .. }
-        | Op::Link { dir, .. }
-        | Op::FsyncDir { dir }
-        | Op::ReadDir { dir, .. } => vec![*dir],
-        Op::Rename { dir, new_dir, .. } => vec![*dir, *new_dir],
-        _ => Vec::new(),
-    }
-}
-
 /// The file or directory that an operation is about, if it is not named by a name.
 pub(crate) const fn target_of(op: &Op) -> Option<Ino> {
-    Some(match op {
-        Op::GetAttr { ino }
-        | Op::SetAttr { ino, .. }
-        | Op::Link { ino, .. }
-        | Op::Readlink { ino }
-        | Op::Read { ino, .. }
-        | Op::Write { ino, .. }
-        | Op::Fallocate { ino, .. }
-        | Op::Seek { ino, .. }
-        | Op::Fsync { ino }
-        | Op::GetXattr { ino, .. }
-        | Op::SetXattr { ino, .. }
-        | Op::ListXattr { ino }
-        | Op::RemoveXattr { ino, .. }
-        | Op::GetLock { ino, .. }
-        | Op::SetLock { ino, .. }
-        | Op::Accessed { ino, .. }
-        | Op::Access { ino }
-        | Op::CopyRange { to: ino, .. } => *ino,
-        _ => return None,
-    })
+    match op {
+        Op::Link { ino, .. } => Some(*ino),
+        op => op.file(),
+    }
 }
 
 pub(crate) fn is_at_or_above(model: &Model, upper: Ino, dir: Ino) -> bool {
@@ -76,7 +43,7 @@ pub(crate) fn sensible(model: &Model, caller: &Caller, op: &Op) -> bool {
         model.attr(*dir).is_some_and(|a| a.nlink > 0)
             && model.may_walk(&Caller { groups, ..caller.clone() }, *dir).is_ok()
     };
-    let ok = dirs_of(op).iter().all(walks);
+    let ok = op.dirs().iter().flatten().all(walks);
     ok && match op {
         // A kernel sees itself that something would go over a directory above it.
         Op::Rename { dir, new_dir, new_name, .. } => {
@@ -130,7 +97,7 @@ fn name_of(model: &Model, ino: Ino) -> Option<(Ino, Name)> {
 impl World {
     /// Has a client walk to the directories that `op` names, as the model has them.
     pub(crate) fn walk_to(&mut self, client: usize, model: &Model, op: &Op) -> Result<(), Failure> {
-        let mut dirs = dirs_of(op);
+        let mut dirs: Vec<Ino> = op.dirs().into_iter().flatten().collect();
         let names: Vec<_> = self.files_of(op).filter_map(|ino| Some((name_of(model, ino)?, ino))).collect();
         dirs.extend(names.iter().map(|((dir, _), _)| *dir));
         if let Some(ino) = target_of(op)

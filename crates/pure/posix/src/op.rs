@@ -263,10 +263,10 @@ impl Op {
         }
     }
 
-    /// What it is about: the directories whose names it reads or changes, or the file or directory that it names by its
-    /// id.
+    /// The directories that it names as such: whose names it reads or changes, that it syncs, or whose parent it asks for.
+    /// A rename within one directory names it twice.
     #[must_use]
-    pub fn subjects(&self) -> [Option<Ino>; 2] {
+    pub const fn dirs(&self) -> [Option<Ino>; 2] {
         match self {
             Self::Lookup { dir, .. }
             | Self::Create { dir, .. }
@@ -277,8 +277,18 @@ impl Op {
             | Self::FsyncDir { dir }
             | Self::ReadDir { dir, .. }
             | Self::Parent { dir } => [Some(*dir), None],
-            Self::Rename { dir, new_dir, .. } => [Some(*dir), Some(*new_dir).filter(|new| new != dir)],
-            op => [op.file(), None],
+            Self::Rename { dir, new_dir, .. } => [Some(*dir), Some(*new_dir)],
+            _ => [None, None],
+        }
+    }
+
+    /// What it is about: the directories that it names as such, each once, or the file or directory that it names by its
+    /// id.
+    #[must_use]
+    pub fn subjects(&self) -> [Option<Ino>; 2] {
+        match self.dirs() {
+            [None, _] => [self.file(), None],
+            [dir, other] => [dir, other.filter(|other| Some(*other) != dir)],
         }
     }
 

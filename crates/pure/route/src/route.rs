@@ -287,21 +287,14 @@ impl<T> Route<T> {
             CallKind::Walk(path) => self.walk_owner(path),
             CallKind::Own(_) | CallKind::Island(_) => call.island,
             CallKind::Op(op) => match op {
-                Op::Lookup { dir, .. }
-                | Op::Create { dir, .. }
-                | Op::Mkdir { dir, .. }
-                | Op::Unlink { dir, .. }
-                | Op::Rmdir { dir, .. }
-                | Op::Rename { dir, .. }
-                | Op::Link { dir, .. }
-                | Op::FsyncDir { dir }
-                | Op::Parent { dir }
-                | Op::ReadDir { dir, .. } => owner(*dir)?,
                 Op::Statfs => match &call.stage {
                     Stage::Gathering(gathering) => gathering.left.first().copied().ok_or(Errno::EIO)?,
                     _ => return Err(Errno::EIO),
                 },
-                op => op.file().map(home).ok_or(Errno::EIO)?,
+                op => match op.dirs() {
+                    [Some(dir), _] => owner(dir)?,
+                    [None, _] => op.file().map(home).ok_or(Errno::EIO)?,
+                },
             },
         })
     }

@@ -237,23 +237,10 @@ impl State {
 
     fn run(&mut self, caller: &Caller, op: Op, data: &Bytes) -> Result<(Answer, Vec<u8>), Errno> {
         let plain = |answer| Ok((answer, Vec::new()));
-        if let Op::Rename { new_dir, .. } = &op
-            && self.node(*new_dir)?.attr.nlink == 0
-        {
-            return Err(Errno::ESTALE);
-        }
-        if let Op::Lookup { dir, .. }
-        | Op::Create { dir, .. }
-        | Op::Mkdir { dir, .. }
-        | Op::Unlink { dir, .. }
-        | Op::Rmdir { dir, .. }
-        | Op::Rename { dir, .. }
-        | Op::Link { dir, .. }
-        | Op::FsyncDir { dir }
-        | Op::ReadDir { dir, .. } = &op
-            && self.node(*dir)?.attr.nlink == 0
-        {
-            return Err(Errno::ESTALE);
+        for dir in op.dirs().into_iter().flatten() {
+            if self.node(dir)?.attr.nlink == 0 {
+                return Err(Errno::ESTALE);
+            }
         }
         match op {
             Op::Lookup { dir, name } => {
