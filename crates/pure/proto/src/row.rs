@@ -227,6 +227,11 @@ impl Xattrs {
         Self(self.0.iter().filter(|(name, _)| is_acl(name)).cloned().collect())
     }
 
+    /// There is an ACL among them.
+    pub fn has_acls(&self) -> bool {
+        self.0.iter().any(|(name, _)| is_acl(name))
+    }
+
     /// There is nothing but ACLs among them.
     pub fn has_only_acls(&self) -> bool {
         self.0.iter().all(|(name, _)| is_acl(name))

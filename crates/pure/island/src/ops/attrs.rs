@@ -5,7 +5,7 @@ use atoll_core::planted::{Bug, planted};
 use atoll_core::{Encode, Ino, Stamp};
 use atoll_posix::perm::{self, ObjectPerms};
 use atoll_posix::xattr::{self, Namespace};
-use atoll_posix::{Answer, Caller, Errno, Kind, Readings, SetAttr, XattrMode, acl, mode};
+use atoll_posix::{Answer, Caller, Errno, Readings, SetAttr, XattrMode, acl, mode};
 use atoll_proto::{Dir, Inode, JournalEntry, Outcome, RequestResult, StaticAttrs, Xattrs};
 use bytes::Bytes;
 
@@ -221,8 +221,7 @@ impl Island {
                 let now = self.ctx.time();
                 row.attr.mode = bits & mode::ALL;
                 row.attr.ctime = now;
-                row.has_acl = xattrs.get(acl::ACCESS_XATTR).is_some()
-                    || (row.attr.kind == Kind::Directory && xattrs.get(acl::DEFAULT_XATTR).is_some());
+                row.has_acl = xattrs.has_acls();
                 let mut decision = Decision::new();
                 decision.file(row, Some(xattrs));
                 decision.remember_for(call, RequestResult::Done);

@@ -4,7 +4,7 @@
 
 use atoll_core::map::IdSet;
 use atoll_core::{Ino, Stamp, Time, TxnId};
-use atoll_posix::{Errno, Kind, acl};
+use atoll_posix::{Errno, Kind};
 use atoll_proto::{Ancestor, Dir, DirPlace, Entry, OwnedDir, Xattrs};
 
 use crate::ctx::Ctx;
@@ -282,7 +282,7 @@ pub(crate) fn is_one_name(one: &DirPlace, other: &DirPlace) -> bool {
 /// Sets all extended attributes of a directory, with the flags in its row that tell of them.
 pub(crate) fn set_xattrs(decision: &mut Decision, ino: Ino, row: &mut Dir, xattrs: Xattrs) {
     let had = std::mem::replace(&mut row.has_xattrs, !xattrs.0.is_empty());
-    row.has_acl = xattrs.get(acl::ACCESS_XATTR).is_some() || xattrs.get(acl::DEFAULT_XATTR).is_some();
+    row.has_acl = xattrs.has_acls();
     if had || row.has_xattrs {
         decision.xattrs(ino, row.has_xattrs.then_some(xattrs));
     }
