@@ -247,8 +247,12 @@ fn a_change_of_bytes_takes_the_programs_capabilities_away() {
     assert!(matches!(world.replies.pop(), Some(Outcome::Data { .. })));
 }
 
-/// The file goes while something is under way in its body. Its body goes when that has ended, and not before.
-fn goes_when_it_has_ended(begin: impl FnOnce(&mut World, Ino), result: impl FnOnce(&BodyOp) -> BodyDone) {
+/// The file goes while something is under way in its body. Its body goes when that has ended, and not before. What was
+/// answered then.
+fn goes_when_it_has_ended(
+    begin: impl FnOnce(&mut World, Ino),
+    result: impl FnOnce(&BodyOp) -> BodyDone,
+) -> Vec<Outcome> {
     let mut world = World::new();
     let ino = world.file(b"0123456789");
     world.answer();
@@ -257,9 +261,12 @@ fn goes_when_it_has_ended(begin: impl FnOnce(&mut World, Ino), result: impl FnOn
     world.fs(Op::Unlink { dir: Ino::ROOT, name: Name::new(b"file").unwrap() }, b"");
     world.forget();
     assert!(world.bodies.is_empty(), "{:?} during {op:?}", world.bodies);
+    world.replies.clear();
     world.event(Event::BodyDone(ticket, Ok(result(&op))));
+    let answered = std::mem::take(&mut world.replies);
     let (_, after) = world.body();
     assert!(matches!(after, BodyOp::Drop { ino: of } if of == ino), "{after:?}");
+    answered
 }
 
 #[test]
@@ -279,20 +286,10 @@ fn a_body_goes_when_nobody_writes_it_any_more() {
 #[test]
 fn a_write_ends_whose_file_is_removed_while_its_bytes_are_put_in_place() {
     static LARGE: [u8; 40_000] = [7; 40_000];
-    let mut world = World::new();
-    let ino = world.file(b"0123456789");
-    world.answer();
-    // Behind the end, where the file has no checksums.
-    world.write(ino, 8 << 20, &LARGE);
-    let (ticket, op) = world.body();
-    // That it has none there leaves memory.
-    world.forget();
-    world.fs(Op::Unlink { dir: Ino::ROOT, name: Name::new(b"file").unwrap() }, b"");
-    world.replies.clear();
-    world.event(Event::BodyDone(ticket, Ok(World::sums(&op, b"0123456789"))));
-    assert_eq!(world.replies, [Outcome::Failed { errno: atoll_posix::Errno::ESTALE }]);
-    let (_, after) = world.body();
-    assert!(matches!(after, BodyOp::Drop { ino: of } if of == ino), "{after:?}");
+    // Behind the end, where the file has no checksums. That it has none there leaves memory meanwhile.
+    let write = |world: &mut World, ino| world.write(ino, 8 << 20, &LARGE);
+    let answered = goes_when_it_has_ended(write, |op| World::sums(op, b"0123456789"));
+    assert_eq!(answered, [Outcome::Failed { errno: atoll_posix::Errno::ESTALE }]);
 }
 
 #[test]

@@ -1,0 +1,92 @@
+//! The engine of the only island of a volume on a simulated disk, and what it tells.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use atoll_core::{IslandId, NodeId, SessionId, Table, Time, VolumeId};
+use atoll_disk::sim::SimDisk;
+use atoll_dispatch::{Clock, Engine, Net, Report, Setup, SpaceState};
+use atoll_island::{Config, Event, LinkId, Now};
+use atoll_posix::Caller;
+use atoll_proto::{ClientOp, Notice, Outcome, PeerMessage, Reply, Request};
+use bytes::Bytes;
+
+pub(crate) const ISLAND: IslandId = IslandId(0);
+
+/// Time stands still.
+struct Still;
+
+impl Clock for Still {
+    fn now(&self) -> Now {
+        Now { wall: Time { secs: 1000, nanos: 0 }, ms: 1000 }
+    }
+    fn pass(&self, _: Duration) {}
+}
+
+/// What the island says.
+#[derive(Default)]
+struct Heard {
+    replies: Mutex<Vec<(u64, Outcome, Vec<u8>)>>,
+    damage: Mutex<Vec<String>>,
+}
+
+impl Net for Heard {
+    fn reply(&self, _: IslandId, _: LinkId, id: u64, reply: Reply, data: &[u8]) {
+        self.replies.lock().unwrap().push((id, reply.outcome, data.to_vec()));
+    }
+    fn notice(&self, _: IslandId, _: LinkId, _: Notice) {}
+    fn send(&self, _: IslandId, _: PeerMessage) {}
+    fn halted(&self, _: IslandId, why: &str) {
+        panic!("{why}");
+    }
+    fn space(&self, _: IslandId, _: SpaceState) {}
+    fn damaged(&self, _: IslandId, why: &str) {
+        self.damage.lock().unwrap().push(why.to_owned());
+    }
+}
+
+/// A life of the island, and its only client.
+pub(crate) struct Life {
+    pub(crate) engine: Engine<SimDisk>,
+    pub(crate) report: Report,
+    heard: Arc<Heard>,
+    next: u64,
+}
+
+impl Life {
+    /// Opens the island, or makes it if it `is_new`. `link`: the client's link, another one in each life.
+    pub(crate) fn new(disk: SimDisk, is_new: bool, link: u64) -> Self {
+        let setup = Setup {
+            volume: VolumeId(1),
+            node: NodeId(0),
+            island: Config::new(ISLAND, 1, Table::new(1), vec![ISLAND]),
+            log: atoll_log::Config::default(),
+            snapshot_cache_bytes: 1 << 20,
+            root: false,
+            is_new,
+            reached: None,
+        };
+        let heard = Arc::new(Heard::default());
+        let net = Arc::clone(&heard) as _;
+        let (engine, report) = Engine::open(Arc::new(disk), setup, net, Arc::new(Still)).unwrap();
+        Self { engine, report, heard, next: link << 32 }
+    }
+
+    pub(crate) fn ask(&mut self, seq: u64, op: ClientOp, data: &[u8]) -> (Outcome, Vec<u8>) {
+        self.next += 1;
+        let id = self.next;
+        let (session, caller, vector) = (SessionId(1), Caller::ROOT, Vec::new());
+        let request = Request { session, seq, acked: 0, table: 1, vector, caller, op };
+        let link = LinkId(id >> 32);
+        self.engine.enter(Event::Request { link, id, request, data: Bytes::copy_from_slice(data) });
+        let mut replies = self.heard.replies.lock().unwrap();
+        let at = replies.iter().position(|(of, ..)| *of == id).expect("it is answered");
+        let (_, outcome, bytes) = replies.remove(at);
+        (outcome, bytes)
+    }
+
+    /// The damage that the island has told so far.
+    pub(crate) fn damage(&self) -> Vec<String> {
+        self.heard.damage.lock().unwrap().clone()
+    }
+}
