@@ -65,10 +65,10 @@ impl Bodies {
         let from_sums = ctx.state.sums(from, first, count)?;
         let old = ctx.old_sums(to, to_offset, len, target.size)?;
         self.enter(to, BodyAccess::Exclusive, turn)?;
-        // Its turn at one gate is its turn at both: if it went back to the front of a queue with nobody inside,
+        // Its turn at one lock is its turn at both: if it went back to the front of a queue with nobody inside,
         // nobody would ever wake it.
         if from != to && !self.locks.enter(from, BodyAccess::Shared, turn && !planted(Bug::CopyWaitsBehind)) {
-            // Nobody waits at one gate inside another.
+            // Nobody waits for one lock while it holds another.
             self.locks.leave(to, BodyAccess::Exclusive);
             return Err(Blocked::BodyLocked(from));
         }
@@ -444,8 +444,8 @@ impl Bodies {
         if self.going.is_empty() {
             return;
         }
-        let gates = &self.locks;
-        for (ino, ticket) in self.going.extract_if(.., |(ino, _)| !gates.is_inside(*ino)) {
+        let locks = &self.locks;
+        for (ino, ticket) in self.going.extract_if(.., |(ino, _)| !locks.is_inside(*ino)) {
             ctx.durability.emit(Effect::Body(ticket, BodyOp::Drop { ino }));
         }
     }
