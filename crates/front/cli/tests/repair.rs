@@ -219,7 +219,7 @@ fn options_that_need_a_repair_are_refused_without_one() {
 fn key_of(data: &Path, dir: Ino, name: &str) -> Vec<u8> {
     let store = atoll_control::EmbeddedStore::open(&data.join("control.redb")).unwrap();
     let seed = atoll_control::ControlStore::volumes(&store).unwrap()[0].seed;
-    RowKey::Entry(dir, atoll_state::cookie_of(seed, name.as_bytes()), Name::new(name.as_bytes()).unwrap())
+    RowKey::Entry(dir, atoll_core::cookie_of(seed, name.as_bytes()), Name::new(name.as_bytes()).unwrap())
         .to_bytes()
 }
 

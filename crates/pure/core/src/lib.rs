@@ -14,6 +14,7 @@
 
 pub mod clock;
 pub mod codec;
+pub mod cookie;
 mod counters;
 pub mod h3;
 pub mod id;
@@ -28,6 +29,7 @@ pub mod time;
 
 pub use clock::{ClockVector, Stamp};
 pub use codec::{Decode, Encode, Malformed, Reader, fitting, portions};
+pub use cookie::{COOKIE_MIN, cookie_of};
 pub use h3::{H3, PathHash};
 pub use id::{Ino, IslandId, Key, NodeId, SessionId, TxnId, VolumeId};
 pub use map::{IdMap, IdSet};

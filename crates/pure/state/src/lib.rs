@@ -20,7 +20,7 @@ mod sums;
 
 pub use cache::{Cached, Slot};
 pub use cuts::{CUT_ROWS_MAX, CUTS_MAX, CutId, CutRowError, NamesAt};
-pub use key::{RowKey, cookie_of};
+pub use key::RowKey;
 pub use load::{LoadedRows, RowLoad};
 pub use pending::ToLay;
 pub use sessions::RESULTS_MAX;

@@ -6,8 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use atoll_core::{Encode, IdMap, Ino, IslandId, Name};
 use atoll_proto::CarriedLink;
 
-use crate::key::{RowKey, cookie_of};
+use crate::key::RowKey;
 use crate::state::{State, row_bytes};
+use atoll_core::cookie_of;
 
 /// See the module.
 #[derive(Debug, Clone, Default)]

@@ -15,12 +15,13 @@ use atoll_proto::{CarriedLink, Dir, Entry, Forward, Inode, JournalEntry, RowChan
 use crate::cache::{Cached, Names};
 use crate::cuts::Cuts;
 use crate::journal::JournalRows;
-use crate::key::{RowKey, cookie_of};
+use crate::key::RowKey;
 use crate::links::LinkRows;
 use crate::load::{LoadedRows, RowLoad};
 use crate::pending::{Pending, ToLay};
 use crate::renamed::Renamed;
 use crate::sessions::{hold, remember};
+use atoll_core::cookie_of;
 
 /// Names that one load of a listing brings.
 pub const NAMES_PER_PAGE: usize = 1024;

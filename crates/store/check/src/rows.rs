@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use atoll_core::cookie_of;
 use atoll_core::sum::BLOCK_BYTES;
 use atoll_core::{ClockVector, Decode, Ino, IslandId, Malformed, Name, SessionId, Stamp, TxnId};
 use atoll_posix::locks::Locks;
 use atoll_proto::{CarriedLink, Dir, Entry, Forward, Inode, JournalEntry, RowChange, Session, Txn, Xattrs};
 use atoll_state::state::Meta;
-use atoll_state::{RowKey, cookie_of, key::SUMS_PER_CHUNK};
+use atoll_state::{RowKey, key::SUMS_PER_CHUNK};
 
 /// A row that is none.
 #[derive(Debug, Clone, PartialEq, Eq)]

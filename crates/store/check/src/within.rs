@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use atoll_core::cookie_of;
 use atoll_core::{Ino, Name};
 use atoll_posix::{Kind, acl};
 use atoll_proto::{Dir, Entry, TxnState};
-use atoll_state::cookie_of;
 
 use crate::{Finding, Rows, Rule, Volume};
 

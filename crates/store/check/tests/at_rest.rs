@@ -6,10 +6,10 @@ mod common;
 use std::collections::BTreeSet;
 
 use atoll_check::{Rule, check, check_at_rest};
+use atoll_core::cookie_of;
 use atoll_core::{Ino, SessionId, Stamp};
 use atoll_posix::Kind;
 use atoll_proto::{Entry, Forward, PlaceVersion, Session, TxnState, Xattrs};
-use atoll_state::cookie_of;
 use common::{AT_REST, Break, HERE, LINK, SEED, THERE, World, broken_links, name, plants};
 
 fn rules(world: &World) -> BTreeSet<Rule> {

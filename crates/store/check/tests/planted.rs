@@ -5,10 +5,10 @@ mod common;
 use std::collections::BTreeSet;
 
 use atoll_check::{Rule, check};
+use atoll_core::cookie_of;
 use atoll_core::{Ino, Stamp, Time};
 use atoll_posix::{Caller, Kind, RenameMode};
 use atoll_proto::{DirPlace, Entry, EntryRef, ParticipantWork, PlaceVersion, RenameSpec, TxnState};
-use atoll_state::cookie_of;
 use common::{AT_REST, HERE, LINK, SEED, World, broken_links, file, name, plants};
 
 #[test]

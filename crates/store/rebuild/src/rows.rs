@@ -1,5 +1,6 @@
 //! The new state's rows, written into a fresh snapshot beside the old one. Touches nothing else.
 
+use atoll_core::cookie_of;
 use atoll_core::{Encode, Ino, IslandId, Name, Stamp, Time};
 use atoll_disk::{Disk, FileKind, OpenHow, Stat};
 use atoll_posix::acl::{ACCESS_XATTR, DEFAULT_XATTR};
@@ -8,8 +9,8 @@ use atoll_proto::{
     Dir, DirPlace, Entry, Inode, OwnedDir, PlaceVersion, StaticAttrs, Stub, VolumeConfig, Xattrs,
 };
 use atoll_snapshot::Snapshot;
+use atoll_state::RowKey;
 use atoll_state::state::Meta;
-use atoll_state::{RowKey, cookie_of};
 
 use crate::plan::{FilePlan, Plan};
 use crate::read::sums_of;

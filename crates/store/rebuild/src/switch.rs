@@ -295,7 +295,7 @@ impl Source for Stored {
     }
 
     fn entry(&self, dir: Ino, name: &Name) -> io::Result<Option<Entry>> {
-        let cookie = atoll_state::cookie_of(self.seed, name.as_bytes());
+        let cookie = atoll_core::cookie_of(self.seed, name.as_bytes());
         row(&self.snapshot, &RowKey::Entry(dir, cookie, name.clone()))
     }
 

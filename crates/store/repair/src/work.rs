@@ -4,10 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use atoll_check::{Rows, Rule, Volume};
+use atoll_core::cookie_of;
 use atoll_core::{Ino, IslandId, Key, Name, Stamp};
 use atoll_posix::Kind;
 use atoll_proto::{Dir, Entry, RowChange, Stub, names_of};
-use atoll_state::cookie_of;
 
 use crate::{Fix, Native, Options, Plan, Stray};
 

@@ -3,11 +3,11 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
+use atoll_core::cookie_of;
 use atoll_core::planted::{Bug, planted};
 use atoll_core::{Ino, Name, TxnId};
 use atoll_posix::Attr;
 use atoll_proto::{Dir, Entry, Inode, ParticipantWork};
-use atoll_state::cookie_of;
 
 use super::Look;
 use crate::ctx::Ctx;

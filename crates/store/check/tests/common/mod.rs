@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 
 use atoll_check::{Rows, Rule, Volume, check};
+use atoll_core::cookie_of;
 use atoll_core::{H3, Ino, IslandId, Key, Name, SessionId, Stamp, Table, Time, TxnId};
 use atoll_posix::locks::Locks;
 use atoll_posix::{Attr, Kind, LockKind, LockRange};
@@ -12,7 +13,6 @@ use atoll_proto::{
     PlaceVersion, RequestId, RowChange, Session, StaticAttrs, Stub, Txn, TxnPart, TxnStamps, TxnState,
     Xattrs,
 };
-use atoll_state::cookie_of;
 use atoll_state::links::digest_of;
 use atoll_state::state::Meta;
 

@@ -1,0 +1,12 @@
+//! The federal machine of a union: it shows the directory trees of several members as one tree (FedFS).
+//!
+//! Decides; never touches a file, a clock or a thread. What it wants to be done in a member is a [`NativeCall`], a plain
+//! value: today it becomes native calls of this process, and nothing here would change if another machine performed it.
+
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
+
+pub mod native;
+
+pub use native::{
+    At, Changed, Changes, Copied, NativeCall, NativeEntry, NativeId, NativeReply, NativeStat, Space, Tag, Who,
+};
