@@ -6,7 +6,8 @@
 
 mod gate;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use std::marker::PhantomData;
 use std::rc::Rc;
 
 pub use gate::{Answering, Gate};
@@ -15,6 +16,7 @@ type Hook = Rc<dyn Fn()>;
 
 thread_local! {
     static HOOK: RefCell<Option<Hook>> = const { RefCell::new(None) };
+    static FOREIGN: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Sets what this thread does before a slow call: make sure that another thread reads on.
@@ -24,11 +26,34 @@ pub fn before_slow(hook: impl Fn() + 'static) {
 
 /// Called before an fsync, a large read or write, or a wait. Cheap, and nothing on a thread that
 /// reads no requests.
+///
+/// # Panics
+///
+/// While a [`Foreign`] lives on this thread.
 pub fn slow() {
+    assert!(!FOREIGN.get(), "a thread that is started while this one acts as a user would act as that user");
     // The hook may start threads and call back: it runs outside the borrow.
     let hook = HOOK.with_borrow(Clone::clone);
     if let Some(hook) = hook {
         hook();
+    }
+}
+
+/// Lives while this thread acts in another one's name: it must start no thread, which would inherit that.
+#[derive(Debug)]
+pub struct Foreign(PhantomData<*const ()>);
+
+impl Foreign {
+    /// From now on [`slow`] panics on this thread, until the value is dropped.
+    pub fn begin() -> Self {
+        FOREIGN.set(true);
+        Self(PhantomData)
+    }
+}
+
+impl Drop for Foreign {
+    fn drop(&mut self) {
+        FOREIGN.set(false);
     }
 }
 
@@ -47,5 +72,12 @@ mod tests {
         assert_eq!(count.get(), 1);
         std::thread::spawn(slow).join().unwrap();
         assert_eq!(count.get(), 1);
+    }
+    #[test]
+    fn no_thread_is_started_in_a_foreign_name() {
+        let foreign = Foreign::begin();
+        assert!(std::panic::catch_unwind(slow).is_err());
+        drop(foreign);
+        slow();
     }
 }

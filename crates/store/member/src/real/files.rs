@@ -1,0 +1,216 @@
+//! The descriptors of regular files, shared by all calls on a file. Owns their number and their end; never keeps one that is only
+//! a cache for long, because a descriptor for writing keeps others from running the file, and any keeps a removed one's space.
+
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use atoll_posix::Errno;
+use atoll_union::NativeId;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use super::stuck::now_ms;
+use super::{TREES, lock};
+
+/// Most descriptors of files that a tree keeps and nobody has opened; fewer where the process may not open many.
+pub const FILE_DESCRIPTORS_MAX: usize = 1_024;
+
+/// A descriptor that nobody has opened is closed after so long without use.
+const IDLE_MS: u64 = 1_000;
+
+/// Open files are counted over all trees of the process.
+static NEXT_OPEN: AtomicU64 = AtomicU64::new(1);
+
+/// The process may open as many files as it is allowed to.
+pub(super) fn raise_limit() {
+    let now = getrlimit(Resource::Nofile);
+    if now.current != now.maximum {
+        // It stays as it is where that is refused: the bounds follow the limit.
+        let _refused = setrlimit(Resource::Nofile, Rlimit { current: now.maximum, maximum: now.maximum });
+    }
+}
+
+/// How many descriptors the process may have.
+pub(super) fn limit() -> usize {
+    getrlimit(Resource::Nofile)
+        .current
+        .map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX))
+}
+
+/// The files whose descriptors are there.
+#[derive(Debug, Default)]
+pub(super) struct Files(Mutex<Table>);
+
+#[derive(Debug, Default)]
+struct Table {
+    files: HashMap<NativeId, File>,
+    opens: HashMap<u64, (NativeId, Arc<OwnedFd>)>,
+    /// How many files have opens.
+    pinned: usize,
+    /// When idle ones were looked for, in milliseconds.
+    swept: u64,
+}
+
+#[derive(Debug)]
+struct File {
+    fd: Arc<OwnedFd>,
+    /// For writing too.
+    write: bool,
+    /// How many opens it has.
+    pins: usize,
+    /// When it was used last, in milliseconds.
+    used: u64,
+    /// Held by a call that uses the file's position.
+    position: Arc<Mutex<()>>,
+}
+
+impl Files {
+    /// A descriptor, whatever it is for.
+    pub(super) fn get(&self, id: NativeId) -> Option<Arc<OwnedFd>> {
+        self.get_for(id, false)
+    }
+
+    /// A descriptor that is for writing too if that is asked for.
+    pub(super) fn get_for(&self, id: NativeId, write: bool) -> Option<Arc<OwnedFd>> {
+        let mut table = lock(&self.0);
+        let file = table.files.get_mut(&id).filter(|file| file.write || !write)?;
+        file.used = now_ms();
+        Some(Arc::clone(&file.fd))
+    }
+
+    /// The lock of the position that goes with a file's descriptor.
+    pub(super) fn position(&self, id: NativeId) -> Arc<Mutex<()>> {
+        lock(&self.0).files.get(&id).map(|file| Arc::clone(&file.position)).unwrap_or_default()
+    }
+
+    /// A descriptor is there from now on. A better one that is there stays.
+    pub(super) fn insert(&self, id: NativeId, fd: OwnedFd, write: bool) {
+        let mut table = lock(&self.0);
+        table.make_room();
+        let used = now_ms();
+        let old = table.files.get(&id);
+        if old.is_some_and(|old| old.write || !write) {
+            return;
+        }
+        let pins = old.map_or(0, |old| old.pins);
+        table.files.insert(id, File { fd: Arc::new(fd), write, pins, used, position: Arc::default() });
+    }
+
+    /// Opens it: the descriptor stays until [`Files::close`]. The number of the open; none if the descriptor is not there.
+    pub(super) fn pin(&self, id: NativeId, write: bool) -> Option<u64> {
+        let mut table = lock(&self.0);
+        let file = table.files.get_mut(&id).filter(|file| file.write || !write)?;
+        file.pins += 1;
+        let first = file.pins == 1;
+        let fd = Arc::clone(&file.fd);
+        let open = NEXT_OPEN.fetch_add(1, Ordering::Relaxed);
+        table.opens.insert(open, (id, fd));
+        table.pinned += usize::from(first);
+        Some(open)
+    }
+
+    /// Lets go of an open. `EBADF`.
+    pub(super) fn close(&self, open: u64) -> Result<(), Errno> {
+        let mut table = lock(&self.0);
+        let (id, fd) = table.opens.remove(&open).ok_or(Errno::EBADF)?;
+        let mut last = None;
+        if let Some(file) = table.files.get_mut(&id) {
+            file.pins = file.pins.saturating_sub(1);
+            // As long as it is open for writing, nobody can run it.
+            if file.pins == 0 {
+                last = table.files.remove(&id);
+                table.pinned -= 1;
+            }
+        }
+        // The native close may free a large file: not under the lock.
+        drop(table);
+        drop((last, fd));
+        Ok(())
+    }
+
+    pub(super) fn backing(&self, open: u64) -> Option<Arc<OwnedFd>> {
+        lock(&self.0).opens.get(&open).map(|(_, fd)| Arc::clone(fd))
+    }
+
+    /// A name of it is gone: a descriptor that nobody has opened would keep its space.
+    pub(super) fn let_go(&self, id: NativeId) {
+        let mut table = lock(&self.0);
+        let unpinned = table.files.get(&id).is_some_and(|file| file.pins == 0);
+        let file = if unpinned { table.files.remove(&id) } else { None };
+        drop(table);
+        drop(file);
+    }
+
+    /// Closes what nobody has opened or used for a while.
+    pub(super) fn close_idle(&self) {
+        let now = now_ms();
+        let mut table = lock(&self.0);
+        if now.saturating_sub(table.swept) < IDLE_MS {
+            return;
+        }
+        table.swept = now;
+        let idle = |file: &File| file.pins == 0 && now.saturating_sub(file.used) >= IDLE_MS;
+        let closed: Vec<_> = table.files.extract_if(|_, file| idle(file)).collect();
+        drop(table);
+        drop(closed);
+    }
+
+    /// Closes all that nobody has opened.
+    pub(super) fn close_unpinned(&self) {
+        lock(&self.0).files.retain(|_, file| file.pins > 0);
+    }
+
+    /// Closes everything, opens too.
+    pub(super) fn drop_all(&self) {
+        *lock(&self.0) = Table::default();
+    }
+
+    #[cfg(test)]
+    fn len(&self) -> usize {
+        lock(&self.0).files.len()
+    }
+}
+
+impl Table {
+    fn make_room(&mut self) {
+        let trees = TREES.load(Ordering::Relaxed).max(1);
+        let bound = (limit() / 4 / trees).clamp(4, FILE_DESCRIPTORS_MAX);
+        if self.files.len() - self.pinned < bound {
+            return;
+        }
+        let mut unpinned: Vec<_> =
+            self.files.iter().filter(|(_, file)| file.pins == 0).map(|(id, file)| (file.used, *id)).collect();
+        unpinned.sort_unstable_by_key(|(used, _)| *used);
+        for (_, id) in unpinned.into_iter().take(bound / 8 + 1) {
+            self.files.remove(&id);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use atoll_core::Time;
+
+    fn null() -> OwnedFd {
+        std::fs::File::open("/dev/null").unwrap().into()
+    }
+
+    #[test]
+    fn files_that_nobody_has_opened_are_bounded_and_opened_ones_stay() {
+        let files = Files::default();
+        let id = |ino| NativeId { ino, btime: Time::default() };
+        files.insert(id(0), null(), true);
+        let open = files.pin(id(0), true).unwrap();
+        for ino in 1..2 * FILE_DESCRIPTORS_MAX as u64 {
+            files.insert(id(ino), null(), false);
+        }
+        assert!(files.len() <= FILE_DESCRIPTORS_MAX + 1, "{}", files.len());
+        files.close_unpinned();
+        assert_eq!(files.len(), 1);
+        assert!(files.backing(open).is_some());
+        files.close(open).unwrap();
+        assert_eq!((files.len(), files.close(open)), (0, Err(Errno::EBADF)));
+    }
+}
