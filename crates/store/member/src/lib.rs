@@ -5,6 +5,7 @@
 
 mod identity;
 mod real;
+pub mod sim;
 mod who;
 
 use std::os::fd::OwnedFd;
@@ -17,6 +18,7 @@ pub use identity::MemberIdentity;
 pub use real::{
     DIR_DESCRIPTORS_MAX, FILE_DESCRIPTORS_MAX, NativeTree, READ_BYTES_MAX, STUCK_CALLS_MAX, STUCK_MS,
 };
+pub use sim::SimTree;
 pub use who::{KeptIdentity, keep_identity};
 
 /// A directory tree that is a member of a union.

@@ -1,10 +1,10 @@
-//! What every member does, whichever tree it is: one suite over native file systems.
+//! What every member does, whichever tree it is: one suite over native file systems and the simulated twin.
 
 #[allow(dead_code, reason = "shared with tests that need more of it")]
 mod common;
 
 use atoll_core::{Name, Time};
-use atoll_member::{NativeTree, Tree};
+use atoll_member::{NativeTree, SimTree, Tree};
 use atoll_needs::needs;
 use atoll_posix::{
     Allocation, Caller, Errno, Kind, LockKind, LockRange, RenameMode, SetAttr, SetTime, Whence, XattrMode,
@@ -644,6 +644,13 @@ fn over(file_system: FileSystem) {
     mounts_below_are_not_entered(&tree, &disk);
     drop(tree);
     disk.unmount();
+}
+
+#[test]
+fn a_simulated_tree_conforms() {
+    let tree = SimTree::new(1, Time { secs: 1_000, nanos: 0 });
+    run(&tree, CASES);
+    run(&tree, ROOT_CASES);
 }
 
 #[test]

@@ -1,0 +1,328 @@
+//! The nodes of a simulated member, what of them has reached the disk, and what the process holds. Knows no call.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use atoll_core::{Ino, Name, Time};
+use atoll_posix::acl::Acl;
+use atoll_posix::locks::Locks;
+use atoll_posix::perm::{AccessMode, Denied, ObjectPerms, check};
+use atoll_posix::{Attr, Caller, Errno, Kind};
+use atoll_union::{NativeId, NativeStat};
+use bytes::Bytes;
+
+use super::Faults;
+
+/// The root's inode number.
+pub(super) const ROOT: u64 = 2;
+
+/// Bytes of a block, which is a hole when all of them are 0.
+pub(super) const BLOCK_BYTES: usize = 4_096;
+
+/// One file or directory.
+#[derive(Debug, Clone)]
+pub(super) struct Node {
+    pub(super) btime: Time,
+    pub(super) kind: Kind,
+    pub(super) mode: u32,
+    pub(super) uid: u32,
+    pub(super) gid: u32,
+    pub(super) nlink: u32,
+    pub(super) rdev: u32,
+    pub(super) atime: Time,
+    pub(super) mtime: Time,
+    pub(super) ctime: Time,
+    /// Bytes of a file, target of a link.
+    pub(super) data: Arc<Vec<u8>>,
+    pub(super) entries: BTreeMap<Name, Entry>,
+    /// The directory above, of a directory.
+    pub(super) above: u64,
+    pub(super) xattrs: BTreeMap<Bytes, Bytes>,
+    pub(super) acl: Option<Acl>,
+    pub(super) default_acl: Option<Acl>,
+}
+
+/// A name in a directory.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Entry {
+    pub(super) ino: u64,
+    /// Where it stands in listings.
+    pub(super) place: u64,
+}
+
+impl Node {
+    pub(super) const fn perms(&self) -> ObjectPerms {
+        ObjectPerms { uid: self.uid, gid: self.gid, mode: self.mode, kind: self.kind }
+    }
+
+    pub(super) fn attr(&self, ino: u64) -> Attr {
+        Attr {
+            ino: Ino(ino),
+            kind: self.kind,
+            mode: self.mode,
+            nlink: self.nlink,
+            uid: self.uid,
+            gid: self.gid,
+            rdev: self.rdev,
+            size: self.data.len() as u64,
+            blocks: 0,
+            atime: self.atime,
+            mtime: self.mtime,
+            ctime: self.ctime,
+            btime: self.btime,
+        }
+    }
+}
+
+/// All nodes.
+#[derive(Debug, Clone)]
+pub(super) struct Nodes {
+    pub(super) nodes: BTreeMap<u64, Node>,
+    pub(super) next_place: u64,
+}
+
+/// The whole simulation of a member.
+#[derive(Debug)]
+pub(super) struct World {
+    pub(super) fs: u64,
+    pub(super) clock: Time,
+    pub(super) step_ns: u32,
+    pub(super) faults: Faults,
+    pub(super) mounts: BTreeSet<(u64, Name)>,
+    pub(super) tree: Nodes,
+    /// Names and attributes as they are on the disk.
+    disk: Nodes,
+    /// Bytes of files as they are on the disk.
+    disk_bytes: BTreeMap<(u64, Time), Arc<Vec<u8>>>,
+    /// A direct program's call is under way.
+    pub(super) direct: bool,
+    /// What the member's process holds.
+    pub(super) dirs: BTreeSet<NativeId>,
+    pub(super) opens: BTreeMap<u64, u64>,
+    next_open: u64,
+    pub(super) handles: BTreeSet<NativeId>,
+    pub(super) locks: BTreeMap<u64, Locks>,
+    pub(super) watched: BTreeSet<NativeId>,
+    pub(super) feed: VecDeque<(Time, NativeId, Option<Name>)>,
+    pub(super) feed_lost: bool,
+}
+
+impl World {
+    pub(super) fn new(fs: u64, clock: Time) -> Self {
+        let root = Node {
+            btime: clock,
+            kind: Kind::Directory,
+            mode: 0o755,
+            uid: 0,
+            gid: 0,
+            nlink: 2,
+            rdev: 0,
+            atime: clock,
+            mtime: clock,
+            ctime: clock,
+            data: Arc::default(),
+            entries: BTreeMap::new(),
+            above: ROOT,
+            xattrs: BTreeMap::new(),
+            acl: None,
+            default_acl: None,
+        };
+        let tree = Nodes { nodes: BTreeMap::from([(ROOT, root)]), next_place: 1 };
+        Self {
+            fs,
+            clock,
+            step_ns: 1_000,
+            faults: Faults::default(),
+            mounts: BTreeSet::new(),
+            disk: tree.clone(),
+            tree,
+            disk_bytes: BTreeMap::new(),
+            direct: false,
+            dirs: BTreeSet::from([NativeId { ino: ROOT, btime: clock }]),
+            opens: BTreeMap::new(),
+            next_open: 1,
+            handles: BTreeSet::new(),
+            locks: BTreeMap::new(),
+            watched: BTreeSet::new(),
+            feed: VecDeque::new(),
+            feed_lost: false,
+        }
+    }
+
+    pub(super) fn tick(&mut self) {
+        let nanos = u64::from(self.clock.nanos) + u64::from(self.step_ns);
+        let later = Time::from_nanos(nanos);
+        self.clock = Time { secs: self.clock.secs + later.secs, nanos: later.nanos };
+    }
+
+    pub(super) fn id(&self, ino: u64) -> NativeId {
+        NativeId { ino, btime: self.tree.nodes[&ino].btime }
+    }
+
+    pub(super) fn node(&self, ino: u64) -> &Node {
+        &self.tree.nodes[&ino]
+    }
+
+    pub(super) fn node_mut(&mut self, ino: u64) -> &mut Node {
+        self.tree.nodes.get_mut(&ino).expect("a number that was found stays while a call is made")
+    }
+
+    pub(super) fn stat(&self, ino: u64) -> NativeStat {
+        let node = self.node(ino);
+        let full = node.data.chunks(BLOCK_BYTES).filter(|block| block.iter().any(|b| *b != 0)).count();
+        let size = if node.kind == Kind::Directory { BLOCK_BYTES as u64 } else { node.data.len() as u64 };
+        NativeStat {
+            id: self.id(ino),
+            kind: node.kind,
+            mode: node.mode,
+            nlink: node.nlink,
+            uid: node.uid,
+            gid: node.gid,
+            rdev: node.rdev,
+            size,
+            blocks: full as u64 * 8,
+            atime: node.atime,
+            mtime: node.mtime,
+            ctime: node.ctime,
+        }
+    }
+
+    /// The number of a directory that is open. `ESTALE`.
+    pub(super) fn dir(&self, id: NativeId) -> Result<u64, Errno> {
+        let alive = self.tree.nodes.get(&id.ino).is_some_and(|node| node.btime == id.btime);
+        let open = self.direct || self.dirs.contains(&id);
+        if alive && open { Ok(id.ino) } else { Err(Errno::ESTALE) }
+    }
+
+    pub(super) fn may(&self, by: &Caller, ino: u64, want: AccessMode) -> Result<(), Errno> {
+        let node = self.node(ino);
+        check(by, node.perms(), want, node.acl.as_ref()).map_err(native)
+    }
+
+    /// A number for a new node: the smallest that is free, as native file systems do. `ENOSPC`.
+    pub(super) fn free_ino(&self) -> Result<u64, Errno> {
+        if self.tree.nodes.len() as u64 >= self.faults.inodes_max {
+            return Err(Errno::ENOSPC);
+        }
+        Ok((ROOT + 1..).find(|ino| !self.tree.nodes.contains_key(ino)).expect("there are more numbers"))
+    }
+
+    /// `ENOSPC` if files may not have so many more bytes.
+    pub(super) fn room(&self, more: u64) -> Result<(), Errno> {
+        if self.faults.bytes_max == u64::MAX {
+            return Ok(());
+        }
+        let used: u64 = self.tree.nodes.values().map(|node| node.data.len() as u64).sum();
+        if used.saturating_add(more) > self.faults.bytes_max { Err(Errno::ENOSPC) } else { Ok(()) }
+    }
+
+    /// Frees a node that has neither a name nor anybody who holds it.
+    pub(super) fn free(&mut self, ino: u64) {
+        let Some(node) = self.tree.nodes.get(&ino) else { return };
+        let id = NativeId { ino, btime: node.btime };
+        let held = self.opens.values().any(|open| *open == ino) || self.dirs.contains(&id);
+        if node.nlink == 0 && !held {
+            self.tree.nodes.remove(&ino);
+            self.locks.remove(&ino);
+            self.watched.remove(&id);
+            self.handles.remove(&id);
+        }
+    }
+
+    /// The feed tells of a name in a directory, or of the directory itself.
+    pub(super) fn tell(&mut self, dir: u64, name: Option<&Name>) {
+        let id = self.id(dir);
+        if !self.watched.contains(&id) || self.faults.feed_drops {
+            return;
+        }
+        if self.feed.len() >= self.faults.feed_max {
+            self.feed.clear();
+            self.feed_lost = true;
+            return;
+        }
+        self.feed.push_back((self.clock.plus_millis(self.faults.feed_delay_ms), id, name.cloned()));
+    }
+
+    /// The feed tells of new attributes: of the names of a file, of a directory itself too.
+    pub(super) fn tell_of(&mut self, ino: u64) {
+        let dirs = self.tree.nodes.iter().filter(|(_, node)| node.kind == Kind::Directory);
+        let names = dirs.flat_map(|(dir, node)| {
+            let named = node.entries.iter().filter(|(_, entry)| entry.ino == ino);
+            named.map(|(name, _)| (*dir, name.clone()))
+        });
+        for (dir, name) in names.collect::<Vec<_>>() {
+            self.tell(dir, Some(&name));
+        }
+        if self.node(ino).kind == Kind::Directory {
+            self.tell(ino, None);
+        }
+    }
+
+    pub(super) fn opened(&mut self, ino: u64) -> u64 {
+        let open = self.next_open;
+        self.next_open += 1;
+        self.opens.insert(open, ino);
+        open
+    }
+
+    /// A file system with a journal writes all names and attributes with any sync, but only this file's bytes.
+    pub(super) fn sync(&mut self, file: Option<u64>) {
+        self.disk = self.tree.clone();
+        if let Some(ino) = file {
+            let node = self.node(ino);
+            let bytes = ((ino, node.btime), Arc::clone(&node.data));
+            self.disk_bytes.insert(bytes.0, bytes.1);
+        }
+        let nodes = &self.tree.nodes;
+        self.disk_bytes.retain(|(ino, btime), _| nodes.get(ino).is_some_and(|node| node.btime == *btime));
+    }
+
+    pub(super) fn kill_process(&mut self) {
+        let root = self.id(ROOT);
+        self.opens.clear();
+        self.dirs = BTreeSet::from([root]);
+        self.handles.clear();
+        self.locks.clear();
+        self.watched.clear();
+        self.feed.clear();
+        self.feed_lost = false;
+        for ino in self.tree.nodes.keys().copied().collect::<Vec<_>>() {
+            self.free(ino);
+        }
+    }
+
+    pub(super) fn cut_power(&mut self, keeps: &mut dyn FnMut() -> bool) {
+        let before = self.tree.clone();
+        if !keeps() {
+            self.tree = self.disk.clone();
+        }
+        for (ino, node) in &mut self.tree.nodes {
+            if node.kind != Kind::Regular {
+                continue;
+            }
+            let now = before.nodes.get(ino).filter(|now| now.btime == node.btime);
+            let synced = self.disk_bytes.get(&(*ino, node.btime));
+            let size = node.data.len();
+            let data = match now {
+                Some(now) if keeps() => Some(&now.data),
+                _ => synced,
+            };
+            // The length is an attribute; bytes that did not reach the disk read as zeros.
+            let mut data = data.map_or_else(Vec::new, |data| data.to_vec());
+            data.resize(size, 0);
+            node.data = Arc::new(data);
+        }
+        self.kill_process();
+        self.sync(None);
+        let files = self.tree.nodes.iter().filter(|(_, node)| node.kind == Kind::Regular);
+        self.disk_bytes = files.map(|(ino, node)| ((*ino, node.btime), Arc::clone(&node.data))).collect();
+    }
+}
+
+/// A caller's groups are always told here, so nothing is left open.
+pub(super) fn native(denied: Denied) -> Errno {
+    match denied {
+        Denied::Errno(errno) => errno,
+        Denied::NeedGroups => Errno::EACCES,
+    }
+}
