@@ -15,7 +15,7 @@ mod stuck;
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 
 use atoll_core::{Name, Time};
@@ -31,6 +31,9 @@ pub use dirs::DIR_DESCRIPTORS_MAX;
 pub use files::FILE_DESCRIPTORS_MAX;
 pub(crate) use handle::native_handle;
 pub use stuck::{STUCK_CALLS_MAX, STUCK_MS};
+
+/// A damaged block gives an error whenever it is read: the root is asked so often at most.
+const PROBE_MS: u64 = 1_000;
 
 /// How many trees share the descriptors of this process.
 static TREES: AtomicUsize = AtomicUsize::new(0);
@@ -49,6 +52,8 @@ pub struct NativeTree {
     feed: feed::Feed,
     stuck: stuck::Calls,
     away: AtomicBool,
+    /// When the root was asked last whether the disk is there, in milliseconds.
+    probed: AtomicU64,
 }
 
 /// The root as it is open now.
@@ -84,6 +89,7 @@ impl NativeTree {
             feed: feed::Feed::default(),
             stuck: stuck::Calls::default(),
             away: AtomicBool::new(false),
+            probed: AtomicU64::new(0),
         })
     }
 
@@ -190,6 +196,12 @@ impl NativeTree {
 
     /// After an error that a lost disk gives, too: asks the root.
     fn probe(&self) {
+        let now = stuck::now_ms();
+        let last = self.probed.load(Ordering::Relaxed);
+        if last != 0 && now.saturating_sub(last) < PROBE_MS {
+            return;
+        }
+        self.probed.store(now, Ordering::Relaxed);
         who::daemon();
         atoll_handover::slow();
         let Ok(dir) = self.mount_dir() else { return };
@@ -237,8 +249,11 @@ impl Tree for NativeTree {
         }
         let done = self.run(who, call, bytes);
         drop(under_way);
+        // Behind the last data there is none: that is no error of a disk.
+        let seeks = matches!(call, NativeCall::Seek { .. });
         if let Err(errno) = done
             && is_of_lost_disk(errno)
+            && !(seeks && errno == Errno::ENXIO)
         {
             self.probe();
         }
@@ -289,6 +304,7 @@ impl Tree for NativeTree {
         }
         *self.mount.write().expect(NEVER_POISONED) = mount;
         self.dirs.reopened(root);
+        self.probed.store(0, Ordering::Relaxed);
         self.away.store(false, Ordering::Relaxed);
         Ok(true)
     }

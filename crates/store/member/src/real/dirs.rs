@@ -72,12 +72,15 @@ impl Dirs {
     /// A directory is open from now on, at this place.
     pub(super) fn insert(&self, id: NativeId, fd: OwnedFd, place: (NativeId, Name)) {
         self.make_room();
-        let used = AtomicU64::new(self.clock.fetch_add(1, Ordering::Relaxed));
+        let used = self.clock.fetch_add(1, Ordering::Relaxed);
         let mut table = self.table.write().expect(super::NEVER_POISONED);
         let dir = table.entry(id).or_insert_with(|| {
             let inner = Mutex::new(Inner { fd: None, handle: None, place: None });
-            Arc::new(Dir { inner, used })
+            Arc::new(Dir { inner, used: AtomicU64::new(used) })
         });
+        if id != self.root {
+            dir.used.store(used, Ordering::Relaxed);
+        }
         let mut inner = lock(&dir.inner);
         if id != self.root {
             inner.place = Some(place);
@@ -168,7 +171,9 @@ impl NativeTree {
     /// The descriptor of a directory that is open. `ESTALE` if it is not, or cannot be found any more.
     pub(super) fn dir(&self, id: NativeId) -> Result<Arc<OwnedFd>, Errno> {
         let dir = self.dirs.get(id)?;
-        dir.used.store(self.dirs.clock.load(Ordering::Relaxed), Ordering::Relaxed);
+        if id != self.root.id {
+            dir.used.store(self.dirs.clock.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
         if let Some(fd) = &lock(&dir.inner).fd {
             return Ok(Arc::clone(fd));
         }

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use atoll_posix::Errno;
@@ -22,6 +22,9 @@ const IDLE_MS: u64 = 1_000;
 /// Open files are counted over all trees of the process.
 static NEXT_OPEN: AtomicU64 = AtomicU64::new(1);
 
+/// How many descriptors the process may have, as it was when a tree was opened last.
+static LIMIT: AtomicUsize = AtomicUsize::new(1_024);
+
 /// The process may open as many files as it is allowed to.
 pub(super) fn raise_limit() {
     let now = getrlimit(Resource::Nofile);
@@ -29,13 +32,16 @@ pub(super) fn raise_limit() {
         // It stays as it is where that is refused: the bounds follow the limit.
         let _refused = setrlimit(Resource::Nofile, Rlimit { current: now.maximum, maximum: now.maximum });
     }
+    let limit = getrlimit(Resource::Nofile).current;
+    LIMIT.store(
+        limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX)),
+        Ordering::Relaxed,
+    );
 }
 
 /// How many descriptors the process may have.
 pub(super) fn limit() -> usize {
-    getrlimit(Resource::Nofile)
-        .current
-        .map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX))
+    LIMIT.load(Ordering::Relaxed)
 }
 
 /// The files whose descriptors are there.
@@ -66,9 +72,9 @@ struct File {
 }
 
 impl Files {
-    /// A descriptor, whatever it is for.
+    /// A descriptor, whatever it is for. Looking at attributes through it keeps it no longer.
     pub(super) fn get(&self, id: NativeId) -> Option<Arc<OwnedFd>> {
-        self.get_for(id, false)
+        lock(&self.0).files.get(&id).map(|file| Arc::clone(&file.fd))
     }
 
     /// A descriptor that is for writing too if that is asked for.
@@ -86,6 +92,7 @@ impl Files {
 
     /// A descriptor is there from now on. A better one that is there stays.
     pub(super) fn insert(&self, id: NativeId, fd: OwnedFd, write: bool) {
+        self.close_idle();
         let mut table = lock(&self.0);
         table.make_room();
         let used = now_ms();
