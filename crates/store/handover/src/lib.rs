@@ -16,7 +16,7 @@ type Hook = Rc<dyn Fn()>;
 
 thread_local! {
     static HOOK: RefCell<Option<Hook>> = const { RefCell::new(None) };
-    static FOREIGN: Cell<bool> = const { Cell::new(false) };
+    static FOREIGN: Cell<Option<fn()>> = const { Cell::new(None) };
 }
 
 /// Sets what this thread does before a slow call: make sure that another thread reads on.
@@ -29,9 +29,15 @@ pub fn before_slow(hook: impl Fn() + 'static) {
 ///
 /// # Panics
 ///
-/// While a [`Foreign`] lives on this thread.
+/// While this thread acts in another one's name ([`Foreign`]) and cannot leave that.
 pub fn slow() {
-    assert!(!FOREIGN.get(), "a thread that is started while this one acts as a user would act as that user");
+    if let Some(leave) = FOREIGN.get() {
+        leave();
+        assert!(
+            FOREIGN.get().is_none(),
+            "a thread that is started while this one acts as a user acts as that user"
+        );
+    }
     // The hook may start threads and call back: it runs outside the borrow.
     let hook = HOOK.with_borrow(Clone::clone);
     if let Some(hook) = hook {
@@ -44,16 +50,17 @@ pub fn slow() {
 pub struct Foreign(PhantomData<*const ()>);
 
 impl Foreign {
-    /// From now on [`slow`] panics on this thread, until the value is dropped.
-    pub fn begin() -> Self {
-        FOREIGN.set(true);
+    /// From now on [`slow`] calls `leave` on this thread, which drops the value if the name is not needed at the moment. If it does
+    /// not, `slow` panics.
+    pub fn begin(leave: fn()) -> Self {
+        FOREIGN.set(Some(leave));
         Self(PhantomData)
     }
 }
 
 impl Drop for Foreign {
     fn drop(&mut self) {
-        FOREIGN.set(false);
+        FOREIGN.set(None);
     }
 }
 
@@ -75,9 +82,13 @@ mod tests {
     }
     #[test]
     fn no_thread_is_started_in_a_foreign_name() {
-        let foreign = Foreign::begin();
+        thread_local!(static KEPT: RefCell<Option<Foreign>> = const { RefCell::new(None) });
+        let foreign = Foreign::begin(|| {});
         assert!(std::panic::catch_unwind(slow).is_err());
         drop(foreign);
         slow();
+        KEPT.set(Some(Foreign::begin(|| KEPT.set(None))));
+        slow();
+        assert!(KEPT.with_borrow(Option::is_none));
     }
 }

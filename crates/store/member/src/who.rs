@@ -1,4 +1,4 @@
-//! The identity in which a thread makes native calls. Owns the thread's file-system ids, groups, capabilities and umask while a
+//! The identity in which a thread makes native calls. Owns the thread's effective ids, groups and umask while a
 //! caller's call runs; never lets a foreign identity outlive a call, unless the thread asked for that.
 
 use std::cell::RefCell;
@@ -17,7 +17,9 @@ struct Thread {
     umask: Option<(u32, u32)>,
     /// How many scopes keep the identity from call to call.
     kept: usize,
-    /// The daemon's own ids, groups and capabilities.
+    /// How many calls use the identity at the moment.
+    used: usize,
+    /// The daemon's own ids and groups.
     own: Option<Own>,
     /// Alive while the identity is foreign: a thread that was started now would inherit it.
     foreign: Option<atoll_handover::Foreign>,
@@ -28,31 +30,19 @@ struct Own {
     uid: u32,
     gid: u32,
     groups: Vec<u32>,
-    caps: Caps,
 }
-
-#[repr(C)]
-#[derive(Debug, Clone, Copy, Default)]
-struct CapData {
-    effective: u32,
-    permitted: u32,
-    inheritable: u32,
-}
-
-type Caps = [CapData; 2];
-
-#[repr(C)]
-struct CapHeader {
-    version: u32,
-    pid: i32,
-}
-
-/// `_LINUX_CAPABILITY_VERSION_3`.
-const CAP_VERSION: u32 = 0x2008_0522;
 
 thread_local! {
     static THREAD: RefCell<Thread> = const {
-        RefCell::new(Thread { acts: None, groups: Vec::new(), umask: None, kept: 0, own: None, foreign: None })
+        RefCell::new(Thread {
+            acts: None,
+            groups: Vec::new(),
+            umask: None,
+            kept: 0,
+            used: 0,
+            own: None,
+            foreign: None,
+        })
     };
 }
 
@@ -60,8 +50,9 @@ thread_local! {
 #[derive(Debug)]
 pub(crate) struct Taken(PhantomData<*const ()>);
 
-/// Keeps the identity from one call to the next, so that consecutive calls of one caller cost nothing. The thread must do nothing
-/// but calls of members meanwhile: until this is dropped it may act as a user.
+/// Keeps the identity from one call to the next, so that consecutive calls of one caller cost nothing: a switch changes a thread's
+/// credentials up to three times, at more than a microsecond each. `atoll_handover::slow` and the daemon's own calls drop it. Other
+/// than that the thread may act as a user until this value is dropped: it must open nothing in between and start no thread.
 #[derive(Debug)]
 pub struct KeptIdentity(PhantomData<*const ()>);
 
@@ -85,6 +76,7 @@ impl Drop for KeptIdentity {
 impl Drop for Taken {
     fn drop(&mut self) {
         THREAD.with_borrow_mut(|thread| {
+            thread.used -= 1;
             if thread.kept == 0 {
                 thread.leave();
             }
@@ -99,8 +91,20 @@ pub(crate) fn take(caller: &Caller) -> Result<Taken, Errno> {
         if taken.is_err() {
             thread.leave();
         }
-        taken.map(|()| Taken(PhantomData))
+        taken.map(|()| {
+            thread.used += 1;
+            Taken(PhantomData)
+        })
     })
+}
+
+/// Leaves an identity that is kept but not in use.
+fn leave_kept() {
+    THREAD.with_borrow_mut(|thread| {
+        if thread.used == 0 {
+            thread.leave();
+        }
+    });
 }
 
 /// Acts as the daemon, also where an identity is kept.
@@ -153,55 +157,66 @@ impl Thread {
         if self.acts == Some((caller.uid, caller.gid)) && self.groups == groups {
             return Ok(());
         }
-        self.leave();
-        let own = match &self.own {
-            Some(own) => own,
-            None => self.own.insert(Own::read()?),
-        };
+        if self.own.is_none() {
+            let own = Own::read()?;
+            self.groups.clone_from(&own.groups);
+            self.own = Some(own);
+        }
+        let own = self.own.as_ref().ok_or(Errno::EPERM)?;
         if own.uid != 0 {
             return if caller.uid == own.uid { Ok(()) } else { Err(Errno::EACCES) };
         }
         if caller.uid == 0 && caller.gid == own.gid {
+            self.leave();
             return Ok(());
         }
-        self.foreign = Some(atoll_handover::Foreign::begin());
-        self.acts = Some((caller.uid, caller.gid));
-        self.groups.clear();
-        self.groups.extend_from_slice(groups);
-        if groups != own.groups {
-            set_groups(groups)?;
+        let (own_uid, own_gid) = (own.uid, own.gid);
+        let (uid, gid) = match self.acts {
+            Some(acts) => acts,
+            None => (own_uid, own_gid),
+        };
+        if self.foreign.is_none() {
+            self.foreign = Some(atoll_handover::Foreign::begin(leave_kept));
         }
-        set_fs_id(libc::SYS_setfsgid, caller.gid)?;
+        self.acts = Some((uid, gid));
+        // Only root may change the others.
+        if uid != 0 {
+            set_effective_uid(0)?;
+            self.acts = Some((0, gid));
+        }
+        if self.groups != groups {
+            set_groups(groups)?;
+            self.groups.clear();
+            self.groups.extend_from_slice(groups);
+        }
+        if gid != caller.gid {
+            set_effective_gid(caller.gid)?;
+            self.acts = Some((0, caller.gid));
+        }
         if caller.uid != 0 {
-            set_fs_id(libc::SYS_setfsuid, caller.uid)?;
-            // setfsuid takes the capabilities about files away. The others let a user write trusted attributes, exceed
-            // a quota, or use the reserve that a file system keeps for root.
-            let mut caps = own.caps;
-            for half in &mut caps {
-                half.effective = 0;
-            }
-            set_caps(&caps)?;
+            // The effective capabilities go with it, all of them: else a user could write trusted attributes, exceed a
+            // quota, or use the reserve that a file system keeps for root.
+            set_effective_uid(caller.uid)?;
+            self.acts = Some((caller.uid, caller.gid));
         }
         Ok(())
     }
 
     fn leave(&mut self) {
-        let Some((uid, _)) = self.acts.take() else { return };
+        let Some((uid, gid)) = self.acts.take() else { return };
         let own = self.own.as_ref().expect("nobody acts for others before it knows itself");
         let back = || {
-            if uid != 0 {
-                set_fs_id(libc::SYS_setfsuid, own.uid)?;
-                set_caps(&own.caps)?;
+            if uid != own.uid {
+                set_effective_uid(own.uid)?;
             }
-            set_fs_id(libc::SYS_setfsgid, own.gid)?;
-            if self.groups != own.groups {
-                set_groups(&own.groups)?;
+            if gid != own.gid {
+                set_effective_gid(own.gid)?;
             }
-            Ok::<(), Errno>(())
+            if self.groups != own.groups { set_groups(&own.groups) } else { Ok(()) }
         };
         // A thread that cannot become the daemon again would go on with a user's rights.
         back().expect("root becomes root again");
-        self.groups.clear();
+        self.groups.clone_from(&own.groups);
         self.foreign = None;
     }
 }
@@ -209,41 +224,35 @@ impl Thread {
 impl Own {
     fn read() -> Result<Self, Errno> {
         let groups = rustix::process::getgroups().map_err(crate::real::os)?;
-        let header = CapHeader { version: CAP_VERSION, pid: 0 };
-        let mut caps = Caps::default();
-        // SAFETY: both are laid out as the kernel has them in version 3.
-        if unsafe { libc::syscall(libc::SYS_capget, &raw const header, caps.as_mut_ptr()) } != 0 {
-            return Err(last());
-        }
         Ok(Self {
             uid: rustix::process::geteuid().as_raw(),
             gid: rustix::process::getegid().as_raw(),
             groups: groups.iter().map(|group| group.as_raw()).collect(),
-            caps,
         })
     }
 }
 
-fn set_fs_id(call: libc::c_long, id: u32) -> Result<(), Errno> {
+/// The id that stays as it is.
+const SAME: u32 = u32::MAX;
+
+/// Also the id by which file systems judge. The real and the saved ids stay, so nobody may signal or trace the daemon.
+fn set_effective_uid(uid: u32) -> Result<(), Errno> {
     // SAFETY: no memory is involved. The raw call changes this thread only.
-    unsafe { libc::syscall(call, id) };
-    // It tells the old id, also when it fails: asked again with an id that nobody has, it tells the present one.
+    done(unsafe { libc::syscall(libc::SYS_setresuid, SAME, uid, SAME) })
+}
+
+fn set_effective_gid(gid: u32) -> Result<(), Errno> {
     // SAFETY: as above.
-    let now = unsafe { libc::syscall(call, u32::MAX) };
-    if now == i64::from(id) { Ok(()) } else { Err(Errno::EPERM) }
+    done(unsafe { libc::syscall(libc::SYS_setresgid, SAME, gid, SAME) })
 }
 
 fn set_groups(groups: &[u32]) -> Result<(), Errno> {
     // SAFETY: the kernel reads so many numbers. The raw call changes this thread only.
-    let done = unsafe { libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()) };
-    if done == 0 { Ok(()) } else { Err(last()) }
+    done(unsafe { libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()) })
 }
 
-fn set_caps(caps: &Caps) -> Result<(), Errno> {
-    let header = CapHeader { version: CAP_VERSION, pid: 0 };
-    // SAFETY: both are laid out as the kernel has them in version 3. The raw call changes this thread only.
-    let done = unsafe { libc::syscall(libc::SYS_capset, &raw const header, caps.as_ptr()) };
-    if done == 0 { Ok(()) } else { Err(last()) }
+fn done(told: libc::c_long) -> Result<(), Errno> {
+    if told == 0 { Ok(()) } else { Err(last()) }
 }
 
 /// The error of the last call of libc.

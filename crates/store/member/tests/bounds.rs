@@ -86,15 +86,16 @@ fn with_few_descriptors() {
         (0..DESCRIPTORS).filter(|fd| std::fs::read_link(format!("/proc/self/fd/{fd}")).is_ok()).count();
     assert!((open as u64) < DESCRIPTORS, "{open} descriptors");
     // Somebody else removes one and puts another one in its place: that is noticed, not acted on.
-    let gone = dirs[1];
+    let gone = dirs.pop().unwrap();
     let place = tree.call(&Who::Daemon, &NativeCall::PlaceOf { dir: gone }, &[]).unwrap();
     let NativeReply::Placed { path: Some(path), .. } = place else { panic!("{place:?}") };
     let path = path.iter().fold(Path::new(&folder).to_owned(), |at, name| {
         at.join(std::str::from_utf8(name.as_bytes()).unwrap())
     });
-    std::fs::remove_dir_all(&path).unwrap();
+    std::fs::remove_file(path.join("f")).unwrap();
+    std::fs::remove_dir(&path).unwrap();
     std::fs::create_dir(&path).unwrap();
-    for dir in &dirs[2..] {
+    for dir in &dirs {
         // All descriptors are those of others by now.
         let _other = stat(&tree, &NativeCall::Look { dir: *dir, name: name("f") });
     }

@@ -255,6 +255,8 @@ impl NativeTree {
             }
             (opened, _) => opened?,
         };
+        // The frontend may make it a backing file, which is the daemon's to do.
+        who::daemon();
         let stat = stat_fd(fd.as_fd())?;
         let open = self.files.pin(of.id, write).ok_or(Errno::EIO)?;
         Ok(NativeReply::Opened { open, stat })
