@@ -4,6 +4,7 @@
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
+pub mod bloom;
 pub mod borrow;
 pub mod imbalance;
 pub mod walk;

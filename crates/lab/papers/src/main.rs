@@ -2,6 +2,7 @@
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
+use atoll_papers::bloom::{SEEDS_MAX, bloom};
 use atoll_papers::borrow::{Apart, Effort, borrow};
 use atoll_papers::{Options, imbalance};
 use std::ffi::OsString;
@@ -12,18 +13,22 @@ use std::process::ExitCode;
 
 const USAGE: &str = "usage: atoll-papers imbalance DIR [--buckets 256] [--islands 4] [--seed 0] [--json]
        atoll-papers borrow DIR [--times 2000] [--blocks 7] [--any] [--json]
+       atoll-papers bloom [--seeds 20] [--json]
 
 imbalance: shows how evenly the directories and bytes below DIR would spread over the buckets and
 islands of a volume (Archipelago, Tables 2 and 3). Reads names and lengths only.
 
 borrow: measures in the mounted directory DIR what operations that span islands cost (Ursa Minor,
 Table 3 and Figure 5). Makes a folder in DIR and removes it. --any: takes all directories for apart,
-so that other file systems can be measured too.";
+so that other file systems can be measured too.
+
+bloom: shows how often a summary of names is wrong (FedFS, section 2.2). Needs no directory.";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Command {
     Imbalance(Options),
     Borrow { effort: Effort, apart: Apart },
+    Bloom { seeds: u32 },
 }
 
 #[derive(Debug)]
@@ -37,6 +42,7 @@ fn parse(mut args: impl Iterator<Item = OsString>) -> Result<Arguments, String> 
     let mut command = match args.next().as_deref().and_then(|a| a.to_str()) {
         Some("imbalance") => Command::Imbalance(Options::default()),
         Some("borrow") => Command::Borrow { effort: Effort::default(), apart: Apart::Islands },
+        Some("bloom") => Command::Bloom { seeds: 20 },
         Some(other) => return Err(format!("no command {other:?}")),
         None => return Err("a command is missing".into()),
     };
@@ -65,11 +71,21 @@ fn parse(mut args: impl Iterator<Item = OsString>) -> Result<Arguments, String> 
             (Some(name @ "--blocks"), Command::Borrow { effort, .. }) => {
                 effort.blocks = u32::try_from(number(name)?.max(1)).map_err(too_large)?;
             }
+            (Some(name @ "--seeds"), Command::Bloom { seeds }) => {
+                *seeds = u32::try_from(number(name)?)
+                    .ok()
+                    .filter(|n| (1..=SEEDS_MAX).contains(n))
+                    .ok_or(format!("{name} is between 1 and {SEEDS_MAX}"))?;
+            }
             (Some("--any"), Command::Borrow { apart, .. }) => *apart = Apart::Any,
             (Some(option), _) if option.starts_with('-') => return Err(format!("no option {option}")),
+            (_, Command::Bloom { .. }) => return Err(format!("bloom needs no directory, such as {arg:?}")),
             _ if root.is_none() => root = Some(PathBuf::from(arg)),
             _ => return Err(format!("one directory at a time, not also {arg:?}")),
         }
+    }
+    if matches!(command, Command::Bloom { .. }) {
+        root = Some(PathBuf::new());
     }
     Ok(Arguments { root: root.ok_or("a directory is missing")?, command, json })
 }
@@ -87,6 +103,7 @@ fn run(Arguments { root, command, json }: &Arguments) -> io::Result<String> {
         Command::Borrow { effort, apart } => {
             borrow(root, effort, apart).map(|report| shown(report, *json, |report| report.to_json()))
         }
+        Command::Bloom { seeds } => Ok(shown(bloom(seeds), *json, |report| report.to_json())),
     }
 }
 
@@ -144,6 +161,10 @@ mod tests {
             "imbalance /x --islands 70000",
             "imbalance /x --any",
             "borrow /x --seed 3",
+            "bloom /x",
+            "bloom --seeds 0",
+            "bloom --seeds 1001",
+            "bloom --seed 3",
         ] {
             assert!(parsed(bad).is_err(), "{bad:?}");
         }
