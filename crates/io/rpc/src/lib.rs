@@ -30,7 +30,6 @@ mod outbox;
 pub mod outgoing;
 mod pool;
 mod relay;
-mod roles;
 mod stream;
 
 pub use address::{Address, AddressError};

@@ -21,8 +21,8 @@ use crate::handshake::ConnectError;
 use crate::header::{HEADER_BYTES, Kind, encode_head};
 use crate::hello::{Goodbye, Hello, HelloOk, Reason};
 use crate::outbox::{Outbox, Stuck};
-use crate::roles::{Next, Roles};
 use crate::stream::Stream;
+use atoll_handover::{Next, Roles};
 
 /// Capacity that a thread's buffer for encoding keeps between frames.
 const SCRATCH_BYTES_MAX: usize = 256 * 1024;

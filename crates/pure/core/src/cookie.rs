@@ -14,7 +14,8 @@ pub fn cookie_of(seed: u64, name: &[u8]) -> u64 {
     h.max(COOKIE_MIN)
 }
 
-fn siphash24(k0: u64, k1: u64, bytes: &[u8]) -> u64 {
+/// SipHash-2-4 of `bytes` under the key `k0`, `k1`.
+pub fn siphash24(k0: u64, k1: u64, bytes: &[u8]) -> u64 {
     let mut v = [
         k0 ^ 0x736f_6d65_7073_6575,
         k1 ^ 0x646f_7261_6e64_6f6d,

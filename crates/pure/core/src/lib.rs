@@ -29,7 +29,7 @@ pub mod time;
 
 pub use clock::{ClockVector, Stamp};
 pub use codec::{Decode, Encode, Malformed, Reader, fitting, portions};
-pub use cookie::{COOKIE_MIN, cookie_of};
+pub use cookie::{COOKIE_MIN, cookie_of, siphash24};
 pub use h3::{H3, PathHash};
 pub use id::{Ino, IslandId, Key, NodeId, SessionId, TxnId, VolumeId};
 pub use map::{IdMap, IdSet};

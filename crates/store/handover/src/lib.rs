@@ -5,12 +5,14 @@
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
 mod gate;
+mod roles;
 
 use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
 use std::rc::Rc;
 
 pub use gate::{Answering, Gate};
+pub use roles::{Next, Roles};
 
 type Hook = Rc<dyn Fn()>;
 

@@ -16,7 +16,7 @@ struct State {
 
 /// What to do for a role that was given up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Next {
+pub enum Next {
     /// A parked thread takes it, or a busy one will.
     Nothing,
     /// Start a thread that holds it.
@@ -25,7 +25,7 @@ pub(crate) enum Next {
 
 /// The reading role of one link and the threads that may hold it.
 #[derive(Debug)]
-pub(crate) struct Roles {
+pub struct Roles {
     state: Mutex<State>,
     changed: Condvar,
     threads_max: usize,
@@ -34,7 +34,7 @@ pub(crate) struct Roles {
 
 impl Roles {
     /// One thread is there and holds the role.
-    pub(crate) fn new(threads_max: usize, idle_max: Duration) -> Self {
+    pub fn new(threads_max: usize, idle_max: Duration) -> Self {
         assert!(threads_max > 0, "a link without a thread");
         let state = State { vacant: false, idle: 0, threads: 1, over: false };
         Self { state: Mutex::new(state), changed: Condvar::new(), threads_max, idle_max }
@@ -45,7 +45,7 @@ impl Roles {
     }
 
     /// The thread that holds the role gives it up.
-    pub(crate) fn give_up(&self) -> Next {
+    pub fn give_up(&self) -> Next {
         let mut state = self.lock();
         assert!(!state.vacant, "the reading role was given up twice");
         if state.over {
@@ -64,7 +64,7 @@ impl Roles {
     }
 
     /// The thread that should take the role could not be started: the next thread that becomes free takes it.
-    pub(crate) fn start_failed(&self) {
+    pub fn start_failed(&self) {
         let mut state = self.lock();
         state.threads -= 1;
         state.vacant = true;
@@ -74,7 +74,7 @@ impl Roles {
 
     /// A thread without the role has nothing to do. True when it holds the role. False when it must end,
     /// because it was not needed for long or because the link ends.
-    pub(crate) fn take(&self) -> bool {
+    pub fn take(&self) -> bool {
         let mut state = self.lock();
         let until = Instant::now() + self.idle_max;
         loop {
@@ -99,7 +99,7 @@ impl Roles {
 
     /// A thread must notice that the link is closed, even if all its threads are busy and wait for just that.
     /// True if the caller must start a thread that holds the role, beyond the bound.
-    pub(crate) fn take_for_closing(&self) -> bool {
+    pub fn take_for_closing(&self) -> bool {
         let mut state = self.lock();
         let vacant = state.vacant && !state.over;
         if vacant {
@@ -110,7 +110,7 @@ impl Roles {
     }
 
     /// The thread that holds the role ends it for good, and itself.
-    pub(crate) fn end(&self) {
+    pub fn end(&self) {
         let mut state = self.lock();
         state.over = true;
         state.threads -= 1;
@@ -120,7 +120,7 @@ impl Roles {
 
     /// Number of threads.
     #[cfg(test)]
-    pub(crate) fn threads(&self) -> usize {
+    pub fn threads(&self) -> usize {
         self.lock().threads
     }
 }
