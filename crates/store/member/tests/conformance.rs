@@ -194,6 +194,8 @@ fn what_is_not_what_was_named_is_stale_and_stays(m: &Member<'_>, dir: NativeId) 
     let wrong = Some(old.id);
     assert_eq!(m.rename((dir, "f"), old.id, (dir, "g"), wrong, RenameMode::Replace), Err(ESTALE));
     assert_eq!(m.rename((dir, "f"), old.id, none, wrong, RenameMode::Replace), Err(ESTALE));
+    assert_eq!(m.rename((dir, "f"), old.id, (dir, "g"), None, RenameMode::Exchange), Err(ESTALE));
+    assert_eq!(m.rename((dir, "f"), old.id, none, None, RenameMode::Exchange), Err(Errno::ENOENT));
     assert_eq!((m.look(dir, "f").unwrap().id, m.look(dir, "g").unwrap().id), (old.id, other.id));
     let (below, d) = (m.mkdir(dir, "d"), name("d"));
     assert_eq!(m.call(&NativeCall::Rmdir { dir, name: d.clone(), id: old.id }), Err(ESTALE));
@@ -531,6 +533,18 @@ fn groups_that_are_not_told_deny(m: &Member<'_>, dir: NativeId) {
     assert!(m.make_as(&Who::Daemon, dir, "g", 0o666).is_ok(), "the daemon is itself again");
 }
 
+fn a_directory_is_listed_by_whom_may_read_and_not_search_it(m: &Member<'_>, dir: NativeId) {
+    m.file(dir, "f");
+    let list = |mode| {
+        m.set(&Who::Daemon, &lonely(dir), SetAttr { mode: Some(mode), ..SetAttr::default() }).unwrap();
+        m.by(&user(5_001, None), &NativeCall::List { dir, from: 0, bytes: 100 }).map(|_| ())
+    };
+    assert_eq!((list(0o744), list(0o711)), (Ok(()), Err(Errno::EACCES)));
+    let look = NativeCall::Look { dir, name: name("f") };
+    assert!(m.by(&user(5_001, None), &look).is_ok());
+    assert_eq!((list(0o744), m.by(&user(5_001, None), &look)), (Ok(()), Err(Errno::EACCES)));
+}
+
 fn a_fresh_file_is_opened_by_its_maker_whatever_its_mode(m: &Member<'_>, dir: NativeId) {
     let made = m.make_as(&Who::Daemon, dir, "f", 0o444).unwrap();
     let at = seen(made.id, dir, "f");
@@ -623,6 +637,7 @@ const CASES: &[Case] = cases![
 const ROOT_CASES: &[Case] = cases![
     callers_own_what_they_make_and_get_what_is_theirs,
     groups_that_are_not_told_deny,
+    a_directory_is_listed_by_whom_may_read_and_not_search_it,
     set_id_bits_go_with_a_users_bytes,
     default_acls_replace_the_umask,
 ];
@@ -636,11 +651,21 @@ fn run(tree: &dyn Tree, cases: &[Case]) {
     }
 }
 
+/// Nothing is in a member that a caller did not make.
+fn only_what_was_asked_for(tree: &dyn Tree, cases: &[Case]) {
+    let member = Member(tree);
+    let names: Vec<_> = member.names(member.root(), 1 << 16).into_iter().map(|entry| entry.name).collect();
+    let made: Vec<_> = cases.iter().map(|(case, _)| name(case)).collect();
+    let others: Vec<_> = names.iter().filter(|name| !made.contains(name)).collect();
+    assert!(others.iter().all(|name| name.as_bytes() == b"lost+found"), "{others:?}");
+}
+
 fn over(file_system: FileSystem) {
     let disk = Disk::new(file_system);
     let tree = NativeTree::open(disk.path()).unwrap();
     run(&tree, CASES);
     run(&tree, ROOT_CASES);
+    only_what_was_asked_for(&tree, &[CASES, ROOT_CASES].concat());
     mounts_below_are_not_entered(&tree, &disk);
     drop(tree);
     disk.unmount();

@@ -9,7 +9,7 @@ use atoll_posix::{Errno, Kind};
 use atoll_union::{NativeEntry, NativeId, NativeReply, Who};
 use rustix::fs::{FileType, Mode, OFlags, RawDir, SeekFrom};
 
-use super::{NativeTree, os, stat_fd, stat_name};
+use super::{NativeTree, ProcPath, os, stat_fd, stat_name};
 
 /// Bytes that one native call lists.
 const BUFFER_BYTES: usize = 32 << 10;
@@ -26,7 +26,13 @@ impl NativeTree {
         let dir = self.dir(dir)?;
         let taken = self.act(who)?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let fd = rustix::fs::openat(&*dir, c".", flags, Mode::empty()).map_err(os)?;
+        let fd = match rustix::fs::openat(&*dir, c".", flags, Mode::empty()) {
+            // Even "." is searched for. To list, it is enough to may read.
+            Err(rustix::io::Errno::ACCESS) => {
+                rustix::fs::open(ProcPath::of(dir.as_fd()).as_c_str(), flags, Mode::empty()).map_err(os)?
+            }
+            opened => opened.map_err(os)?,
+        };
         drop(taken);
         let stat = stat_fd(fd.as_fd())?;
         if from != 0 {

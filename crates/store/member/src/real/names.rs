@@ -29,9 +29,24 @@ impl Drop for Umask {
     }
 }
 
+/// A look of the daemon, whoever this thread acts for: everybody sees the same, or is refused. So an identity that is kept for
+/// the next call is left only if it must be.
+fn as_anybody<T>(look: impl Fn() -> Result<T, Errno>) -> Result<T, Errno> {
+    match look() {
+        Err(Errno::EACCES) => {
+            who::daemon();
+            look()
+        }
+        told => told,
+    }
+}
+
 impl NativeTree {
     pub(super) fn look(&self, who: &Who, dir: NativeId, name: &Name) -> Result<NativeStat, Errno> {
         let dir = self.dir(dir)?;
+        if *who == Who::Daemon {
+            return as_anybody(|| stat_name(dir.as_fd(), name));
+        }
         let _as = self.act(who)?;
         stat_name(dir.as_fd(), name)
     }
@@ -43,8 +58,8 @@ impl NativeTree {
             && self.handles.get(of.id).is_none()
         {
             // One call, instead of opening what is only looked at.
-            who::daemon();
-            return expect_name(self.dir(*dir)?.as_fd(), name, of.id).map_err(super::gone);
+            let dir = self.dir(*dir)?;
+            return as_anybody(|| expect_name(dir.as_fd(), name, of.id)).map_err(super::gone);
         }
         stat_fd(self.find(of)?.fd())
     }
@@ -171,7 +186,10 @@ impl NativeTree {
         }
         match (mode, new_id) {
             (RenameMode::NoReplace, _) => rename(RenameFlags::NOREPLACE)?,
-            (RenameMode::Exchange, _) => rename(RenameFlags::EXCHANGE)?,
+            (RenameMode::Exchange, Some(_)) => rename(RenameFlags::EXCHANGE)?,
+            (RenameMode::Exchange, None) => {
+                return Err(stat_name(to.as_fd(), new_name).map_or_else(|e| e, |_| Errno::ESTALE));
+            }
             (RenameMode::Replace, Some(_)) => rename(RenameFlags::empty())?,
             // Nothing was believed to be there. The file system itself sees to it that nothing is.
             (RenameMode::Replace, None) => match rename(RenameFlags::NOREPLACE) {

@@ -12,6 +12,9 @@ use super::world::{World, native};
 impl World {
     pub(super) fn set_attr(&mut self, by: &Caller, of: &At, set: &SetAttr) -> Result<NativeStat, Errno> {
         let ino = self.find(of)?;
+        // The kernel itself takes the bits away when an unprivileged caller cuts a file.
+        let kills = set.kill_set_id || (set.size.is_some() && !by.is_root());
+        let set = &SetAttr { kill_set_id: kills, ..*set };
         let (node, now) = (self.node(ino), self.clock);
         let after = apply_setattr(&node.attr(ino), node.acl.as_ref(), set, by, now).map_err(native)?;
         if let Some(size) = set.size {
@@ -25,7 +28,6 @@ impl World {
         }
         (node.mode, node.uid, node.gid) = (after.mode, after.uid, after.gid);
         (node.atime, node.mtime, node.ctime) = (after.atime, after.mtime, after.ctime);
-        // Only a caller without privileges loses set-id bits natively; the daemon is told when it must take them away.
         self.tell_of(ino);
         Ok(self.stat(ino))
     }

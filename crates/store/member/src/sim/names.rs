@@ -59,6 +59,9 @@ impl World {
     ) -> Result<NativeReply, Errno> {
         let ino = self.dir(dir)?;
         self.may(by, ino, AccessMode::READ)?;
+        if self.node(ino).nlink == 0 {
+            return Err(Errno::ENOENT);
+        }
         let mut entries: Vec<_> = self.node(ino).entries.iter().filter(|(_, e)| e.place > from).collect();
         entries.sort_by_key(|(_, entry)| entry.place);
         let (mut names, mut total, mut next) = (Vec::new(), 0, None);
@@ -114,6 +117,7 @@ impl World {
         if node.kind != Kind::Directory {
             return Err(Errno::ENOTDIR);
         }
+        self.may(by, dir, AccessMode::EXEC)?;
         if node.nlink == 0 {
             return Err(Errno::ENOENT);
         }
@@ -248,6 +252,7 @@ impl World {
         id: NativeId,
     ) -> Result<(), Errno> {
         let dir = self.dir(dir)?;
+        self.may(by, dir, AccessMode::EXEC)?;
         let ino = self.expect(dir, name, id)?;
         if self.node(ino).kind == Kind::Directory {
             return Err(Errno::EISDIR);
@@ -265,6 +270,7 @@ impl World {
         id: NativeId,
     ) -> Result<(), Errno> {
         let dir = self.dir(dir)?;
+        self.may(by, dir, AccessMode::EXEC)?;
         let ino = self.expect(dir, name, id)?;
         self.may_remove(by, dir, ino)?;
         if self.node(ino).kind != Kind::Directory {
@@ -294,7 +300,13 @@ impl World {
         mode: RenameMode,
     ) -> Result<(), Errno> {
         let (from, to) = (self.dir(dir)?, self.dir(new_dir)?);
+        self.may(by, from, AccessMode::EXEC)?;
         let ino = self.expect(from, name, id)?;
+        self.may(by, to, AccessMode::EXEC)?;
+        if self.node(to).nlink == 0 {
+            let believed = new_id.is_some() && mode != RenameMode::NoReplace;
+            return Err(if believed { Errno::ESTALE } else { Errno::ENOENT });
+        }
         let there = match self.entry(to, new_name) {
             Err(Errno::ENOENT) => None,
             there => Some(there?),
@@ -306,6 +318,9 @@ impl World {
         } else if there.map(|ino| self.id(ino)) != new_id {
             return Err(Errno::ESTALE);
         }
+        if mode == RenameMode::Exchange && there.is_none() {
+            return Err(Errno::ENOENT);
+        }
         let is_dir = |ino| self.node(ino).kind == Kind::Directory;
         if (is_dir(ino) && self.is_above(ino, to))
             || (mode == RenameMode::Exchange && there.is_some_and(|there| self.is_above(there, from)))
@@ -314,7 +329,6 @@ impl World {
         }
         self.may_remove(by, from, ino)?;
         match there {
-            None if mode == RenameMode::Exchange => return Err(Errno::ENOENT),
             None => self.may_name(by, to, new_name)?,
             Some(there) if there == ino => return Ok(()),
             Some(there) => {
@@ -323,10 +337,20 @@ impl World {
                     (RenameMode::Exchange, ..) => {}
                     (_, false, true) => return Err(Errno::EISDIR),
                     (_, true, false) => return Err(Errno::ENOTDIR),
-                    (_, true, true) if !self.node(there).entries.is_empty() => return Err(Errno::ENOTEMPTY),
                     _ => {}
                 }
             }
+        }
+        // Whoever moves a directory changes its "..".
+        if from != to {
+            let moved = [Some(ino), there.filter(|_| mode == RenameMode::Exchange)];
+            for moved in moved.into_iter().flatten().filter(|ino| is_dir(*ino)) {
+                self.may(by, moved, AccessMode::WRITE)?;
+            }
+        }
+        let full = there.is_some_and(|there| is_dir(there) && !self.node(there).entries.is_empty());
+        if mode != RenameMode::Exchange && full {
+            return Err(Errno::ENOTEMPTY);
         }
         self.take(from, name, true);
         if let Some(there) = there {
@@ -349,10 +373,10 @@ impl World {
     ) -> Result<NativeStat, Errno> {
         let ino = self.find(of)?;
         let dir = self.dir(dir)?;
+        self.may_name(by, dir, name)?;
         if self.node(ino).kind == Kind::Directory {
             return Err(Errno::EPERM);
         }
-        self.may_name(by, dir, name)?;
         self.put(dir, name, ino);
         Ok(self.stat(ino))
     }
