@@ -220,6 +220,8 @@ fn renames_move_replace_and_exchange(m: &Member<'_>, dir: NativeId) {
     assert_eq!((m.look(dir, "a"), m.look(dir, "b").unwrap().id), (Err(Errno::ENOENT), b.id));
     let (d, e) = (m.mkdir(dir, "d"), m.mkdir(dir, "e"));
     let inner = m.mkdir(d, "inner");
+    let full = m.rename((dir, "e"), e, (dir, "d"), Some(d), RenameMode::Replace);
+    assert_eq!(full, Err(Errno::ENOTEMPTY));
     m.rename((dir, "d"), d, (e, "moved"), None, RenameMode::Replace).unwrap();
     assert_eq!(m.rename((dir, "e"), e, (inner, "x"), None, RenameMode::Replace), Err(Errno::EINVAL));
     let place = m.call(&NativeCall::PlaceOf { dir: inner }).unwrap();

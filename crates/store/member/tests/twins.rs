@@ -239,12 +239,28 @@ fn the_twins_agree(seed: u64, disk: &Disk) {
     }
 }
 
-#[test]
-fn a_native_and_a_simulated_tree_agree_on_random_calls() {
-    needs!(Root);
-    let disk = Disk::new(FileSystem::Tmpfs);
-    for seed in 0..12 {
+fn the_twins_agree_over(file_system: FileSystem, seeds: std::ops::Range<u64>) {
+    let disk = Disk::new(file_system);
+    for seed in seeds {
         the_twins_agree(seed, &disk);
     }
     disk.unmount();
+}
+
+#[test]
+fn a_tree_over_tmpfs_and_a_simulated_one_agree_on_random_calls() {
+    needs!(Root);
+    the_twins_agree_over(FileSystem::Tmpfs, 0..12);
+}
+
+#[test]
+fn a_tree_over_ext4_and_a_simulated_one_agree_on_random_calls() {
+    needs!(Root, LoopDevices, Programs(&["mkfs.ext4", "mount"]));
+    the_twins_agree_over(FileSystem::Ext4, 100..106);
+}
+
+#[test]
+fn a_tree_over_xfs_and_a_simulated_one_agree_on_random_calls() {
+    needs!(Root, LoopDevices, Programs(&["mkfs.xfs", "mount"]));
+    the_twins_agree_over(FileSystem::Xfs, 200..206);
 }

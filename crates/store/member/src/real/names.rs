@@ -190,7 +190,11 @@ impl NativeTree {
             (RenameMode::Exchange, None) => {
                 return Err(stat_name(to.as_fd(), new_name).map_or_else(|e| e, |_| Errno::ESTALE));
             }
-            (RenameMode::Replace, Some(_)) => rename(RenameFlags::empty())?,
+            (RenameMode::Replace, Some(_)) => match rename(RenameFlags::empty()) {
+                // POSIX lets a file system say either of a directory that is not empty, and XFS says this.
+                Err(Errno::EEXIST) => return Err(Errno::ENOTEMPTY),
+                done => done?,
+            },
             // Nothing was believed to be there. The file system itself sees to it that nothing is.
             (RenameMode::Replace, None) => match rename(RenameFlags::NOREPLACE) {
                 Err(Errno::EEXIST) => return Err(Errno::ESTALE),
