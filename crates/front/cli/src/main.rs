@@ -11,6 +11,7 @@ mod ls;
 mod memory;
 mod mount;
 mod mount_options;
+mod nfs;
 mod pages;
 mod papers;
 mod rebuild;
@@ -45,6 +46,8 @@ enum Command {
     Serve(serve::Serve),
     /// Mount a volume
     Mount(mount::MountCommand),
+    /// Serve a volume to NFS clients
+    Nfs(nfs::Nfs),
     /// Unmount a volume, and wait until its process has ended
     Umount(umount::Umount),
     /// Make and list volumes
@@ -84,6 +87,7 @@ fn main() -> ExitCode {
         Command::Up(command) => command.run(),
         Command::Serve(command) => command.run(),
         Command::Mount(command) => command.run(),
+        Command::Nfs(command) => command.run(),
         Command::Umount(command) => return command.run(),
         Command::Volume(command) => command.run(),
         Command::Status(command) => command.run(),

@@ -70,6 +70,29 @@ pub(crate) fn sections(name: &str) -> Vec<Section> {
             files(),
             see_also("atoll-volume-create(1), atoll-mount(1)"),
         ],
+        "atoll-nfs" => vec![
+            terms(
+                "EXAMPLES",
+                &[
+                    (
+                        "atoll nfs --data /var/lib/atoll --volume home",
+                        "Serves the volume to this machine, and prints the line that mounts it.",
+                    ),
+                    (
+                        "atoll nfs node1:7100:/home --listen 10.0.0.1:2049 --export '/projects 10.0.0.0/8(ro)'",
+                        "Other machines may read one directory.",
+                    ),
+                ],
+            ),
+            text(
+                "EXPORT RULES",
+                "CLIENT is an IP address, a network such as 10.0.0.0/8, or *. Options: ro, rw, root_squash (the \
+                 default), no_root_squash, all_squash, anonuid=N, anongid=N, secure, insecure, auth_none. The \
+                 first rule of a directory that is for a client counts.",
+            ),
+            log(),
+            see_also("atoll-mount(1), nfs(5)"),
+        ],
         "atoll-volume-create" => vec![terms(
             "EXAMPLES",
             &[(

@@ -12,6 +12,7 @@ use crate::log::Log;
 use crate::say;
 use atoll_volume::kind::{Manner, attach};
 use atoll_volume::mounting::{Mount, check_point};
+use atoll_volume::nfs;
 use atoll_volume::node::Daemon;
 use atoll_volume::reach::Here;
 use atoll_volume::source::Found;
@@ -37,6 +38,9 @@ pub(crate) struct Up {
     /// Serve metrics at http://ADDR/metrics. There is no authentication: trusted networks only
     #[arg(long, value_name = "IP:PORT")]
     metrics: Option<std::net::SocketAddr>,
+    /// Serve the volume to NFS clients of this machine too, by default at 127.0.0.1:2049
+    #[arg(long, value_name = "IP:PORT", num_args = 0..=1, default_missing_value = "127.0.0.1:2049")]
+    nfs: Option<std::net::SocketAddr>,
     #[command(flatten)]
     log: Log,
 }
@@ -60,6 +64,7 @@ impl Up {
         if let Some(address) = &self.listen {
             Listener::probe(address)?;
         }
+        let nfs = self.nfs.map(nfs::listener).transpose()?;
         let mut daemon = Daemon::take(&self.data)?;
         let failed = daemon.node.serve_all()?;
         if let Some(why) = daemon.node.problem(&self.volume) {
@@ -69,12 +74,18 @@ impl Up {
         }
         failed.iter().for_each(|why| tracing::error!("{why}"));
         let listens = daemon.listen(self.listen.as_ref());
-        let result = listens.and_then(|()| self.serve(&daemon, &point, &stop));
+        let result = listens.and_then(|()| self.serve(&daemon, &point, nfs, &stop));
         let stopped = daemon.stop();
         result.and(stopped)
     }
 
-    fn serve(&self, daemon: &Daemon, point: &std::path::Path, stop: &crate::signals::Signals) -> Result<()> {
+    fn serve(
+        &self,
+        daemon: &Daemon,
+        point: &std::path::Path,
+        nfs: Option<std::net::TcpListener>,
+        stop: &crate::signals::Signals,
+    ) -> Result<()> {
         let mut is_new = false;
         let volume = match daemon.node.volume(&self.volume) {
             Some(volume) => volume,
@@ -85,20 +96,43 @@ impl Up {
                 daemon.node.volume(&self.volume).ok_or_else(|| anyhow!("The new volume is not served."))?
             }
         };
-        let found = Found {
+        let found = || Found {
             config: (*volume.config()).clone(),
             teller: daemon.socket.address.clone(),
             node: Some(volume.node()),
         };
         let manner = Manner { mount: true, patience_ms: Some(10_000) };
         let socket = format!("unix:{}", daemon.socket.shown.display());
-        let here = Here { served: Arc::clone(&volume), address: socket.clone() };
-        let attached = attach(found.reach(Some(here))?, manner)?;
+        let here = || Here { served: Arc::clone(&volume), address: socket.clone() };
+        let attached = attach(found().reach(Some(here()))?, manner)?;
         // Others on this machine can mount the volume by it.
         let options = MountOptions::new(&format!("{socket}:/{}", self.volume));
         let mount = Mount::new(attached, point, &options, atoll_fuse::Config::default())?;
         daemon.node.mounted(mount.status());
         let metrics = self.metrics.map(|address| daemon.show_metrics(address)).transpose()?;
+        let mut nfs_server = None;
+        if let Some(listener) = nfs {
+            let key = nfs::signing_key(&daemon.dir.path().join(nfs::KEY_FILE));
+            // A session of its own: a session has one watcher.
+            let served = key.and_then(|key| {
+                let attached = attach(found().reach(Some(here()))?, manner)?;
+                match nfs::serve(&*attached, key, nfs::rules(&[])?, listener) {
+                    Ok(server) => Ok((server, attached)),
+                    Err(why) => {
+                        attached.stop();
+                        Err(why)
+                    }
+                }
+            });
+            match served {
+                Ok(served) => nfs_server = Some(served),
+                Err(why) => {
+                    daemon.node.forget_process();
+                    mount.end();
+                    return Err(why);
+                }
+            }
+        }
         // Whoever unmounts it ends the process as a signal does.
         mount.when_ended(crate::signals::end_this_process)?;
         let data = std::fs::canonicalize(daemon.dir.path()).unwrap_or_else(|_| self.data.clone());
@@ -119,8 +153,15 @@ impl Up {
         if let Some(address) = metrics {
             say::line(format_args!("metrics  http://{address}/metrics"));
         }
+        if let Some((server, _)) = &nfs_server {
+            say::line(format_args!("nfs      {}", nfs::mount_line(server.address(), &self.volume)));
+        }
         say::line(format_args!("stop     Ctrl-C, or: atoll umount {}", mount.point().display()));
         stop.wait();
+        if let Some((server, attached)) = nfs_server {
+            server.stop();
+            attached.stop();
+        }
         daemon.node.forget_process();
         mount.end();
         Ok(())

@@ -12,6 +12,7 @@ pub mod explain;
 pub mod findings;
 pub mod kind;
 pub mod mounting;
+pub mod nfs;
 pub mod node;
 pub mod places;
 pub mod reach;
