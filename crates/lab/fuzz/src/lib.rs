@@ -9,7 +9,7 @@
 mod read;
 mod stream;
 
-pub use read::{forget_node_file, message, node_file, record, row, segment, source, volume};
+pub use read::{forget_node_file, message, nfs, node_file, record, row, segment, source, volume};
 pub use stream::frame;
 
 /// A function of bytes.
@@ -25,4 +25,5 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("row", row),
     ("node_file", node_file),
     ("source", source),
+    ("nfs", nfs),
 ];

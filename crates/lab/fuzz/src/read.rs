@@ -222,3 +222,13 @@ pub fn source(bytes: &[u8]) {
         assert_eq!(address.to_string().parse::<Address>(), Ok(address));
     }
 }
+
+/// A call of an NFS client: its head, credentials and arguments; and an export rule.
+pub fn nfs(bytes: &[u8]) {
+    atoll_nfs::read_call(bytes);
+    if let Ok(text) = std::str::from_utf8(bytes)
+        && let Err(why) = text.parse::<atoll_nfs::Rule>()
+    {
+        assert!(!why.to_string().is_empty());
+    }
+}

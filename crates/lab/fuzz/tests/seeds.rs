@@ -185,6 +185,16 @@ fn texts() -> (Seeds, Seeds) {
     )
 }
 
+/// GETATTR by AUTH_SYS, CREATE without credentials, and a rule.
+fn nfs_calls() -> Seeds {
+    let words = |words: &[u32]| words.iter().flat_map(|w| w.to_be_bytes()).collect::<Vec<u8>>();
+    let sys = words(&[1, 0, 2, 100_003, 3, 1, 1, 24, 0, 0, 1000, 100, 1, 50, 0, 0, 8, 1, 2]);
+    let none =
+        words(&[2, 0, 2, 100_003, 3, 8, 0, 0, 0, 0, 8, 1, 2, 1, 0x6600_0000, 1, 1, 0o644, 0, 0, 0, 0, 0]);
+    let rule = b"/projects 10.0.0.0/8(ro,anonuid=7)".to_vec();
+    [("getattr", sys), ("create", none), ("rule", rule)].map(|(name, seed)| (name.to_owned(), seed)).into()
+}
+
 fn all() -> BTreeMap<&'static str, Seeds> {
     let (node_files, sources) = texts();
     let volumes = of("volume").into_iter().chain(of("table")).collect();
@@ -197,6 +207,7 @@ fn all() -> BTreeMap<&'static str, Seeds> {
         ("row", rows()),
         ("node_file", node_files),
         ("source", sources),
+        ("nfs", nfs_calls()),
     ]
     .into()
 }
