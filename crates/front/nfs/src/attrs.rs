@@ -72,7 +72,10 @@ pub(crate) fn read_set(r: &mut Reader) -> Result<SetAttr, Garbage> {
         _ => Err(Garbage),
     };
     let (atime, mtime) = (time(r)?, time(r)?);
-    Ok(SetAttr { mode, uid, gid, size, atime, mtime, opened: false, kill_set_id: false })
+    // The owner may set a length whatever the mode says: a program that opened the file goes on. So it counts as open,
+    // and what opening would have checked is asked as for everything unchecked.
+    let opened = size.is_some();
+    Ok(SetAttr { mode, uid, gid, size, atime, mtime, opened, kill_set_id: false })
 }
 
 /// A device number as Linux keeps it in 32 bits.

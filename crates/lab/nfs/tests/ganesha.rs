@@ -28,7 +28,7 @@ fn start(place: &Place) -> Ganesha {
 #[ignore = "needs nfs-ganesha and rpcbind; by hand, docs/TESTING.md"]
 fn pjdfstest_finds_only_what_nfs_and_ganesha_cannot_do() {
     needs!(Mounts, Programs(&["pjdfstest", "ganesha.nfsd", "rpcbind"]));
-    let place = Place::new("nfs-pjdfstest").unwrap();
+    let place = Place::new("nfs").unwrap();
     let ganesha = start(&place);
     let mount = mounted(&ganesha, &place.join("mnt"), Ways::default());
     let expected =
@@ -41,10 +41,10 @@ fn pjdfstest_finds_only_what_nfs_and_ganesha_cannot_do() {
 #[ignore = "needs nfs-ganesha and rpcbind; by hand, docs/TESTING.md"]
 fn programs_that_people_use_work_over_nfs() {
     needs!(Mounts, Programs(&["ganesha.nfsd", "rpcbind"]));
-    let place = Place::new("nfs-programs").unwrap();
+    let place = Place::new("nfs").unwrap();
     let ganesha = start(&place);
     let mount = mounted(&ganesha, &place.join("mnt"), Ways::default());
-    let wanted = ["fsx", "fio", "git", "make", "worktrees", "saves"].map(str::to_owned);
+    let wanted = ["fsx", "fio", "git", "make", "worktrees", "maildir"].map(str::to_owned);
     let say = &mut |line: &str| eprintln!("{line}");
     programs::run_all(&[mount.path().to_owned()], place.path(), programs::Scale::Short, &wanted, say)
         .unwrap();
