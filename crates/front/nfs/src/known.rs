@@ -91,3 +91,33 @@ impl Known {
         self.epoch.load(SeqCst)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use atoll_model::{AtimeRule, ModelFiles};
+    use atoll_vfs::Caching;
+
+    #[test]
+    fn ids_that_are_not_used_are_forgotten_and_unsynced_ones_change_the_verifier() {
+        let files = ModelFiles::new(AtimeRule::Never, Caching::Never);
+        let known = Known::new(1);
+        let touch =
+            |from: usize, n: usize| (from..from + n).for_each(|i| known.touch(&files, Ino(i as u64 + 2)));
+        known.unsynced(Ino(2));
+        touch(0, GENERATION_MAX);
+        assert_eq!(known.epoch(), 1, "it is remembered for one generation more");
+        touch(GENERATION_MAX, GENERATION_MAX);
+        assert_eq!(known.epoch(), 2);
+        let sets = known.lock();
+        assert!(sets.young.len() + sets.old.len() <= 2 * GENERATION_MAX && !sets.old.contains(&Ino(2)));
+    }
+
+    #[test]
+    fn more_unsynced_files_than_are_remembered_change_the_verifier() {
+        let known = Known::new(1);
+        (0..=UNSYNCED_MAX as u64).for_each(|i| known.unsynced(Ino(i)));
+        assert_eq!(known.epoch(), 2);
+        assert_eq!(known.lock().unsynced.len(), 1);
+    }
+}

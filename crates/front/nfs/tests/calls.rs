@@ -238,3 +238,16 @@ fn programs_versions_and_procedures_that_are_not_there_are_told() {
         assert_eq!(word(&reply(&mut client.0), 5), stat);
     }
 }
+
+#[test]
+fn one_address_has_thirty_two_connections_and_an_address_without_a_rule_has_none() {
+    let server = server("127.0.0.1");
+    let mut all: Vec<Client> = (0..32).map(|_| Client::new(server.address())).collect();
+    all.iter_mut().for_each(|client| _ = client.root());
+    let mut more = Client::new(server.address());
+    assert_eq!(more.0.read(&mut [0; 1]).unwrap_or(0), 0, "one too many is closed");
+    all[0].root();
+    let elsewhere = self::server("10.1.2.3");
+    let mut stranger = Client::new(elsewhere.address());
+    assert_eq!(stranger.0.read(&mut [0; 1]).unwrap_or(0), 0);
+}
