@@ -5,8 +5,19 @@
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
+mod dirs;
+mod find;
 pub mod native;
+mod ops;
+mod place;
+mod task;
+mod union;
+mod view;
 
+pub use dirs::{Known, Tick, ino_of};
 pub use native::{
     At, Changed, Changes, Copied, NativeCall, NativeEntry, NativeId, NativeReply, NativeStat, Space, Tag, Who,
 };
+pub use task::{Finished, UnionRequest};
+pub use union::{Moment, Union, UnionEffect};
+pub use view::{AwayRule, Member, MemberState, Members, PlaceRule, SameRule, Settings, UnlinkRule};

@@ -1,0 +1,198 @@
+//! A union in this process: a machine, its members, and the operations under way.
+//!
+//! The thread that brings an operation makes its native calls and gives its answer. So nothing hops between threads, and a
+//! call that hangs holds only the thread that made it. Decides nothing.
+
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, RwLock};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use atoll_core::{IdMap, Ino, Name, Time};
+use atoll_member::{Tree, TreeState};
+use atoll_posix::Errno;
+use atoll_union::{
+    Finished, Member, MemberState, Moment, NativeCall, NativeReply, Settings, Tag, Union, UnionEffect,
+    UnionRequest, Who,
+};
+
+/// How often members are asked for changes, and whether they answer.
+const PERIOD: Duration = Duration::from_millis(100);
+/// After so many periods a member's room is asked for again.
+const SPACE_PERIODS: u32 = 50;
+
+/// Called once with the outcome of an operation.
+pub type Done = Box<dyn FnOnce(Result<Finished, Errno>) + Send>;
+/// Told of names that members say have changed.
+pub type Heard = Box<dyn Fn(&[(Ino, Name)]) + Send + Sync>;
+
+/// A member that is opened: its tag, whether nothing is changed in it, and its tree.
+pub type Opened = (Tag, bool, Arc<dyn Tree>);
+
+/// A union in this process.
+pub struct Federation {
+    machine: Mutex<Union>,
+    trees: RwLock<BTreeMap<Tag, Arc<dyn Tree>>>,
+    pending: Mutex<IdMap<u64, Done>>,
+    heard: Mutex<Option<Heard>>,
+    next: AtomicU64,
+    started: Instant,
+    stopped: AtomicBool,
+}
+
+impl Federation {
+    /// A union of these members, in the user's order. Its housekeeping runs on a thread
+    /// of its own until [`Federation::stop`].
+    pub fn start(settings: Settings, members: Vec<Opened>) -> Arc<Self> {
+        let started = Instant::now();
+        let shown = members.iter().map(|(tag, read_only, tree)| Member {
+            tag: *tag,
+            root: tree.root(),
+            read_only: *read_only,
+            state: MemberState::Serving,
+            space: None,
+        });
+        let machine = Union::new(settings, shown.collect(), true, now(started));
+        let trees = members.into_iter().map(|(tag, _, tree)| (tag, tree)).collect();
+        let this = Arc::new(Self {
+            machine: Mutex::new(machine),
+            trees: RwLock::new(trees),
+            pending: Mutex::default(),
+            heard: Mutex::default(),
+            next: AtomicU64::new(1),
+            started,
+            stopped: AtomicBool::new(false),
+        });
+        let (keeper, mut periods) = (Arc::downgrade(&this), 0);
+        let spawned = std::thread::Builder::new().name("atoll-union".into()).spawn(move || {
+            while let Some(this) = keeper.upgrade()
+                && !this.stopped.load(Ordering::Relaxed)
+            {
+                this.keep_house(periods % SPACE_PERIODS == 0);
+                periods += 1;
+                drop(this);
+                std::thread::sleep(PERIOD);
+            }
+        });
+        if let Err(why) = spawned {
+            tracing::error!(
+                "changes that others make in the members are seen later: no thread to be had: {why}"
+            );
+        }
+        this
+    }
+
+    /// Ends its housekeeping.
+    pub fn stop(&self) {
+        self.stopped.store(true, Ordering::Relaxed);
+    }
+
+    /// Sets who is told of changed names.
+    pub fn hear(&self, heard: Heard) {
+        *self.heard.lock().expect("no holder panics") = Some(heard);
+    }
+
+    /// Its machine, for status and explanations.
+    pub fn machine(&self) -> MutexGuard<'_, Union> {
+        self.machine.lock().expect("a broken machine ends the process")
+    }
+
+    /// Starts an operation. `done` may run on this thread before this returns.
+    pub fn submit(&self, request: UnionRequest, done: Done) {
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        self.pending.lock().expect("no holder panics").insert(id, done);
+        let mut effects = Vec::new();
+        self.machine().start(now(self.started), id, request, &mut effects);
+        self.perform(effects);
+    }
+
+    /// The frontend does not know these any more.
+    pub fn forget(&self, inos: &[Ino]) {
+        let opens = self.machine().forget(inos);
+        for (tag, open) in opens {
+            // A member that is away has closed it already.
+            let _ = self.call(tag, &Who::Daemon, &NativeCall::Close { open }, &[]);
+        }
+    }
+
+    fn call(&self, tag: Tag, who: &Who, call: &NativeCall, bytes: &[u8]) -> Result<NativeReply, Errno> {
+        let tree = self.trees.read().expect("no holder panics").get(&tag).cloned();
+        let tree = tree.ok_or(Errno::ESTALE)?;
+        let answer = tree.call(who, call, bytes);
+        if matches!(answer, Err(Errno::EIO | Errno::ETIMEDOUT)) {
+            self.note_state(tag, tree.state());
+        }
+        answer
+    }
+
+    fn note_state(&self, tag: Tag, state: TreeState) {
+        let state = match state {
+            TreeState::Serving => MemberState::Serving,
+            TreeState::Stuck => MemberState::Stuck,
+            TreeState::Away => MemberState::Away,
+        };
+        let mut machine = self.machine();
+        let before = machine.members().get(tag).map(|member| member.state);
+        if before != Some(state) {
+            machine.member_is(now(self.started), tag, state);
+            tracing::warn!("member {:04x} is {state:?} now", tag.0);
+        }
+    }
+
+    fn perform(&self, effects: Vec<UnionEffect>) {
+        let mut left = VecDeque::from(effects);
+        let mut more = Vec::new();
+        while let Some(effect) = left.pop_front() {
+            match effect {
+                UnionEffect::Call { task, index, tag, who, call, bytes } => {
+                    let answer = self.call(tag, &who, &call, &bytes);
+                    self.machine().answered(now(self.started), task, index, answer, &mut more);
+                    left.extend(more.drain(..));
+                }
+                UnionEffect::Ended { task, outcome } => {
+                    let done = self.pending.lock().expect("no holder panics").remove(&task);
+                    if let Some(done) = done {
+                        done(outcome);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Looks what has changed in members, and whether they answer.
+    fn keep_house(&self, with_space: bool) {
+        let trees: Vec<(Tag, Arc<dyn Tree>)> = {
+            let trees = self.trees.read().expect("no holder panics");
+            trees.iter().map(|(tag, tree)| (*tag, Arc::clone(tree))).collect()
+        };
+        for (tag, tree) in trees {
+            if tree.state() == TreeState::Away && tree.reopen() != Ok(true) {
+                self.note_state(tag, TreeState::Away);
+                continue;
+            }
+            self.note_state(tag, tree.state());
+            let changes = tree.changes();
+            let names = self.machine().changed(now(self.started), tag, &changes);
+            if !names.is_empty()
+                && let Some(heard) = &*self.heard.lock().expect("no holder panics")
+            {
+                heard(&names);
+            }
+            if with_space
+                && tree.state() == TreeState::Serving
+                && let Ok(NativeReply::Space(space)) = tree.call(&Who::Daemon, &NativeCall::Space, &[])
+            {
+                self.machine().space(tag, space);
+            }
+        }
+    }
+}
+
+fn now(started: Instant) -> Moment {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    // Later than 0, which stands for "never".
+    let ms = started.elapsed().as_millis() as u64 + 60_000;
+    Moment { ms, wall: Time::from_nanos(since.as_nanos() as u64) }
+}

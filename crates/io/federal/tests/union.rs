@@ -1,0 +1,355 @@
+//! Unions over simulated members: what is shown, where new files go, and that a missing member never looks empty.
+
+use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
+
+use atoll_core::{Ino, Name, Time};
+use atoll_federal::Federation;
+use atoll_member::{SimTree, Tree};
+use atoll_posix::{Answer, Caller, Errno, Kind, Op, RenameMode, RequestOptions};
+use atoll_union::{
+    Finished, NativeCall, NativeId, NativeReply, PlaceRule, SameRule, Settings, Tag, UnionRequest, Who,
+};
+use bytes::Bytes;
+
+struct World {
+    trees: Vec<Arc<SimTree>>,
+    union: Arc<Federation>,
+}
+
+fn name(text: &str) -> Name {
+    Name::new(text.as_bytes()).unwrap()
+}
+
+impl World {
+    fn new(members: u16, settings: Settings) -> Self {
+        let clock = |n: u16| Time { secs: 1_000 + i64::from(n), nanos: 0 };
+        let trees: Vec<Arc<SimTree>> =
+            (0..members).map(|n| Arc::new(SimTree::new(u64::from(n), clock(n)))).collect();
+        Self::over(trees, settings)
+    }
+
+    fn over(trees: Vec<Arc<SimTree>>, settings: Settings) -> Self {
+        let member =
+            |(n, tree): (usize, &Arc<SimTree>)| (Tag(n as u16 + 1), false, Arc::clone(tree) as Arc<dyn Tree>);
+        let union = Federation::start(settings, trees.iter().enumerate().map(member).collect());
+        Self { trees, union }
+    }
+
+    fn op(&self, op: Op) -> Result<Finished, Errno> {
+        self.write(op, b"")
+    }
+
+    fn write(&self, op: Op, bytes: &[u8]) -> Result<Finished, Errno> {
+        let (send, receive) = sync_channel(1);
+        let bytes = Bytes::copy_from_slice(bytes);
+        let request = UnionRequest { caller: Caller::ROOT, options: RequestOptions::default(), op, bytes };
+        self.union.submit(request, Box::new(move |outcome| send.send(outcome).unwrap()));
+        receive.try_recv().expect("an operation over simulated members ends at once")
+    }
+
+    fn lookup(&self, dir: Ino, text: &str) -> Result<Ino, Errno> {
+        match self.op(Op::Lookup { dir, name: name(text) })?.answer {
+            Answer::Found { found } => Ok(found.attr.ino),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn walk(&self, path: &str) -> Result<Ino, Errno> {
+        path.split('/').try_fold(Ino::ROOT, |dir, part| self.lookup(dir, part))
+    }
+
+    fn create(&self, dir: Ino, text: &str) -> Result<Ino, Errno> {
+        let (name, target) = (name(text), Bytes::new());
+        let (kind, mode, umask, rdev, exclusive) = (Kind::Regular, 0o644, 0, 0, true);
+        let op = Op::Create { dir, name, kind, mode, umask, rdev, exclusive, target };
+        match self.op(op)?.answer {
+            Answer::Found { found } => Ok(found.attr.ino),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn mkdir(&self, dir: Ino, text: &str) -> Result<Ino, Errno> {
+        match self.op(Op::Mkdir { dir, name: name(text), mode: 0o755, umask: 0 })?.answer {
+            Answer::Found { found } => Ok(found.attr.ino),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn unlink(&self, dir: Ino, text: &str) -> Result<(), Errno> {
+        self.op(Op::Unlink { dir, name: name(text) }).map(|_| ())
+    }
+
+    fn rename(&self, from: (Ino, &str), to: (Ino, &str), mode: RenameMode) -> Result<(), Errno> {
+        let (dir, new_dir, new_name) = (from.0, to.0, name(to.1));
+        let name = name(from.1);
+        let op = Op::Rename { dir, name, new_dir, new_name, mode, meant: None, new_meant: None };
+        self.op(op).map(|_| ())
+    }
+
+    fn read(&self, ino: Ino) -> Result<Bytes, Errno> {
+        Ok(self.op(Op::Read { ino, offset: 0, len: 4096 })?.bytes)
+    }
+
+    /// The names, and whether the listing has an end.
+    fn list(&self, dir: Ino) -> (Vec<String>, Result<(), Errno>) {
+        let (mut names, mut after) = (Vec::new(), 0);
+        loop {
+            match self.op(Op::ReadDir { dir, after, bytes: 200, plus: false }) {
+                Err(errno) => return (sorted(names), Err(errno)),
+                Ok(Finished { answer: Answer::Entries { entries, eof }, .. }) => {
+                    after = entries.last().map_or(after, |entry| entry.cookie);
+                    names.extend(entries.into_iter().map(|entry| entry.name.to_string()));
+                    if eof {
+                        return (sorted(names), Ok(()));
+                    }
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    fn direct(&self, member: usize) -> Direct<'_> {
+        Direct(&self.trees[member])
+    }
+}
+
+fn sorted(mut names: Vec<String>) -> Vec<String> {
+    names.sort();
+    names
+}
+
+/// A program that uses a member directly.
+struct Direct<'a>(&'a SimTree);
+
+impl Direct<'_> {
+    fn call(&self, call: &NativeCall, bytes: &[u8]) -> Result<NativeReply, Errno> {
+        self.0.direct(&Who::Daemon, call, bytes)
+    }
+
+    fn dir(&self, path: &str) -> Result<NativeId, Errno> {
+        path.split('/').filter(|part| !part.is_empty()).try_fold(self.0.root().id, |dir, part| {
+            match self.call(&NativeCall::Look { dir, name: name(part) }, &[])? {
+                NativeReply::Stat(stat) => Ok(stat.id),
+                other => panic!("{other:?}"),
+            }
+        })
+    }
+
+    fn split<'p>(&self, path: &'p str) -> (NativeId, &'p str) {
+        let (dir, last) = path.rsplit_once('/').unwrap_or(("", path));
+        (self.dir(dir).unwrap(), last)
+    }
+
+    fn mkdir(&self, path: &str) {
+        let (dir, last) = self.split(path);
+        self.call(&NativeCall::Mkdir { dir, name: name(last), mode: 0o755, umask: 0 }, &[]).unwrap();
+    }
+
+    fn put(&self, path: &str, content: &str) {
+        let (dir, last) = self.split(path);
+        let call = NativeCall::Make {
+            dir,
+            name: name(last),
+            kind: Kind::Regular,
+            mode: 0o644,
+            umask: 0,
+            rdev: 0,
+            target: Bytes::new(),
+        };
+        let NativeReply::Stat(stat) = self.call(&call, &[]).unwrap() else { panic!("no attributes") };
+        let of = atoll_union::At { id: stat.id, seen: Some((dir, name(last))) };
+        let write = NativeCall::Write { of, offset: 0, append: false, kill_set_id: false };
+        self.call(&write, content.as_bytes()).unwrap();
+    }
+
+    fn has(&self, path: &str) -> bool {
+        self.dir(path).is_ok()
+    }
+}
+
+#[test]
+fn directories_of_one_name_are_one_and_files_are_found_where_they_are() {
+    let world = World::new(3, Settings::default());
+    world.direct(0).mkdir("d");
+    world.direct(0).put("d/a", "in the first");
+    world.direct(1).mkdir("d");
+    world.direct(1).put("d/b", "in the second");
+    world.direct(2).put("c", "in the third");
+    assert_eq!(world.list(Ino::ROOT), (vec!["c".into(), "d".into()], Ok(())));
+    let dir = world.walk("d").unwrap();
+    assert_eq!(world.list(dir), (vec!["a".into(), "b".into()], Ok(())));
+    assert_eq!(world.read(world.walk("d/b").unwrap()).unwrap(), "in the second");
+    assert_eq!(world.walk("d/none"), Err(Errno::ENOENT));
+}
+
+#[test]
+fn a_new_file_goes_to_a_member_that_has_its_directory() {
+    let world = World::new(3, Settings::default());
+    world.direct(1).mkdir("d");
+    let dir = world.walk("d").unwrap();
+    for n in 0..20 {
+        world.create(dir, &format!("f{n}")).unwrap();
+    }
+    assert!(world.direct(1).has("d/f19") && !world.direct(0).has("d") && !world.direct(2).has("d"));
+    assert_eq!(world.create(dir, "f3"), Err(Errno::EEXIST));
+}
+
+#[test]
+fn directories_that_are_made_spread_over_the_members() {
+    let world = World::new(3, Settings::default());
+    (0..30).for_each(|n| _ = world.mkdir(Ino::ROOT, &format!("d{n}")).unwrap());
+    for member in 0..3 {
+        let here = (0..30).filter(|n| world.direct(member).has(&format!("d{n}"))).count();
+        assert!(here > 2, "member {member} has {here}");
+    }
+}
+
+#[test]
+fn a_full_member_is_passed_over_with_its_directories_made_elsewhere() {
+    let world = World::new(2, Settings { place: PlaceRule::Dir, ..Settings::default() });
+    world.direct(0).mkdir("d");
+    world.direct(0).mkdir("d/e");
+    let dir = world.walk("d/e").unwrap();
+    world.trees[0].set_faults(|faults| faults.inodes_max = 0);
+    let ino = world.create(dir, "f").unwrap();
+    assert!(world.direct(1).has("d/e/f") && !world.direct(0).has("d/e/f"));
+    world.write(Op::Write { ino, offset: 0, append: true, kill_set_id: false }, b"bytes").unwrap();
+    assert_eq!(world.read(world.walk("d/e/f").unwrap()).unwrap(), "bytes");
+}
+
+#[test]
+fn a_missing_member_is_an_error_and_never_an_absence() {
+    let world = World::new(2, Settings::default());
+    world.direct(0).mkdir("both");
+    world.direct(1).mkdir("both");
+    world.direct(1).put("both/there", "x");
+    let dir = world.walk("both").unwrap();
+    world.trees[1].set_faults(|faults| faults.away = true);
+    assert_eq!(world.walk("both/there"), Err(Errno::EIO));
+    assert_eq!(world.lookup(dir, "none"), Err(Errno::EIO), "it may be there");
+    assert_eq!(world.list(dir).1, Err(Errno::EIO));
+    assert_eq!(world.unlink(dir, "there"), Err(Errno::EIO));
+}
+
+#[test]
+fn what_was_known_of_a_member_when_it_went_still_holds() {
+    let world = World::new(2, Settings::default());
+    world.direct(0).mkdir("both");
+    world.direct(1).mkdir("both");
+    world.direct(1).put("both/there", "x");
+    let dir = world.walk("both").unwrap();
+    world.trees.iter().for_each(|tree| tree.set_clock(Time { secs: 5_000, nanos: 0 }, 1_000));
+    assert_eq!(world.list(dir), (vec!["there".into()], Ok(())));
+    world.trees[1].set_faults(|faults| faults.away = true);
+    assert_eq!(world.lookup(dir, "there"), Err(Errno::EIO), "it is there, but cannot be read");
+    assert_eq!(world.list(dir), (vec!["there".into()], Ok(())));
+    assert_eq!(world.lookup(dir, "new"), Err(Errno::ENOENT), "the missing disk is known to lack it");
+    world.create(dir, "new").unwrap();
+    assert!(world.direct(0).has("both/new"));
+}
+
+#[test]
+fn unlink_removes_what_was_shown_and_a_fresh_copy_stays() {
+    // `mv MOUNT/f MEMBER/` copies into the member and then unlinks MOUNT/f.
+    let world = World::new(2, Settings::default());
+    world.direct(0).put("f", "moved");
+    assert_eq!(world.read(world.walk("f").unwrap()).unwrap(), "moved");
+    world.trees[1].set_clock(Time { secs: 4_000_000_000, nanos: 0 }, 1_000);
+    world.direct(1).put("f", "moved");
+    // The copy is newer, so it is shown by now, or the old one is: either way one of them stays.
+    world.unlink(Ino::ROOT, "f").unwrap();
+    let left = (0..2).filter(|member| world.direct(*member).has("f")).count();
+    assert_eq!(left, 1);
+    assert_eq!(world.read(world.walk("f").unwrap()).unwrap(), "moved");
+}
+
+#[test]
+fn of_several_files_one_is_shown_by_rule_and_the_others_beside_if_asked_for() {
+    for (same, shown) in [(SameRule::First, "first"), (SameRule::Both, "first"), (SameRule::Newest, "second")]
+    {
+        let world = World::new(2, Settings { same, ..Settings::default() });
+        world.direct(0).put("f", "first");
+        world.direct(1).put("f", "second");
+        assert_eq!(world.read(world.walk("f").unwrap()).unwrap(), shown, "{same:?}");
+        let (names, end) = world.list(Ino::ROOT);
+        assert_eq!((names.len(), end), (if same == SameRule::Both { 2 } else { 1 }, Ok(())));
+        if let Some(beside) = names.iter().find(|name| *name != "f") {
+            assert_eq!(world.read(world.walk(beside).unwrap()).unwrap(), "second");
+        }
+    }
+}
+
+#[test]
+fn a_file_is_renamed_in_its_member_and_its_new_directory_is_made_there() {
+    let world = World::new(2, Settings::default());
+    world.direct(0).put("f", "bytes");
+    world.direct(1).mkdir("d");
+    let dir = world.walk("d").unwrap();
+    world.walk("f").unwrap();
+    world.rename((Ino::ROOT, "f"), (dir, "g"), RenameMode::Replace).unwrap();
+    assert!(world.direct(0).has("d/g") && !world.direct(0).has("f") && !world.direct(1).has("d/g"));
+    assert_eq!(world.read(world.walk("d/g").unwrap()).unwrap(), "bytes");
+}
+
+#[test]
+fn a_rename_over_a_file_of_another_member_leaves_one_file() {
+    let world = World::new(2, Settings::default());
+    world.direct(0).put("new", "new");
+    world.direct(1).put("old", "old");
+    world.rename((Ino::ROOT, "new"), (Ino::ROOT, "old"), RenameMode::NoReplace).unwrap_err();
+    world.rename((Ino::ROOT, "new"), (Ino::ROOT, "old"), RenameMode::Replace).unwrap();
+    assert_eq!(world.read(world.walk("old").unwrap()).unwrap(), "new");
+    assert!(!world.direct(1).has("old") && world.direct(0).has("old"));
+    assert_eq!(world.walk("new"), Err(Errno::ENOENT));
+}
+
+#[test]
+fn an_unlinked_file_can_be_used_until_it_is_forgotten() {
+    let world = World::new(1, Settings::default());
+    let ino = world.create(Ino::ROOT, "f").unwrap();
+    world.write(Op::Write { ino, offset: 0, append: false, kill_set_id: false }, b"still").unwrap();
+    world.unlink(Ino::ROOT, "f").unwrap();
+    assert_eq!(world.read(ino).unwrap(), "still");
+    world.union.forget(&[ino]);
+    assert_eq!(world.read(ino), Err(Errno::ESTALE));
+}
+
+#[test]
+fn a_directory_that_is_not_empty_in_any_member_stays() {
+    let world = World::new(2, Settings::default());
+    world.direct(0).mkdir("d");
+    world.direct(1).mkdir("d");
+    world.direct(1).put("d/f", "x");
+    let rmdir = || world.op(Op::Rmdir { dir: Ino::ROOT, name: name("d"), meant: None }).map(|_| ());
+    assert_eq!(rmdir(), Err(Errno::ENOTEMPTY));
+    let dir = world.walk("d").unwrap();
+    world.unlink(dir, "f").unwrap();
+    rmdir().unwrap();
+    assert!(!world.direct(0).has("d") && !world.direct(1).has("d"));
+    assert_eq!(world.walk("d"), Err(Errno::ENOENT));
+}
+
+#[test]
+fn a_directory_in_several_members_is_not_renamed_in_part() {
+    let world = World::new(2, Settings::default());
+    world.direct(0).mkdir("d");
+    world.direct(1).mkdir("d");
+    let renamed = world.rename((Ino::ROOT, "d"), (Ino::ROOT, "e"), RenameMode::Replace);
+    assert_eq!(renamed, Err(Errno::EXDEV));
+    assert!(world.direct(0).has("d") && world.direct(1).has("d"));
+    world.direct(0).mkdir("only");
+    world.rename((Ino::ROOT, "only"), (Ino::ROOT, "moved"), RenameMode::Replace).unwrap();
+    assert!(world.direct(0).has("moved") && world.walk("moved").is_ok());
+}
+
+#[test]
+fn a_hard_link_is_made_where_its_file_is() {
+    let world = World::new(2, Settings::default());
+    world.direct(0).put("f", "x");
+    world.direct(1).mkdir("d");
+    let (ino, dir) = (world.walk("f").unwrap(), world.walk("d").unwrap());
+    world.op(Op::Link { ino, dir, name: name("g") }).unwrap();
+    assert!(world.direct(0).has("d/g"));
+    assert_eq!(world.walk("d/g"), Ok(ino));
+}

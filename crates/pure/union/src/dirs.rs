@@ -1,0 +1,477 @@
+//! What is known of directories and files: which members have them, and the names of directories that were read.
+//!
+//! Everything here can be lost and is then asked for again. Never says that a name is free: that is `find`'s.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use atoll_core::{IdMap, Ino, Name, Time, cookie_of};
+use atoll_posix::Kind;
+
+use crate::native::{At, NativeEntry, NativeId, NativeStat, Tag};
+
+/// The key of cookies. It is the same for all unions, so a listing goes on at the right place after a restart.
+const COOKIE_SEED: u64 = 0x6174_6f6c_6c75_6e69;
+/// Number of bits of a native inode number in an id.
+const NATIVE_BITS: u32 = 48;
+
+/// The id of the object with this native inode number in this member.
+pub fn ino_of(tag: Tag, native: u64) -> Ino {
+    let low = if native < 1 << (NATIVE_BITS - 1) {
+        native
+    } else {
+        // Foreign file systems number as they like. Such numbers are folded into the upper half.
+        (1 << (NATIVE_BITS - 1)) | (native.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (65 - NATIVE_BITS))
+    };
+    Ino((u64::from(tag.0) << NATIVE_BITS) | low)
+}
+
+/// A point in the machine's time: milliseconds.
+pub type Tick = u64;
+
+/// What makes a directory's content the same as when it was read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DirTimes {
+    /// Last change of content.
+    pub mtime: Time,
+    /// Last change of anything.
+    pub ctime: Time,
+}
+
+impl From<&NativeStat> for DirTimes {
+    fn from(stat: &NativeStat) -> Self {
+        Self { mtime: stat.mtime, ctime: stat.ctime }
+    }
+}
+
+/// What is known of a directory's names in one of its homes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// They must be asked for.
+    Unsure,
+    /// All of them are known.
+    Sure {
+        /// Its times when it was read.
+        times: DirTimes,
+        /// When that was seen to hold last.
+        at: Tick,
+        /// A change may have come with the reading that does not show in the times. So they do not tell whether what was
+        /// read still holds.
+        racy: bool,
+    },
+}
+
+/// A member that has the directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Home {
+    /// Which member.
+    pub tag: Tag,
+    /// The directory there.
+    pub id: NativeId,
+    /// What is known of its names there.
+    pub part: Part,
+    /// The member tells of changes of its names.
+    pub watched: bool,
+}
+
+/// A member that has a name, and what it has there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NameHome {
+    /// Which member.
+    pub tag: Tag,
+    /// Type.
+    pub kind: Kind,
+    /// Native inode number.
+    pub ino: u64,
+}
+
+/// The members that have a name. Nearly always there is one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum NameHomes {
+    One(NameHome),
+    Many(Box<[NameHome]>),
+}
+
+impl NameHomes {
+    fn all(&self) -> &[NameHome] {
+        match self {
+            Self::One(home) => std::slice::from_ref(home),
+            Self::Many(homes) => homes,
+        }
+    }
+}
+
+/// The names of a directory that were read, in the order of listings.
+#[derive(Debug, Clone, Default)]
+pub struct DirNames(BTreeMap<(u64, Name), NameHomes>);
+
+impl DirNames {
+    fn key(name: &Name) -> (u64, Name) {
+        (cookie_of(COOKIE_SEED, name.as_bytes()), name.clone())
+    }
+
+    /// The members that have it, as far as they were read.
+    pub fn of(&self, name: &Name) -> &[NameHome] {
+        self.0.get(&Self::key(name)).map_or(&[], NameHomes::all)
+    }
+
+    /// Names behind a cookie, with their own cookies.
+    pub fn after(&self, cookie: u64) -> impl Iterator<Item = (u64, &Name, &[NameHome])> {
+        let last = Name::new(&[0xff; Name::BYTES_MAX]).expect("bytes without NUL and slash");
+        let from = (cookie, last);
+        let range = (std::ops::Bound::Excluded(from), std::ops::Bound::Unbounded);
+        self.0.range(range).map(|((cookie, name), homes)| (*cookie, name, homes.all()))
+    }
+
+    /// A member has this there, or nothing.
+    pub fn set(&mut self, tag: Tag, name: &Name, what: Option<(Kind, u64)>) {
+        let key = Self::key(name);
+        let mut homes: Vec<NameHome> = self
+            .0
+            .get(&key)
+            .map_or(&[][..], NameHomes::all)
+            .iter()
+            .filter(|h| h.tag != tag)
+            .copied()
+            .collect();
+        homes.extend(what.map(|(kind, ino)| NameHome { tag, kind, ino }));
+        match homes.as_slice() {
+            [] => _ = self.0.remove(&key),
+            [one] => _ = self.0.insert(key, NameHomes::One(*one)),
+            many => _ = self.0.insert(key, NameHomes::Many(many.into())),
+        }
+    }
+
+    /// A member has exactly these.
+    fn replace(&mut self, tag: Tag, entries: Vec<NativeEntry>) {
+        if !self.0.is_empty() {
+            let mut old = std::mem::take(&mut self.0);
+            old.retain(|_, homes| match homes {
+                NameHomes::One(home) => home.tag != tag,
+                NameHomes::Many(all) => {
+                    let rest: Vec<NameHome> = all.iter().filter(|h| h.tag != tag).copied().collect();
+                    match rest.as_slice() {
+                        [] => return false,
+                        [one] => *homes = NameHomes::One(*one),
+                        many => *homes = NameHomes::Many(many.into()),
+                    }
+                    true
+                }
+            });
+            self.0 = old;
+        }
+        if self.0.is_empty() {
+            let home = |e: &NativeEntry| NameHomes::One(NameHome { tag, kind: e.kind, ino: e.ino });
+            self.0 = entries.iter().map(|e| (Self::key(&e.name), home(e))).collect();
+        } else {
+            entries.iter().for_each(|e| self.set(tag, &e.name, Some((e.kind, e.ino))));
+        }
+    }
+
+    /// How many names.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// A directory of the union.
+#[derive(Debug, Clone)]
+pub struct UnionDir {
+    /// The directory above; its own id for the root.
+    pub parent: Ino,
+    /// Its name there, as it was seen last. None for the root.
+    pub name: Option<Name>,
+    /// The members that have it. The first one is its anchor: its attributes are shown.
+    pub homes: Vec<Home>,
+    /// When it was seen last that exactly these have it.
+    pub homes_at: Tick,
+    /// The names in those homes whose part is [`Part::Sure`].
+    pub names: DirNames,
+    /// Names that a member has told a change of, which must be looked at there.
+    pub unsure: BTreeSet<(Tag, Name)>,
+    /// Counts changes of its names that were seen.
+    pub changes: u64,
+}
+
+/// Most names of a directory that are looked at one by one. If more are unsure, all are read again.
+const UNSURE_MAX: usize = 256;
+
+impl UnionDir {
+    /// A directory with these homes, its anchor first, of whose names nothing is known.
+    pub fn new(parent: Ino, name: Option<Name>, homes: Vec<Home>, now: Tick) -> Self {
+        let (names, unsure) = (DirNames::default(), BTreeSet::new());
+        Self { parent, name, homes, homes_at: now, names, unsure, changes: 0 }
+    }
+
+    /// Where it is in a member.
+    pub fn home(&self, tag: Tag) -> Option<&Home> {
+        self.homes.iter().find(|home| home.tag == tag)
+    }
+
+    fn home_mut(&mut self, tag: Tag) -> Option<&mut Home> {
+        self.homes.iter_mut().find(|home| home.tag == tag)
+    }
+
+    /// The home whose attributes are shown.
+    pub fn anchor(&self) -> &Home {
+        self.homes.first().expect("a directory that is known has a home")
+    }
+}
+
+/// A file that a frontend knows.
+#[derive(Debug, Clone)]
+pub struct File {
+    /// The member that has it.
+    pub tag: Tag,
+    /// The file there.
+    pub id: NativeId,
+    /// The directory in which it was seen last.
+    pub dir: Ino,
+    /// The name at which it was seen last.
+    pub name: Name,
+    /// It is held open, because it may be open somewhere and has lost its name.
+    pub open: Option<u64>,
+}
+
+/// All directories and files that are known.
+#[derive(Debug, Default)]
+pub struct Known {
+    dirs: IdMap<Ino, UnionDir>,
+    files: IdMap<Ino, File>,
+    by_home: IdMap<(Tag, u64), Ino>,
+}
+
+impl Known {
+    /// Adds a directory with its homes, its anchor first.
+    pub fn add_dir(&mut self, ino: Ino, dir: UnionDir) {
+        for home in &dir.homes {
+            self.by_home.insert((home.tag, home.id.ino), ino);
+        }
+        self.dirs.insert(ino, dir);
+    }
+
+    /// A directory that is known.
+    pub fn dir(&self, ino: Ino) -> Option<&UnionDir> {
+        self.dirs.get(&ino)
+    }
+
+    /// The same, to change what is known of it, but not its homes.
+    pub fn dir_mut(&mut self, ino: Ino) -> Option<&mut UnionDir> {
+        self.dirs.get_mut(&ino)
+    }
+
+    /// The directory that has this home.
+    pub fn dir_at(&self, tag: Tag, native: u64) -> Option<Ino> {
+        self.by_home.get(&(tag, native)).copied()
+    }
+
+    /// A directory has one more home.
+    pub fn add_home(&mut self, ino: Ino, home: Home) {
+        let Some(dir) = self.dirs.get_mut(&ino) else { return };
+        match dir.homes.iter_mut().find(|h| h.tag == home.tag) {
+            Some(old) if old.id == home.id => {}
+            Some(old) => {
+                self.by_home.remove(&(old.tag, old.id.ino));
+                *old = home;
+            }
+            None => dir.homes.push(home),
+        }
+        self.by_home.insert((home.tag, home.id.ino), ino);
+    }
+
+    /// A directory does not have this home any more. Its last home stays: whoever is in it may go on.
+    pub fn drop_home(&mut self, ino: Ino, tag: Tag) -> Option<NativeId> {
+        let dir = self.dirs.get_mut(&ino)?;
+        if dir.homes.len() < 2 {
+            return None;
+        }
+        let at = dir.homes.iter().position(|h| h.tag == tag)?;
+        let home = dir.homes.remove(at);
+        dir.names.replace(tag, Vec::new());
+        self.by_home.remove(&(tag, home.id.ino));
+        Some(home.id)
+    }
+
+    /// Forgets a directory. Its homes.
+    pub fn forget_dir(&mut self, ino: Ino) -> Vec<Home> {
+        let Some(dir) = self.dirs.remove(&ino) else { return Vec::new() };
+        for home in &dir.homes {
+            self.by_home.remove(&(home.tag, home.id.ino));
+        }
+        dir.homes
+    }
+
+    /// All names in a home were read.
+    pub fn read(&mut self, ino: Ino, tag: Tag, entries: Vec<NativeEntry>, part: Part) {
+        let Some(dir) = self.dirs.get_mut(&ino) else { return };
+        dir.names.replace(tag, entries);
+        dir.unsure.retain(|(of, _)| *of != tag);
+        if let Some(home) = dir.home_mut(tag) {
+            home.part = part;
+        }
+    }
+
+    /// What is known of a directory's names in a home.
+    pub fn set_part(&mut self, ino: Ino, tag: Tag, part: Part) {
+        if let Some(home) = self.dirs.get_mut(&ino).and_then(|dir| dir.home_mut(tag)) {
+            home.part = part;
+        }
+    }
+
+    /// Whether a member tells of changes of a directory.
+    pub fn is_watched(&self, ino: Ino, tag: Tag) -> bool {
+        self.dirs.get(&ino).and_then(|dir| dir.home(tag)).is_some_and(|home| home.watched)
+    }
+
+    /// A member tells of changes of a directory from now on, or does not.
+    pub fn set_watched(&mut self, ino: Ino, tag: Tag, watched: bool) {
+        if let Some(home) = self.dirs.get_mut(&ino).and_then(|dir| dir.home_mut(tag)) {
+            home.watched = watched;
+        }
+    }
+
+    /// A name in a home was seen to be this, or nothing.
+    pub fn note_name(&mut self, ino: Ino, tag: Tag, name: &Name, what: Option<(Kind, u64)>) {
+        let Some(dir) = self.dirs.get_mut(&ino) else { return };
+        if dir.home(tag).is_none_or(|home| home.part == Part::Unsure) {
+            return;
+        }
+        dir.unsure.remove(&(tag, name.clone()));
+        let now = dir.names.of(name).iter().find(|home| home.tag == tag).map(|home| (home.kind, home.ino));
+        if now != what {
+            dir.names.set(tag, name, what);
+            dir.changes += 1;
+        }
+    }
+
+    /// A name in a home was made to be this, or nothing.
+    pub fn set_name(&mut self, ino: Ino, tag: Tag, name: &Name, what: Option<(Kind, u64)>) {
+        let Some(dir) = self.dirs.get_mut(&ino) else { return };
+        dir.unsure.remove(&(tag, name.clone()));
+        if dir.home(tag).is_some_and(|home| home.part != Part::Unsure) {
+            dir.names.set(tag, name, what);
+        }
+        dir.changes += 1;
+    }
+
+    /// A member tells that a name may mean something else now.
+    pub fn hear(&mut self, tag: Tag, native: NativeId, name: &Name) {
+        let Some(dir) = self.dir_at(tag, native.ino).and_then(|ino| self.dirs.get_mut(&ino)) else { return };
+        if dir.home(tag).is_some_and(|home| home.part != Part::Unsure) {
+            dir.changes += 1;
+            dir.unsure.insert((tag, name.clone()));
+            if dir.unsure.len() > UNSURE_MAX {
+                self.doubt(tag, native);
+            }
+        }
+    }
+
+    /// Nothing that is known of a member's names counts any more.
+    pub fn doubt_member(&mut self, tag: Tag) {
+        for dir in self.dirs.values_mut() {
+            if let Some(home) = dir.home_mut(tag) {
+                (home.part, home.watched) = (Part::Unsure, false);
+            }
+            dir.changes += 1;
+        }
+    }
+
+    /// Which members have a directory must be asked again, and all the way up.
+    pub fn expire(&mut self, mut ino: Ino) {
+        while let Some(dir) = self.dirs.get_mut(&ino) {
+            dir.homes_at = 0;
+            if dir.parent == ino {
+                break;
+            }
+            ino = dir.parent;
+        }
+    }
+
+    /// A member has gone. What its feed would not have told may have changed just before.
+    pub fn member_gone(&mut self, tag: Tag) {
+        for home in self.dirs.values_mut().filter_map(|dir| dir.home_mut(tag)) {
+            if !home.watched {
+                home.part = Part::Unsure;
+            }
+        }
+    }
+
+    /// Nothing that is known of a directory's names in a home counts any more.
+    pub fn doubt(&mut self, tag: Tag, native: NativeId) {
+        if let Some(dir) = self.dir_at(tag, native.ino).and_then(|ino| self.dirs.get_mut(&ino)) {
+            dir.changes += 1;
+            dir.unsure.retain(|(of, _)| *of != tag);
+            if let Some(home) = dir.home_mut(tag) {
+                home.part = Part::Unsure;
+            }
+        }
+    }
+
+    /// A frontend is told of a file.
+    pub fn add_file(&mut self, ino: Ino, mut file: File) {
+        if let Some(known) = self.files.get(&ino).filter(|known| known.id == file.id) {
+            file.open = known.open;
+        }
+        self.files.insert(ino, file);
+    }
+
+    /// A file that has lost a name is held open by its member.
+    pub fn hold_open(&mut self, ino: Ino, open: u64) {
+        if let Some(file) = self.files.get_mut(&ino) {
+            file.open = Some(open);
+        }
+    }
+
+    /// A file that a frontend knows.
+    pub fn file(&self, ino: Ino) -> Option<&File> {
+        self.files.get(&ino)
+    }
+
+    /// The frontend does not know it any more. What its member holds open for it.
+    pub fn forget_file(&mut self, ino: Ino) -> Option<(Tag, u64)> {
+        let file = self.files.remove(&ino)?;
+        Some((file.tag, file.open?))
+    }
+
+    /// Where to find a file in its member.
+    pub fn at(&self, file: &File) -> At {
+        let dir = self.dirs.get(&file.dir).and_then(|dir| dir.home(file.tag));
+        At { id: file.id, seen: dir.map(|home| (home.id, file.name.clone())) }
+    }
+
+    /// An object has moved from one name to another in a member, or two have swapped.
+    pub fn moved(&mut self, tag: Tag, from: (Ino, &Name), to: (Ino, &Name), exchange: bool) {
+        let at = |(dir, name): (Ino, &Name)| -> Option<u64> {
+            let names = &self.dirs.get(&dir)?.names;
+            names.of(name).iter().find(|home| home.tag == tag).map(|home| home.ino)
+        };
+        let (moved, other) = (at(from), at(to).filter(|_| exchange));
+        for (native, (dir, name)) in [(moved, to), (other, from)] {
+            let Some(native) = native else { continue };
+            if let Some(node) = self.dir_at(tag, native).and_then(|ino| self.dirs.get_mut(&ino)) {
+                (node.parent, node.name) = (dir, Some(name.clone()));
+            } else if let Some(file) = self.files.get_mut(&ino_of(tag, native)) {
+                (file.dir, file.name) = (dir, name.clone());
+            }
+        }
+    }
+
+    /// All directories.
+    pub fn dirs(&self) -> impl Iterator<Item = (Ino, &UnionDir)> {
+        self.dirs.iter().map(|(ino, dir)| (*ino, dir))
+    }
+
+    /// How many files and directories are known.
+    pub fn len(&self) -> usize {
+        self.dirs.len() + self.files.len()
+    }
+
+    /// Whether none is.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}

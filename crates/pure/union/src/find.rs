@@ -1,0 +1,245 @@
+//! Which members have a name, and when it may be said that none has.
+//!
+//! The absence rule: a name is absent, and a listing has an end, only if every home of the directory is known to lack the
+//! rest. A home that cannot be asked makes it `EIO` (its disk is gone) or `ETIMEDOUT` (it hangs).
+
+use atoll_core::{Ino, Name};
+use atoll_posix::{Errno, Kind};
+
+use crate::dirs::{DirTimes, Home, Part, UnionDir};
+use crate::native::{At, NativeCall, NativeId, NativeStat, Tag};
+use crate::task::{Decided, Planned, Seen, Stop, Task};
+use crate::union::Union;
+use crate::view::{AwayRule, MemberState};
+
+/// For how long what a member said of a directory counts, if the member does not tell of changes.
+pub(crate) const FRESH_MS: u64 = 500;
+/// A change this close before a reading may share its time with one behind it: the clocks of file systems tick so slowly.
+pub(crate) const TICK_NS: u64 = 20_000_000;
+/// Bytes of names that are asked for at once.
+const PORTION_BYTES: u32 = 1 << 20;
+
+/// A member that has a name.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Holder {
+    /// Which member.
+    pub tag: Tag,
+    /// The directory there.
+    pub dir: NativeId,
+    /// Type.
+    pub kind: Kind,
+    /// Native inode number.
+    pub ino: u64,
+    /// Its attributes, if this operation has seen them.
+    pub stat: Option<NativeStat>,
+}
+
+/// What is known of a name.
+#[derive(Debug, Clone)]
+pub(crate) struct Found {
+    /// The members that have it and answer, in the union's order.
+    pub places: Vec<Holder>,
+    /// Why it cannot be said that no other member has it.
+    pub gap: Option<Errno>,
+    /// A member that is away had it.
+    pub away: bool,
+}
+
+impl Found {
+    /// Nothing has this name, which is certain.
+    pub(crate) fn is_free(&self) -> bool {
+        self.places.is_empty() && self.gap.is_none() && !self.away
+    }
+}
+
+/// Whether a member can be asked.
+pub(crate) enum Askable {
+    /// It can.
+    Yes,
+    /// It cannot: this is the error.
+    No(Errno),
+}
+
+impl Union {
+    /// Whether a member can be asked now.
+    pub(crate) fn asked(&self, tag: Tag) -> Askable {
+        match self.members.get(tag).map(|m| m.state) {
+            Some(MemberState::Serving) => Askable::Yes,
+            Some(MemberState::Stuck) => Askable::No(Errno::ETIMEDOUT),
+            Some(MemberState::Away) => Askable::No(Errno::EIO),
+            None => Askable::No(Errno::ESTALE),
+        }
+    }
+
+    /// A directory that is known.
+    pub(crate) fn dir(&self, ino: Ino) -> Decided<&UnionDir> {
+        self.known.dir(ino).ok_or(Stop::Fail(Errno::ESTALE))
+    }
+
+    /// Whether all names of a part are known now.
+    pub(crate) fn is_sure(&self, task: &Task, home: &Home) -> bool {
+        let Part::Sure { at, racy, .. } = home.part else { return false };
+        (home.watched && !racy)
+            || self.now.ms.saturating_sub(at) <= FRESH_MS
+            || task.read.contains(&(home.tag, home.id))
+    }
+
+    /// Makes sure that a directory's homes are those that have it now.
+    ///
+    /// A member can get the directory, or lose it, by somebody who uses the member directly. So its name is looked at
+    /// in every home of the directory above, and so on up to the root, which all members have.
+    pub(crate) fn fresh_homes(&mut self, task: &mut Task, ino: Ino) -> Decided<()> {
+        if ino == Ino::ROOT {
+            return Ok(());
+        }
+        let dir = self.dir(ino)?;
+        if dir.homes_at >= task.began || self.now.ms.saturating_sub(dir.homes_at) <= FRESH_MS {
+            return Ok(());
+        }
+        let (parent, Some(name)) = (dir.parent, dir.name.clone()) else { return Ok(()) };
+        if self.known.dir(parent).is_none() {
+            return Ok(()); // Its place is not known; whoever is in it goes on with the homes that it has.
+        }
+        let found = self.find(task, parent, &name)?;
+        self.take_homes(task, parent, &name, &found)?;
+        if let Some(dir) = self.known.dir_mut(ino) {
+            dir.homes_at = self.now.ms;
+        }
+        Ok(())
+    }
+
+    /// Which members have a name of a directory.
+    pub(crate) fn find(&mut self, task: &mut Task, ino: Ino, name: &Name) -> Decided<Found> {
+        self.fresh_homes(task, ino)?;
+        let dir = self.dir(ino)?;
+        let mut found = Found { places: Vec::new(), gap: None, away: false };
+        let mut calls = Vec::new();
+        let kept = dir.names.of(name);
+        for home in &dir.homes {
+            let there = kept.iter().find(|k| k.tag == home.tag);
+            let place = |kind, ino, stat| Holder { tag: home.tag, dir: home.id, kind, ino, stat };
+            match (self.asked(home.tag), task.name(home.tag, home.id, name)) {
+                (Askable::No(errno), _) => self.assume(home, there.is_some(), errno, &mut found),
+                (Askable::Yes, Some(Ok(stat))) => {
+                    found.places.push(place(stat.kind, stat.id.ino, Some(stat)))
+                }
+                (Askable::Yes, Some(Err(Errno::ENOENT))) => {}
+                (Askable::Yes, Some(Err(errno))) => found.gap = Some(errno),
+                (Askable::Yes, None)
+                    if self.is_sure(task, home) && !dir.unsure.contains(&(home.tag, name.clone())) =>
+                {
+                    found.places.extend(there.map(|k| place(k.kind, k.ino, None)));
+                }
+                (Askable::Yes, None) => {
+                    let call = NativeCall::Look { dir: home.id, name: name.clone() };
+                    calls.push(Planned::look(home.tag, call));
+                }
+            }
+        }
+        if !calls.is_empty() {
+            return Err(Stop::Calls(calls));
+        }
+        found.places.sort_by_key(|place| self.members.rank(place.tag));
+        Ok(found)
+    }
+
+    /// What a member that cannot be asked has of a name.
+    fn assume(&self, home: &Home, had_it: bool, errno: Errno, found: &mut Found) {
+        if errno == Errno::EIO && self.settings.away == AwayRule::Hide {
+            return;
+        }
+        // A disk that is gone is changed by nobody: what was known of it when it went still holds.
+        let known = errno == Errno::EIO && matches!(home.part, Part::Sure { racy: false, .. });
+        match (known, had_it) {
+            (true, true) => found.away = true,
+            (true, false) => {}
+            (false, _) => found.gap = Some(errno),
+        }
+    }
+
+    /// The same with the attributes of each of them.
+    pub(crate) fn find_attrs(&mut self, task: &mut Task, ino: Ino, name: &Name) -> Decided<Found> {
+        let found = self.find(task, ino, name)?;
+        let missing = found.places.iter().filter(|place| place.stat.is_none());
+        let call = |place: &Holder| NativeCall::Look { dir: place.dir, name: name.clone() };
+        let calls: Vec<Planned> = missing.map(|place| Planned::look(place.tag, call(place))).collect();
+        if calls.is_empty() { Ok(found) } else { Err(Stop::Calls(calls)) }
+    }
+
+    /// Attributes of an object, as this operation sees them.
+    pub(crate) fn see(&self, task: &Task, tag: Tag, at: &At) -> Decided<Seen> {
+        match (self.asked(tag), task.object(tag, at.id)) {
+            (Askable::No(errno), _) => Ok(Err(errno)),
+            (Askable::Yes, Some(seen)) => Ok(seen),
+            (Askable::Yes, None) => {
+                Err(Stop::Calls(vec![Planned::look(tag, NativeCall::Stat { of: at.clone() })]))
+            }
+        }
+    }
+
+    /// Makes every part of a directory known whose member answers. The error of a member that does not, unless what it
+    /// had is known.
+    pub(crate) fn read_parts(&mut self, task: &mut Task, ino: Ino) -> Decided<Option<Errno>> {
+        self.fresh_homes(task, ino)?;
+        let (mut calls, mut gap) = (Vec::new(), None);
+        for home in self.dir(ino)?.homes.clone() {
+            if let Askable::No(errno) = self.asked(home.tag) {
+                let hidden = errno == Errno::EIO && self.settings.away == AwayRule::Hide;
+                let known = errno == Errno::EIO && matches!(home.part, Part::Sure { racy: false, .. });
+                if !hidden && !known {
+                    gap = Some(errno);
+                }
+                continue;
+            }
+            if self.is_sure(task, &home) {
+                let unsure = self.dir(ino)?.unsure.iter().filter(|(tag, _)| *tag == home.tag);
+                let look = |(_, name): &(Tag, Name)| NativeCall::Look { dir: home.id, name: name.clone() };
+                calls.extend(unsure.map(|unsure| Planned::look(home.tag, look(unsure))));
+                continue;
+            }
+            if let Some(reading) = task.reading.iter().find(|r| r.tag == home.tag && r.dir == home.id) {
+                let call = NativeCall::List { dir: home.id, from: reading.next, bytes: PORTION_BYTES };
+                calls.push(Planned::look(home.tag, call));
+                continue;
+            }
+            if let Some(error) = self.read_failed(task, &home) {
+                gap = Some(error);
+                continue;
+            }
+            // Its times may say that nothing has changed since it was read.
+            if let Part::Sure { times, racy: false, .. } = home.part {
+                match self.see(task, home.tag, &At { id: home.id, seen: None }) {
+                    Ok(Ok(stat)) if DirTimes::from(&stat) == times => {
+                        let part = Part::Sure { times, at: self.now.ms, racy: false };
+                        self.known.set_part(ino, home.tag, part);
+                        continue;
+                    }
+                    Ok(_) => {}
+                    Err(Stop::Calls(more)) => {
+                        calls.extend(more);
+                        continue;
+                    }
+                    Err(stop) => return Err(stop),
+                }
+            }
+            if !home.watched && self.watches {
+                calls.push(Planned::look(home.tag, NativeCall::Watch { dir: home.id }));
+            }
+            let call = NativeCall::List { dir: home.id, from: 0, bytes: PORTION_BYTES };
+            calls.push(Planned::look(home.tag, call));
+        }
+        if calls.is_empty() { Ok(gap) } else { Err(Stop::Calls(calls)) }
+    }
+
+    /// Why the last reading of a home failed in this operation.
+    fn read_failed(&self, task: &Task, home: &Home) -> Option<Errno> {
+        task.calls.iter().find_map(|(planned, answer)| match (&planned.call, answer) {
+            (NativeCall::List { dir, .. }, Some(Err(errno)))
+                if planned.tag == home.tag && *dir == home.id =>
+            {
+                Some(*errno)
+            }
+            _ => None,
+        })
+    }
+}

@@ -1,0 +1,83 @@
+//! Making a directory in a member that does not have it yet, with all directories above it.
+//!
+//! The daemon makes it, like the one that is shown. So it is a directory that the union shows, and nothing of ours.
+
+use atoll_core::Ino;
+use atoll_posix::Errno;
+
+use crate::dirs::{DirTimes, Home, Part};
+use crate::native::{At, NativeCall, NativeId, NativeReply, Tag, Who};
+use crate::task::{Decided, Planned, Progress, Stop, Task};
+use crate::union::Union;
+
+impl Union {
+    /// The directory in a member, which is made if it is not there. If it cannot be made, the task notes that the member
+    /// has refused, and is decided anew.
+    pub(crate) fn chain(&mut self, task: &mut Task, dir: Ino, tag: Tag) -> Decided<NativeId> {
+        let mut at = dir;
+        loop {
+            let node = self.dir(at)?;
+            if let Some(home) = node.home(tag) {
+                assert!(at == dir, "the loop ends below the first directory that is there");
+                return Ok(home.id);
+            }
+            let above = node.parent;
+            if above == at {
+                return Err(Stop::Fail(Errno::EIO)); // The member has left: every member has a root.
+            }
+            if let Some(home) = self.dir(above)?.home(tag) {
+                let (into, anchor) = (home.id, *node.anchor());
+                let name = node.name.clone().ok_or(Stop::Fail(Errno::ESTALE))?;
+                task.making = Some((at, tag));
+                let copied = task.copied.iter().find(|(t, id, _)| *t == anchor.tag && *id == anchor.id);
+                return Err(Stop::Calls(vec![match copied {
+                    Some((.., like)) => {
+                        let call = NativeCall::MkdirLike { dir: into, name, like: like.clone() };
+                        Planned { tag, who: Who::Daemon, call }
+                    }
+                    None => {
+                        let of = At { id: anchor.id, seen: None };
+                        Planned::look(anchor.tag, NativeCall::CopyOf { of })
+                    }
+                }]));
+            }
+            at = above;
+        }
+    }
+
+    /// Takes in the answer to a call that makes part of a chain.
+    pub(crate) fn learn_chain(
+        &mut self,
+        task: &mut Task,
+        planned: &Planned,
+        answer: &Result<NativeReply, Errno>,
+    ) {
+        let Some((child, into)) = task.making else { return };
+        match (&planned.call, answer) {
+            (NativeCall::CopyOf { of }, Ok(NativeReply::Copied(like))) => {
+                task.copied.push((planned.tag, of.id, like.clone()));
+            }
+            (NativeCall::MkdirLike { dir, name, .. }, Ok(NativeReply::Stat(stat))) => {
+                if let Some(parent) = self.known.dir_at(into, dir.ino) {
+                    self.known.set_name(parent, into, name, Some((stat.kind, stat.id.ino)));
+                }
+                // It is known to be empty; the next change may come in the same tick.
+                let part = Part::Sure { times: DirTimes::from(stat), at: self.now.ms, racy: true };
+                self.known.add_home(child, Home { tag: into, id: stat.id, part, watched: false });
+            }
+            (_, Err(errno)) => {
+                // Somebody may have made it just now: then its homes are others. If a file has its name, no
+                // second look helps.
+                let again = *errno == Errno::EEXIST && task.anew == 0;
+                if !again {
+                    task.refused.push((into, *errno));
+                }
+                task.anew += 1;
+                task.phase = Progress::Decide;
+                task.names.clear();
+                self.known.expire(child);
+            }
+            (_, Ok(_)) => task.refused.push((into, Errno::EPROTO)),
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! New names: files, directories, links.
+
+use atoll_core::{Ino, Name};
+use atoll_posix::{Answer, Errno, Kind, Op};
+
+use super::shown::{Shown, attr_of};
+use crate::dirs::{DirTimes, Home, Part};
+use crate::native::{At, NativeCall, NativeReply, NativeStat, Tag};
+use crate::task::{Decided, Finished, Held, Planned, Progress, Stop, Task};
+use crate::union::Union;
+use atoll_posix::NamedObject;
+
+/// Errors after which the next member is tried: this one cannot take the name, another one may.
+const NEXT: &[Errno] =
+    &[Errno::ENOSPC, Errno::EDQUOT, Errno::EROFS, Errno::ENAMETOOLONG, Errno::EIO, Errno::ETIMEDOUT];
+
+pub(super) fn make(union: &mut Union, task: &mut Task, dir: Ino, name: &Name) -> Decided<Finished> {
+    union.hold(task, &[Held { dir, name: Some(name.clone()) }])?;
+    if let Progress::Changing(tag) = task.phase {
+        let home = union.dir(dir)?.home(tag).map(|home| home.id);
+        match (task.result(), home) {
+            (Ok(NativeReply::Stat(stat)), Some(_)) => return union.made(dir, name, tag, &stat),
+            (Ok(NativeReply::Stat(_)), None) => return Err(Stop::Fail(Errno::ESTALE)),
+            (Ok(_), _) => return Err(Stop::Fail(Errno::EPROTO)),
+            // A member has something else than was known, or the directory has gone there.
+            (Err(Errno::EEXIST | Errno::ENOENT | Errno::ESTALE), home) => {
+                task.decide_anew()?;
+                home.into_iter().for_each(|id| union.known.doubt(tag, id));
+                union.known.expire(dir);
+            }
+            (Err(errno), _) if NEXT.contains(&errno) => {
+                task.refused.push((tag, errno));
+                task.phase = Progress::Decide;
+            }
+            (Err(errno), _) => return Err(Stop::Fail(errno)),
+        }
+    }
+    let (found, shown, _) = union.resolve(task, dir, name)?;
+    match (&task.request.op, shown) {
+        (Op::Create { exclusive: false, .. }, Shown::File(_) | Shown::Dir) => {
+            let found = union.object(task, dir, name)?;
+            return Ok(Answer::Found { found }.into());
+        }
+        (_, Shown::File(_) | Shown::Dir) => return Err(Stop::Fail(Errno::EEXIST)),
+        (_, Shown::Nothing) if !found.is_free() => return Err(Stop::Fail(Union::absent(&found))),
+        (_, Shown::Nothing) => {}
+    }
+    let is_dir = matches!(task.request.op, Op::Mkdir { .. });
+    let candidates = union.candidates(dir, name, is_dir);
+    let next = candidates.into_iter().find(|tag| task.refused.iter().all(|(refused, _)| refused != tag));
+    let Some(tag) = next else {
+        return Err(Stop::Fail(task.refused.last().map_or(Errno::EROFS, |(_, errno)| *errno)));
+    };
+    if union.dir(dir)?.home(tag).is_none() {
+        union.may_add(task, dir)?;
+    }
+    let into = union.chain(task, dir, tag)?;
+    let call = match &task.request.op {
+        Op::Create { kind, mode, umask, rdev, target, .. } => {
+            let (kind, mode, umask, rdev, target) = (*kind, *mode, *umask, *rdev, target.clone());
+            NativeCall::Make { dir: into, name: name.clone(), kind, mode, umask, rdev, target }
+        }
+        Op::Mkdir { mode, umask, .. } => {
+            NativeCall::Mkdir { dir: into, name: name.clone(), mode: *mode, umask: *umask }
+        }
+        _ => unreachable!("only these make a name"),
+    };
+    task.phase = Progress::Changing(tag);
+    Err(Stop::Calls(vec![Planned { tag, who: task.who(), call }]))
+}
+
+pub(super) fn link(union: &mut Union, task: &mut Task, ino: Ino, dir: Ino, name: &Name) -> Decided<Finished> {
+    union.hold(task, &[Held { dir, name: Some(name.clone()) }])?;
+    let file = union.known.file(ino).ok_or(Stop::Fail(Errno::ESTALE))?.clone();
+    let tag = file.tag;
+    if let Progress::Changing(_) = task.phase {
+        match task.result() {
+            Ok(NativeReply::Stat(stat)) => return union.made(dir, name, tag, &stat),
+            Ok(_) => return Err(Stop::Fail(Errno::EPROTO)),
+            Err(Errno::EEXIST) => {
+                task.decide_anew()?;
+                let home = union.dir(dir)?.home(tag).map(|home| home.id);
+                home.into_iter().for_each(|id| union.known.doubt(tag, id));
+            }
+            Err(errno) => return Err(Stop::Fail(errno)),
+        }
+    }
+    let (found, shown, _) = union.resolve(task, dir, name)?;
+    match shown {
+        Shown::File(_) | Shown::Dir => return Err(Stop::Fail(Errno::EEXIST)),
+        Shown::Nothing if !found.is_free() => return Err(Stop::Fail(Union::absent(&found))),
+        Shown::Nothing => {}
+    }
+    // The file stays where it is, and its new directory is made there: so this never spans two file systems.
+    if let crate::find::Askable::No(errno) = union.asked(tag) {
+        return Err(Stop::Fail(errno));
+    }
+    if let Some((_, errno)) = task.refused.iter().find(|(refused, _)| *refused == tag) {
+        return Err(Stop::Fail(*errno));
+    }
+    if union.dir(dir)?.home(tag).is_none() {
+        union.may_add(task, dir)?;
+    }
+    let into = union.chain(task, dir, tag)?;
+    task.phase = Progress::Changing(tag);
+    let call = NativeCall::Link { of: union.known.at(&file), dir: into, name: name.clone() };
+    Err(Stop::Calls(vec![Planned { tag, who: task.who(), call }]))
+}
+
+impl Union {
+    /// A member has made a name.
+    fn made(&mut self, dir: Ino, name: &Name, tag: Tag, stat: &NativeStat) -> Decided<Finished> {
+        self.known.set_name(dir, tag, name, Some((stat.kind, stat.id.ino)));
+        let ino = if stat.kind == Kind::Directory {
+            self.made_dir(dir, name, tag, stat)
+        } else {
+            self.take_file(dir, name, tag, stat)
+        };
+        let attr = attr_of(ino, stat, stat.id.btime);
+        Ok(Answer::Found { found: NamedObject { attr, attr_current: true } }.into())
+    }
+
+    /// A new directory has no other home, and no name: nothing needs to be read.
+    fn made_dir(&mut self, parent: Ino, name: &Name, tag: Tag, stat: &NativeStat) -> Ino {
+        let ino = crate::dirs::ino_of(tag, stat.id.ino);
+        self.known.forget_dir(ino);
+        let part = Part::Sure { times: DirTimes::from(stat), at: self.now.ms, racy: true };
+        let home = Home { tag, id: stat.id, part, watched: false };
+        self.known
+            .add_dir(ino, crate::dirs::UnionDir::new(parent, Some(name.clone()), vec![home], self.now.ms));
+        ino
+    }
+
+    /// Whether the caller may put names into a directory. The member to which a name goes checks that by itself, unless
+    /// the directory is made there first.
+    pub(crate) fn may_add(&mut self, task: &mut Task, dir: Ino) -> Decided<()> {
+        let anchor = *self.dir(dir)?.anchor();
+        self.has(task, anchor.tag, &At { id: anchor.id, seen: None }, 3)
+    }
+
+    /// Whether the caller has these of read (4), write (2) and search (1). `EACCES` if not.
+    pub(crate) fn has(&mut self, task: &mut Task, tag: Tag, at: &At, want: u8) -> Decided<()> {
+        let seen =
+            task.access.iter().find(|(t, id, _)| *t == tag && *id == at.id).map(|(.., granted)| *granted);
+        match seen {
+            Some(Ok(granted)) if granted & want == want => Ok(()),
+            Some(Ok(_)) => Err(Stop::Fail(Errno::EACCES)),
+            Some(Err(errno)) => Err(Stop::Fail(errno)),
+            None => {
+                let call = NativeCall::Access { of: at.clone() };
+                Err(Stop::Calls(vec![Planned { tag, who: task.who(), call }]))
+            }
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! Names that go. The union removes only what it has shown, so another file of that name stays and comes into view.
+
+use atoll_core::{Ino, Name};
+use atoll_posix::{Answer, Errno, Kind};
+
+use super::shown::Shown;
+use crate::dirs::ino_of;
+use crate::find::{Found, Holder};
+use crate::native::{NativeCall, NativeReply};
+use crate::task::{Decided, Finished, Held, Planned, Progress, Stop, Task};
+use crate::union::Union;
+use crate::view::UnlinkRule;
+
+pub(super) fn unlink(union: &mut Union, task: &mut Task, dir: Ino, name: &Name) -> Decided<Finished> {
+    union.hold(task, &[Held { dir, name: Some(name.clone()) }])?;
+    if let Some(finished) = union.go_on(task, dir)? {
+        return Ok(finished);
+    }
+    let (found, shown, native) = union.resolve(task, dir, name)?;
+    let place = match shown {
+        Shown::Nothing => return Err(Stop::Fail(Union::absent(&found))),
+        Shown::Dir => return Err(Stop::Fail(Errno::EISDIR)),
+        Shown::File(place) => place,
+    };
+    // What a member that cannot be asked has of this name would come into view: nothing is removed then.
+    Union::is_whole(&found)?;
+    let Some(stat) = place.stat else {
+        let call = NativeCall::Look { dir: place.dir, name: native };
+        return Err(Stop::Calls(vec![Planned::look(place.tag, call)]));
+    };
+    let mut going: Vec<Holder> =
+        found.places.iter().filter(|p| union.goes_along(p, &stat)).copied().collect();
+    going.retain(|other| other.tag != place.tag);
+    // The shown one goes last. If this ends in between, nothing that was hidden is shown.
+    going.push(place);
+    let calls = going.into_iter().filter_map(|place| {
+        let id = place.stat?.id;
+        let call = NativeCall::Unlink { dir: place.dir, name: native.clone(), id };
+        Some(Planned { tag: place.tag, who: task.who(), call })
+    });
+    let mut calls: Vec<Planned> = calls.collect();
+    calls.reverse();
+    calls.extend(union.keep_open(&place));
+    union.next_change(task, calls)
+}
+
+pub(super) fn rmdir(
+    union: &mut Union,
+    task: &mut Task,
+    dir: Ino,
+    name: &Name,
+    meant: Option<Ino>,
+) -> Decided<Finished> {
+    if let Progress::Decide = task.phase {
+        let (found, shown, _) = union.resolve(task, dir, name)?;
+        match shown {
+            Shown::Nothing => return Err(Stop::Fail(Union::absent(&found))),
+            Shown::File(_) => return Err(Stop::Fail(Errno::ENOTDIR)),
+            Shown::Dir => {}
+        }
+        Union::is_whole(&found)?;
+        let ino = union.take_homes(task, dir, name, &found)?.expect("one of them is a directory");
+        if meant.is_some_and(|meant| meant != ino) {
+            return Err(Stop::Fail(Errno::ESTALE));
+        }
+        // Nothing is made in it meanwhile.
+        let names = [Held { dir, name: Some(name.clone()) }, Held { dir: ino, name: None }];
+        union.hold(task, &names)?;
+        if let Some(errno) = union.read_parts(task, ino)? {
+            return Err(Stop::Fail(errno));
+        }
+        if !union.dir(ino)?.names.is_empty() {
+            return Err(Stop::Fail(Errno::ENOTEMPTY));
+        }
+        // Its anchor goes last: until then it is shown as it was.
+        let calls = union.dir(ino)?.homes.iter().filter_map(|home| {
+            let above = union.known.dir(dir)?.home(home.tag)?.id;
+            let call = NativeCall::Rmdir { dir: above, name: name.clone(), id: home.id };
+            Some(Planned { tag: home.tag, who: task.who(), call })
+        });
+        let calls: Vec<Planned> = calls.collect();
+        task.removing = Some(ino);
+        return union.next_change(task, calls);
+    }
+    match union.go_on(task, dir)? {
+        Some(finished) => {
+            let gone = task.removing.map(|ino| union.known.forget_dir(ino));
+            drop(gone);
+            Ok(finished)
+        }
+        None => {
+            union.release_names(task);
+            rmdir(union, task, dir, name, meant)
+        }
+    }
+}
+
+impl Union {
+    /// Whether another file of the name goes with the shown one: by rule, or because it is a copy of it that was there before
+    /// the union began.
+    fn goes_along(&self, place: &Holder, shown: &crate::native::NativeStat) -> bool {
+        let Some(stat) = place.stat else { return false };
+        let is_file = place.kind != Kind::Directory;
+        let is_twin = stat.kind == Kind::Regular
+            && (stat.size, stat.mtime) == (shown.size, shown.mtime)
+            && stat.ctime < self.began
+            && shown.ctime < self.began;
+        is_file && (self.settings.unlink == UnlinkRule::All || is_twin)
+    }
+
+    /// A file that is about to lose its name here may be open, if the frontend knows it: then its member holds it open until
+    /// the frontend forgets it.
+    pub(crate) fn keep_open(&self, holder: &Holder) -> Option<Planned> {
+        let file = self.known.file(ino_of(holder.tag, holder.ino))?;
+        let is_held = file.open.is_some() || holder.kind != Kind::Regular;
+        let open = || NativeCall::Open { of: self.known.at(file), write: true };
+        (!is_held).then(|| Planned::look(holder.tag, open()))
+    }
+
+    /// Makes the last of these changes, and keeps the others for later.
+    pub(crate) fn next_change(&mut self, task: &mut Task, mut left: Vec<Planned>) -> Decided<Finished> {
+        match left.pop() {
+            Some(next) => {
+                task.phase = Progress::Then(left);
+                Err(Stop::Calls(vec![next]))
+            }
+            None => Ok(Answer::Done.into()),
+        }
+    }
+
+    /// Goes on with changes that were planned, if one of them was made just now. None: it must be decided.
+    pub(crate) fn go_on(&mut self, task: &mut Task, dir: Ino) -> Decided<Option<Finished>> {
+        let Progress::Then(left) = std::mem::take(&mut task.phase) else { return Ok(None) };
+        let (planned, answer) = task.calls.pop().expect("a call was made");
+        match answer.expect("it is answered") {
+            Ok(NativeReply::Opened { open, stat }) => {
+                self.known.hold_open(ino_of(planned.tag, stat.id.ino), open);
+                self.next_change(task, left).map(Some)
+            }
+            Err(_) if matches!(planned.call, NativeCall::Open { .. }) => {
+                self.next_change(task, left).map(Some)
+            }
+            Ok(NativeReply::Done) => {
+                if let NativeCall::Unlink { name, .. } | NativeCall::Rmdir { name, .. } = &planned.call {
+                    self.known.set_name(dir, planned.tag, name, None);
+                }
+                let is_last = left.is_empty();
+                let removed = matches!(planned.call, NativeCall::Unlink { .. });
+                if is_last && removed {
+                    return Ok(Some(Answer::Removed { orphan: None }.into()));
+                }
+                self.next_change(task, left).map(Some)
+            }
+            Ok(_) => Err(Stop::Fail(Errno::EPROTO)),
+            Err(Errno::ESTALE | Errno::ENOENT) => {
+                task.decide_anew()?;
+                if let Some(home) = self.dir(dir)?.home(planned.tag).map(|home| home.id) {
+                    self.known.doubt(planned.tag, home);
+                }
+                Ok(None)
+            }
+            Err(errno) => Err(Stop::Fail(errno)),
+        }
+    }
+
+    /// The error if not every member that may have the name can be asked.
+    pub(crate) fn is_whole(found: &Found) -> Decided<()> {
+        match (found.away, found.gap) {
+            (_, Some(errno)) => Err(Stop::Fail(errno)),
+            (true, None) => Err(Stop::Fail(Errno::EIO)),
+            (false, None) => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! Renames. A file stays in its member: its new directory is made there, and one native rename does it.
+
+use atoll_core::{Ino, Name};
+use atoll_posix::{Answer, Errno, Kind, Op, RenameMode};
+
+use super::shown::Shown;
+use crate::find::Holder;
+use crate::native::{NativeCall, NativeReply, Tag};
+use crate::task::{Decided, Finished, Held, Planned, Progress, Stop, Task};
+use crate::union::Union;
+
+/// One side of a rename.
+#[derive(Clone)]
+struct Side {
+    dir: Ino,
+    name: Name,
+}
+
+pub(super) fn rename(union: &mut Union, task: &mut Task) -> Decided<Finished> {
+    let Op::Rename { dir, name, new_dir, new_name, mode, meant, new_meant } = task.request.op.clone() else {
+        unreachable!("only called for it")
+    };
+    let (from, to) = (Side { dir, name }, Side { dir: new_dir, name: new_name });
+    let held = |side: &Side| Held { dir: side.dir, name: Some(side.name.clone()) };
+    union.hold(task, &[held(&from), held(&to)])?;
+    if let Some(finished) = go_on(union, task, &from, &to, mode)? {
+        return Ok(finished);
+    }
+    let found = union.find_attrs(task, from.dir, &from.name)?;
+    let target = union.find_attrs(task, to.dir, &to.name)?;
+    Union::is_whole(&found)?;
+    Union::is_whole(&target)?;
+    let source = match union.shown(&found) {
+        Shown::Nothing => return Err(Stop::Fail(Errno::ENOENT)),
+        Shown::Dir => return rename_dir(union, task, &from, &to, [meant, new_meant]),
+        Shown::File(place) => place,
+    };
+    let replaced = match (union.shown(&target), mode) {
+        (Shown::Nothing, RenameMode::Exchange) => return Err(Stop::Fail(Errno::ENOENT)),
+        (Shown::Nothing, _) => None,
+        (_, RenameMode::NoReplace) => return Err(Stop::Fail(Errno::EEXIST)),
+        (Shown::Dir, RenameMode::Replace) => return Err(Stop::Fail(Errno::EISDIR)),
+        (Shown::Dir, RenameMode::Exchange) => return Err(Stop::Fail(Errno::EOPNOTSUPP)),
+        (Shown::File(place), _) => Some(place),
+    };
+    let tag = source.tag;
+    // Two names of one file: POSIX has nothing happen.
+    if let (Some(other), RenameMode::Replace) = (&replaced, mode)
+        && (other.tag, other.ino) == (tag, source.ino)
+    {
+        return Ok(Answer::Removed { orphan: None }.into());
+    }
+    if mode == RenameMode::Exchange && replaced.is_some_and(|other| other.tag != tag) {
+        return Err(Stop::Fail(Errno::EOPNOTSUPP));
+    }
+    if let Some((_, errno)) = task.refused.iter().find(|(refused, _)| *refused == tag) {
+        return Err(Stop::Fail(*errno));
+    }
+    if union.dir(to.dir)?.home(tag).is_none() {
+        union.may_add(task, to.dir)?;
+    }
+    let into = union.chain(task, to.dir, tag)?;
+    let there = target.places.iter().find(|place| place.tag == tag);
+    let id = |place: &Holder| place.stat.map(|stat| stat.id).ok_or(Stop::Fail(Errno::EIO));
+    let mut calls = Vec::new();
+    // Behind the rename, which has decided it: what the target showed goes in other members, and what stood behind the
+    // source follows it, so that the old name is gone and nothing that was hidden is shown.
+    for place in found.places.iter().filter(|place| place.tag != tag) {
+        let Some(new) = union.dir(to.dir)?.home(place.tag).map(|home| home.id) else { continue };
+        let (dir, name, new_name) = (place.dir, from.name.clone(), to.name.clone());
+        let mode = RenameMode::Replace;
+        let new_id = target.places.iter().find(|p| p.tag == place.tag).and_then(|p| p.stat).map(|s| s.id);
+        let call = NativeCall::Rename { dir, name, id: id(place)?, new_dir: new, new_name, new_id, mode };
+        calls.push(Planned { tag: place.tag, who: task.who(), call });
+    }
+    if let Some(other) = replaced.filter(|other| other.tag != tag && mode == RenameMode::Replace) {
+        let call = NativeCall::Unlink { dir: other.dir, name: to.name.clone(), id: id(&other)? };
+        calls.push(Planned { tag: other.tag, who: task.who(), call });
+    }
+    let native = NativeCall::Rename {
+        dir: source.dir,
+        name: from.name.clone(),
+        id: id(&source)?,
+        new_dir: into,
+        new_name: to.name.clone(),
+        new_id: there.map(id).transpose()?,
+        mode: if there.is_none() && mode == RenameMode::Replace { RenameMode::NoReplace } else { mode },
+    };
+    calls.push(Planned { tag, who: task.who(), call: native });
+    if mode == RenameMode::Replace {
+        calls.extend(replaced.and_then(|holder| union.keep_open(&holder)));
+    }
+    union.next_change(task, calls)
+}
+
+/// A directory all of whose homes lie in one member. One in several members needs an intent and is refused until that is
+/// built: programs then copy it.
+fn rename_dir(
+    union: &mut Union,
+    task: &mut Task,
+    from: &Side,
+    to: &Side,
+    [meant, new_meant]: [Option<Ino>; 2],
+) -> Decided<Finished> {
+    let Op::Rename { mode, .. } = task.request.op else { unreachable!("only called for it") };
+    let found = union.find_attrs(task, from.dir, &from.name)?;
+    let target = union.find_attrs(task, to.dir, &to.name)?;
+    let ino = union.take_homes(task, from.dir, &from.name, &found)?.expect("it is a directory");
+    let other = union.take_homes(task, to.dir, &to.name, &target)?;
+    if meant.is_some_and(|meant| meant != ino) || (new_meant.is_some() && new_meant != other) {
+        return Err(Stop::Fail(Errno::ESTALE));
+    }
+    // A directory does not go into itself.
+    let mut at = to.dir;
+    while let Some(dir) = union.known.dir(at) {
+        if at == ino {
+            return Err(Stop::Fail(Errno::EINVAL));
+        }
+        if dir.parent == at {
+            break;
+        }
+        at = dir.parent;
+    }
+    match (target.places.first().map(|place| place.kind), mode) {
+        (None, RenameMode::Exchange) => return Err(Stop::Fail(Errno::ENOENT)),
+        (Some(_), RenameMode::NoReplace) => return Err(Stop::Fail(Errno::EEXIST)),
+        (Some(kind), RenameMode::Replace) if other.is_none() || kind != Kind::Directory => {
+            return Err(Stop::Fail(Errno::ENOTDIR));
+        }
+        _ => {}
+    }
+    if other == Some(ino) {
+        return Ok(Answer::Removed { orphan: None }.into());
+    }
+    // Nothing is made in a directory that is about to be replaced.
+    if let (Some(other), RenameMode::Replace) = (other, mode) {
+        if let Some(errno) = union.read_parts(task, other)? {
+            return Err(Stop::Fail(errno));
+        }
+        if !union.dir(other)?.names.is_empty() {
+            return Err(Stop::Fail(Errno::ENOTEMPTY));
+        }
+    }
+    let [source] = found.places.as_slice() else { return Err(Stop::Fail(Errno::EXDEV)) };
+    let (here, elsewhere): (Vec<Holder>, Vec<Holder>) =
+        target.places.iter().copied().partition(|place| place.tag == source.tag);
+    if mode == RenameMode::Exchange && !elsewhere.is_empty() {
+        return Err(Stop::Fail(Errno::EXDEV));
+    }
+    let tag = source.tag;
+    if let Some((_, errno)) = task.refused.iter().find(|(refused, _)| *refused == tag) {
+        return Err(Stop::Fail(*errno));
+    }
+    if union.dir(to.dir)?.home(tag).is_none() {
+        union.may_add(task, to.dir)?;
+    }
+    let new_dir = union.chain(task, to.dir, tag)?;
+    let id = source.stat.map(|stat| stat.id).ok_or(Stop::Fail(Errno::EIO))?;
+    let new_id = here.first().and_then(|place| place.stat).map(|stat| stat.id);
+    let (name, new_name) = (from.name.clone(), to.name.clone());
+    // The empty directories that it replaces in other members go behind it.
+    let rmdirs = elsewhere.iter().filter_map(|place| {
+        let call = NativeCall::Rmdir { dir: place.dir, name: to.name.clone(), id: place.stat?.id };
+        Some(Planned { tag: place.tag, who: task.who(), call })
+    });
+    let mut calls: Vec<Planned> = rmdirs.collect();
+    let call = NativeCall::Rename { dir: source.dir, name, id, new_dir, new_name, new_id, mode };
+    calls.push(Planned { tag, who: task.who(), call });
+    union.next_change(task, calls)
+}
+
+/// Takes in a change that was made just now, and goes on with the next one.
+fn go_on(
+    union: &mut Union,
+    task: &mut Task,
+    from: &Side,
+    to: &Side,
+    mode: RenameMode,
+) -> Decided<Option<Finished>> {
+    let Progress::Then(left) = std::mem::take(&mut task.phase) else { return Ok(None) };
+    let (planned, answer) = task.calls.pop().expect("a call was made");
+    let (tag, answer) = (planned.tag, answer.expect("it is answered"));
+    let is_first = !task.committed;
+    match (&planned.call, answer) {
+        (NativeCall::Open { .. }, answer) => {
+            if let Ok(NativeReply::Opened { open, stat }) = answer {
+                union.known.hold_open(crate::dirs::ino_of(tag, stat.id.ino), open);
+            }
+            return union.next_change(task, left).map(Some);
+        }
+        (NativeCall::Rename { .. }, Ok(NativeReply::Done)) => renamed(union, tag, from, to, mode),
+        (NativeCall::Unlink { .. } | NativeCall::Rmdir { .. }, Ok(NativeReply::Done)) => {
+            union.known.set_name(to.dir, tag, &to.name, None);
+        }
+        (_, Ok(_)) => return Err(Stop::Fail(Errno::EPROTO)),
+        (_, Err(Errno::ESTALE | Errno::ENOENT | Errno::EEXIST)) if is_first => {
+            task.decide_anew()?;
+            for side in [from, to] {
+                if let Some(home) = union.dir(side.dir)?.home(tag).map(|home| home.id) {
+                    union.known.doubt(tag, home);
+                }
+            }
+            return Ok(None);
+        }
+        (_, Err(errno)) if is_first => return Err(Stop::Fail(errno)),
+        // It has happened. What could not follow stays where it is and is looked at again.
+        (_, Err(_)) => {
+            for side in [from, to] {
+                if let Some(home) = union.dir(side.dir)?.home(tag).map(|home| home.id) {
+                    union.known.doubt(tag, home);
+                }
+            }
+        }
+    }
+    task.committed = true;
+    if left.is_empty() {
+        return Ok(Some(Answer::Removed { orphan: None }.into()));
+    }
+    union.next_change(task, left).map(Some)
+}
+
+/// A native rename was made in a member.
+fn renamed(union: &mut Union, tag: Tag, from: &Side, to: &Side, mode: RenameMode) {
+    let what = |side: &Side| {
+        let names =
+            union.known.dir(side.dir).map(|dir| dir.names.of(&side.name).to_vec()).unwrap_or_default();
+        names.into_iter().find(|home| home.tag == tag).map(|home| (home.kind, home.ino))
+    };
+    let (moved, other) = (what(from), what(to));
+    let back = if mode == RenameMode::Exchange { other } else { None };
+    union.known.moved(tag, (from.dir, &from.name), (to.dir, &to.name), mode == RenameMode::Exchange);
+    union.known.set_name(from.dir, tag, &from.name, back);
+    union.known.set_name(to.dir, tag, &to.name, moved);
+    // A name that was not known by its directory's listing is looked at when it is used.
+    for (side, known) in [(to, moved), (from, back)] {
+        let home = union.known.dir(side.dir).and_then(|dir| dir.home(tag)).map(|home| home.id);
+        if let (None, Some(id)) = (known, home) {
+            union.known.hear(tag, id, &side.name);
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! One operation on its way: what it has learned, where it stands, and what it waits for.
+//!
+//! An operation is decided as a function of what is known. If something must be asked first, the decision stops with the
+//! calls that ask. When they are answered it is decided again from the same point, and now knows more.
+
+use atoll_core::{Ino, Name};
+use atoll_posix::{Answer, Caller, Errno, Op, RequestOptions};
+use bytes::Bytes;
+
+use crate::dirs::Tick;
+use crate::native::{Copied, NativeCall, NativeEntry, NativeId, NativeReply, NativeStat, Tag, Who};
+
+/// An operation of a frontend.
+#[derive(Debug, Clone)]
+pub struct UnionRequest {
+    /// Who asks.
+    pub caller: Caller,
+    /// What is asked beside it.
+    pub options: RequestOptions,
+    /// The operation.
+    pub op: Op,
+    /// The bytes of a write.
+    pub bytes: Bytes,
+}
+
+/// The outcome of an operation that succeeded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finished {
+    /// What it tells.
+    pub answer: Answer,
+    /// The bytes of `Answer::Data`.
+    pub bytes: Bytes,
+}
+
+impl From<Answer> for Finished {
+    fn from(answer: Answer) -> Self {
+        Self { answer, bytes: Bytes::new() }
+    }
+}
+
+/// A call that is to be made in a member.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Planned {
+    /// In which member.
+    pub tag: Tag,
+    /// In whose name.
+    pub who: Who,
+    /// What.
+    pub call: NativeCall,
+}
+
+impl Planned {
+    /// A call that only looks. The frontend, or an earlier step, has checked that the caller may.
+    pub(crate) fn look(tag: Tag, call: NativeCall) -> Self {
+        Self { tag, who: Who::Daemon, call }
+    }
+}
+
+/// Why a decision stops.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Stop {
+    /// These calls come first.
+    Calls(Vec<Planned>),
+    /// Another operation changes one of its names.
+    Wait,
+    /// It fails.
+    Fail(Errno),
+}
+
+impl From<Errno> for Stop {
+    fn from(errno: Errno) -> Self {
+        Self::Fail(errno)
+    }
+}
+
+/// A decision, or why there is none yet.
+pub(crate) type Decided<T> = Result<T, Stop>;
+
+/// A name that an operation changes, or (without a name) a directory that it removes.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Held {
+    /// The directory.
+    pub dir: Ino,
+    /// The name in it.
+    pub name: Option<Name>,
+}
+
+/// How far an operation that changes something has come. Decide -> Changing(n) -> Changing(n + 1), and back to Decide if
+/// a member had something else than was known.
+#[derive(Debug, Clone, Default)]
+pub(crate) enum Progress {
+    /// Nothing was changed yet.
+    #[default]
+    Decide,
+    /// A change is under way in this member; its outcome is in `results` when the decision goes on.
+    Changing(Tag),
+    /// What was to be done first is done; these calls are left, the first of them under way.
+    Then(Vec<Planned>),
+}
+
+/// A listing in a member that is being read.
+#[derive(Debug, Clone)]
+pub(crate) struct Reading {
+    /// In which member.
+    pub tag: Tag,
+    /// The directory there.
+    pub dir: NativeId,
+    /// What was read so far.
+    pub entries: Vec<NativeEntry>,
+    /// The directory's attributes before the first name was read.
+    pub before: NativeStat,
+    /// Its count of changes then.
+    pub changes: u64,
+    /// Where the next portion begins.
+    pub next: u64,
+}
+
+/// What a call about a name or an object answered.
+pub(crate) type Seen = Result<NativeStat, Errno>;
+
+/// An operation under way.
+#[derive(Debug)]
+pub(crate) struct Task {
+    /// Its number.
+    pub id: u64,
+    /// What was asked.
+    pub request: UnionRequest,
+    /// When it began.
+    pub began: Tick,
+    /// How far it has come.
+    pub phase: Progress,
+    /// What this operation has seen of names in members. It counts more than what is kept.
+    pub names: Vec<(Tag, NativeId, Name, Seen)>,
+    /// What this operation has seen of objects.
+    pub objects: Vec<(Tag, NativeId, Seen)>,
+    /// Directories whose names it has read in members.
+    pub read: Vec<(Tag, NativeId)>,
+    /// Directories that it has opened in members.
+    pub opened: Vec<(Tag, NativeId)>,
+    /// The directory that is being made in one more member, and that member.
+    pub making: Option<(Ino, Tag)>,
+    /// What directories are like that are made elsewhere.
+    pub copied: Vec<(Tag, NativeId, Copied)>,
+    /// What the caller was found to have: read 4, write 2, execute or search 1.
+    pub access: Vec<(Tag, NativeId, Result<u8, Errno>)>,
+    /// The native change that decides it has been made: it does not fail any more.
+    pub committed: bool,
+    /// The directory that is being removed.
+    pub removing: Option<Ino>,
+    /// Listings that are being read.
+    pub reading: Vec<Reading>,
+    /// Members that could not take the new name, and why.
+    pub refused: Vec<(Tag, Errno)>,
+    /// Names that others may not change meanwhile.
+    pub held: Vec<Held>,
+    /// Calls under way, or just answered, with their answers.
+    pub calls: Vec<(Planned, Option<Result<NativeReply, Errno>>)>,
+    /// How often it was decided anew because a member had something else than was known.
+    pub anew: u32,
+}
+
+impl Task {
+    /// One that begins.
+    pub(crate) fn new(id: u64, request: UnionRequest, began: Tick) -> Self {
+        Self {
+            id,
+            request,
+            began,
+            phase: Progress::Decide,
+            names: Vec::new(),
+            objects: Vec::new(),
+            read: Vec::new(),
+            opened: Vec::new(),
+            making: None,
+            copied: Vec::new(),
+            access: Vec::new(),
+            committed: false,
+            removing: None,
+            reading: Vec::new(),
+            refused: Vec::new(),
+            held: Vec::new(),
+            calls: Vec::new(),
+            anew: 0,
+        }
+    }
+
+    /// Its caller, for native calls.
+    pub(crate) fn who(&self) -> Who {
+        Who::Caller(self.request.caller.clone())
+    }
+
+    /// What it has seen of a name in a member.
+    pub(crate) fn name(&self, tag: Tag, dir: NativeId, name: &Name) -> Option<Seen> {
+        let mut seen = self.names.iter().rev();
+        seen.find(|(t, d, n, _)| *t == tag && *d == dir && n == name).map(|(.., seen)| *seen)
+    }
+
+    /// What it has seen of an object in a member.
+    pub(crate) fn object(&self, tag: Tag, id: NativeId) -> Option<Seen> {
+        self.objects.iter().rev().find(|(t, i, _)| *t == tag && *i == id).map(|(.., seen)| *seen)
+    }
+
+    /// Its answer to the only call that was made.
+    pub(crate) fn result(&mut self) -> Result<NativeReply, Errno> {
+        let (_, answer) = self.calls.pop().expect("a call was made");
+        answer.expect("and answered")
+    }
+
+    /// Nothing that it has seen counts any more: it is decided anew. `ESTALE` after too many times.
+    pub(crate) fn decide_anew(&mut self) -> Decided<()> {
+        self.anew += 1;
+        if self.anew > ANEW_MAX {
+            return Err(Stop::Fail(Errno::ESTALE));
+        }
+        self.phase = Progress::Decide;
+        self.names.clear();
+        self.objects.clear();
+        Ok(())
+    }
+}
+
+/// How often an operation is decided anew because a member had something else than was known.
+pub(crate) const ANEW_MAX: u32 = 8;

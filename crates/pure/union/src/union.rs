@@ -1,0 +1,434 @@
+//! The machine of a union: takes operations and answers of members, gives calls and answers.
+//!
+//! Owns what is known, and the operations under way. Where an operation stops it keeps it, and decides it on when its calls
+//! are answered. Never waits, and never says what an operation means: that is in `ops`.
+
+use std::collections::BTreeMap;
+
+use atoll_core::{Ino, Name, Time};
+use atoll_posix::{Errno, Kind};
+use bytes::Bytes;
+
+use crate::dirs::{DirTimes, File, Home, Known, Part, Tick, UnionDir, ino_of};
+use crate::find::{Found, Holder, TICK_NS};
+use crate::native::{Changes, NativeCall, NativeId, NativeReply, NativeStat, Tag, Who};
+use crate::ops;
+use crate::task::{Decided, Finished, Held, Planned, Reading, Stop, Task, UnionRequest};
+use crate::view::{Member, MemberState, Members, Settings};
+
+/// A moment, on the clocks of whoever drives the machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Moment {
+    /// Milliseconds on a clock that never goes back.
+    pub ms: Tick,
+    /// The time of day, as file systems stamp with.
+    pub wall: Time,
+}
+
+/// What the machine wants to be done.
+#[derive(Debug, Clone)]
+pub enum UnionEffect {
+    /// Make this call, and tell [`Union::answered`] of its answer.
+    Call {
+        /// The operation that it belongs to.
+        task: u64,
+        /// Which of its calls.
+        index: u32,
+        /// In which member.
+        tag: Tag,
+        /// In whose name.
+        who: Who,
+        /// What.
+        call: NativeCall,
+        /// The bytes of a write.
+        bytes: Bytes,
+    },
+    /// An operation has ended.
+    Ended {
+        /// Which.
+        task: u64,
+        /// How.
+        outcome: Result<Finished, Errno>,
+    },
+}
+
+/// A union, as one process sees it.
+#[derive(Debug)]
+pub struct Union {
+    pub(crate) settings: Settings,
+    pub(crate) members: Members,
+    pub(crate) known: Known,
+    pub(crate) now: Moment,
+    /// Whether members are asked to tell of changes.
+    pub(crate) watches: bool,
+    /// When the union began.
+    pub(crate) began: Time,
+    tasks: BTreeMap<u64, Task>,
+    waiting: Vec<u64>,
+    held: Vec<(Held, u64)>,
+}
+
+impl Union {
+    /// A union of these members, of which there is at least one.
+    pub fn new(settings: Settings, members: Vec<Member>, watches: bool, now: Moment) -> Self {
+        assert!(!members.is_empty(), "a union has a member");
+        let mut all = Members::default();
+        members.into_iter().for_each(|member| all.add(member));
+        let mut union = Self {
+            settings,
+            members: all,
+            known: Known::default(),
+            now,
+            watches,
+            began: now.wall,
+            tasks: BTreeMap::new(),
+            waiting: Vec::new(),
+            held: Vec::new(),
+        };
+        union.make_root();
+        union
+    }
+
+    fn make_root(&mut self) {
+        let home = |m: &Member| Home { tag: m.tag, id: m.root.id, part: Part::Unsure, watched: false };
+        let mut homes: Vec<(Time, Home)> = self.members.iter().map(|m| (m.root.id.btime, home(m))).collect();
+        homes.sort_by_key(|(btime, home)| (*btime, home.tag));
+        let homes = homes.into_iter().map(|(_, home)| home).collect();
+        self.known.add_dir(Ino::ROOT, UnionDir::new(Ino::ROOT, None, homes, self.now.ms));
+    }
+
+    /// Its rules.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Its members.
+    pub fn members(&self) -> &Members {
+        &self.members
+    }
+
+    /// What is known, for status and tests.
+    pub fn known(&self) -> &Known {
+        &self.known
+    }
+
+    /// A member answers again, hangs, or is away.
+    pub fn member_is(&mut self, now: Moment, tag: Tag, state: MemberState) {
+        self.now = now;
+        let Some(member) = self.members.get_mut(tag) else { return };
+        let before = std::mem::replace(&mut member.state, state);
+        if state == MemberState::Away && before != MemberState::Away {
+            self.known.member_gone(tag);
+        }
+        if state == MemberState::Serving && before != MemberState::Serving {
+            self.known.doubt_member(tag);
+        }
+    }
+
+    /// A member's room was told.
+    pub fn space(&mut self, tag: Tag, space: crate::native::Space) {
+        if let Some(member) = self.members.get_mut(tag) {
+            member.space = Some(space);
+        }
+    }
+
+    /// What has changed in a member's watched directories. The files and names that a frontend may have been told something
+    /// else of.
+    pub fn changed(&mut self, now: Moment, tag: Tag, changes: &Changes) -> Vec<(Ino, Name)> {
+        self.now = now;
+        if changes.lost {
+            self.known.doubt_member(tag);
+            return Vec::new();
+        }
+        let mut names = Vec::new();
+        for changed in &changes.dirs {
+            let Some(ino) = self.known.dir_at(tag, changed.dir.ino) else { continue };
+            for name in &changed.names {
+                self.known.hear(tag, changed.dir, name);
+                names.push((ino, name.clone()));
+            }
+        }
+        names
+    }
+
+    /// Frontends do not know these any more. What members hold open for them, to be closed.
+    pub fn forget(&mut self, inos: &[Ino]) -> Vec<(Tag, u64)> {
+        inos.iter().filter_map(|ino| self.known.forget_file(*ino)).collect()
+    }
+
+    /// Begins an operation. `id` is a number that no operation under way has.
+    pub fn start(&mut self, now: Moment, id: u64, request: UnionRequest, out: &mut Vec<UnionEffect>) {
+        self.now = now;
+        self.run(Task::new(id, request, now.ms), out);
+    }
+
+    /// A call has been answered.
+    pub fn answered(
+        &mut self,
+        now: Moment,
+        task: u64,
+        index: u32,
+        answer: Result<NativeReply, Errno>,
+        out: &mut Vec<UnionEffect>,
+    ) {
+        self.now = now;
+        let Some(there) = self.tasks.get_mut(&task) else { return };
+        there.calls[index as usize].1 = Some(answer);
+        if there.calls.iter().all(|(_, answer)| answer.is_some()) {
+            let mut task = self.tasks.remove(&task).expect("it is there");
+            self.learn(&mut task);
+            self.run(task, out);
+        }
+    }
+
+    fn run(&mut self, mut task: Task, out: &mut Vec<UnionEffect>) {
+        match ops::decide(self, &mut task) {
+            Ok(finished) => self.end(task, Ok(finished), out),
+            Err(Stop::Fail(errno)) => self.end(task, Err(errno), out),
+            Err(Stop::Wait) => {
+                self.release(&mut task);
+                self.waiting.push(task.id);
+                self.tasks.insert(task.id, task);
+            }
+            Err(Stop::Calls(calls)) => {
+                assert!(!calls.is_empty(), "a stop without a call would never go on");
+                for (index, Planned { tag, who, call }) in calls.iter().enumerate() {
+                    let bytes = match call {
+                        NativeCall::Write { .. } => task.request.bytes.clone(),
+                        _ => Bytes::new(),
+                    };
+                    let (who, call) = (who.clone(), call.clone());
+                    out.push(UnionEffect::Call {
+                        task: task.id,
+                        index: index as u32,
+                        tag: *tag,
+                        who,
+                        call,
+                        bytes,
+                    });
+                }
+                task.calls = calls.into_iter().map(|planned| (planned, None)).collect();
+                self.tasks.insert(task.id, task);
+            }
+        }
+    }
+
+    fn end(&mut self, mut task: Task, outcome: Result<Finished, Errno>, out: &mut Vec<UnionEffect>) {
+        self.release(&mut task);
+        out.push(UnionEffect::Ended { task: task.id, outcome });
+        // Few operations wait, so each is simply decided anew.
+        for id in std::mem::take(&mut self.waiting) {
+            if let Some(waiting) = self.tasks.remove(&id) {
+                self.run(waiting, out);
+            }
+        }
+    }
+
+    /// Lets others change the names that a task holds.
+    pub(crate) fn release_names(&mut self, task: &mut Task) {
+        self.release(task);
+    }
+
+    fn release(&mut self, task: &mut Task) {
+        if !task.held.is_empty() {
+            task.held.clear();
+            self.held.retain(|(_, holder)| *holder != task.id);
+        }
+    }
+
+    /// Holds names against other operations that change them. Waits if one of them is held.
+    pub(crate) fn hold(&mut self, task: &mut Task, names: &[Held]) -> Decided<()> {
+        if !task.held.is_empty() {
+            return Ok(());
+        }
+        let is_taken = |want: &Held| {
+            self.held.iter().any(|(held, _)| {
+                held.dir == want.dir && (held.name == want.name || held.name.is_none() || want.name.is_none())
+            })
+        };
+        if names.iter().any(is_taken) {
+            return Err(Stop::Wait);
+        }
+        task.held = names.to_vec();
+        self.held.extend(names.iter().map(|held| (held.clone(), task.id)));
+        Ok(())
+    }
+
+    /// Takes the answers of a task's calls into what is known.
+    fn learn(&mut self, task: &mut Task) {
+        for at in 0..task.calls.len() {
+            let (Planned { tag, call, .. }, answer) = &task.calls[at];
+            let (tag, call, answer) = (*tag, call.clone(), answer.clone().expect("all are answered"));
+            match call {
+                NativeCall::OpenDir { dir, name } => {
+                    if let Ok(NativeReply::Stat(stat)) = &answer {
+                        task.opened.push((tag, stat.id));
+                    }
+                    self.learn_name(task, tag, dir, &name, answer);
+                }
+                NativeCall::Look { dir, name } => {
+                    self.learn_name(task, tag, dir, &name, answer);
+                }
+                NativeCall::Stat { of } => {
+                    let seen = match answer {
+                        Ok(NativeReply::Stat(stat)) => Ok(stat),
+                        Ok(_) => Err(Errno::EPROTO),
+                        Err(errno) => Err(errno),
+                    };
+                    task.objects.push((tag, of.id, seen));
+                }
+                NativeCall::Watch { dir } => {
+                    let watched = answer == Ok(NativeReply::Watched(true));
+                    if let Some(ino) = self.known.dir_at(tag, dir.ino) {
+                        self.known.set_watched(ino, tag, watched);
+                    }
+                }
+                NativeCall::List { dir, .. } => self.learn_list(task, tag, dir, answer),
+                NativeCall::Access { of } => {
+                    let granted = match answer {
+                        Ok(NativeReply::Access(granted)) => Ok(granted),
+                        Ok(_) => Err(Errno::EPROTO),
+                        Err(errno) => Err(errno),
+                    };
+                    task.access.push((tag, of.id, granted));
+                }
+                NativeCall::CopyOf { .. } | NativeCall::MkdirLike { .. } => {
+                    let planned = task.calls[at].0.clone();
+                    self.learn_chain(task, &planned, &answer);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn learn_name(
+        &mut self,
+        task: &mut Task,
+        tag: Tag,
+        dir: NativeId,
+        name: &Name,
+        answer: Result<NativeReply, Errno>,
+    ) {
+        let seen = match answer {
+            Ok(NativeReply::Stat(stat)) => Ok(stat),
+            Ok(_) => Err(Errno::EPROTO),
+            Err(errno) => Err(errno),
+        };
+        match (&seen, self.known.dir_at(tag, dir.ino)) {
+            (Ok(stat), ino) => {
+                task.objects.push((tag, stat.id, Ok(*stat)));
+                if let Some(ino) = ino {
+                    self.known.note_name(ino, tag, name, Some((stat.kind, stat.id.ino)));
+                }
+            }
+            (Err(Errno::ENOENT), Some(ino)) => self.known.note_name(ino, tag, name, None),
+            _ => {}
+        }
+        task.names.push((tag, dir, name.clone(), seen));
+    }
+
+    fn learn_list(&mut self, task: &mut Task, tag: Tag, dir: NativeId, answer: Result<NativeReply, Errno>) {
+        let Some(ino) = self.known.dir_at(tag, dir.ino) else { return };
+        let at = task.reading.iter().position(|r| r.tag == tag && r.dir == dir);
+        let Ok(NativeReply::Names { names, next, dir: before }) = answer else {
+            if let Some(at) = at {
+                task.reading.remove(at);
+            }
+            return;
+        };
+        let changes = self.known.dir(ino).map_or(0, |dir| dir.changes);
+        let mut reading = match at {
+            Some(at) => task.reading.remove(at),
+            None => Reading { tag, dir, entries: Vec::new(), before, changes, next: 0 },
+        };
+        reading.entries.extend(names);
+        if let Some(next) = next {
+            reading.next = next;
+            task.reading.push(reading);
+            return;
+        }
+        // A change while it was read, or just before, may or may not be in what was read.
+        let recent = self.now.wall.nanos_from(reading.before.mtime) < TICK_NS;
+        let racy = reading.changes != changes || (recent && !self.known.is_watched(ino, tag));
+        let part = Part::Sure { times: DirTimes::from(&reading.before), at: self.now.ms, racy };
+        self.known.read(ino, tag, reading.entries, part);
+        task.read.push((tag, dir));
+    }
+
+    /// The directory that these homes make together, with exactly them. Opens homes that are new.
+    pub(crate) fn take_homes(
+        &mut self,
+        task: &mut Task,
+        parent: Ino,
+        name: &Name,
+        found: &Found,
+    ) -> Decided<Option<Ino>> {
+        let dirs: Vec<&Holder> = found.places.iter().filter(|p| p.kind == Kind::Directory).collect();
+        if dirs.is_empty() {
+            return Ok(None);
+        }
+        let known = dirs.iter().find_map(|place| self.known.dir_at(place.tag, place.ino));
+        let is_home = |place: &Holder| {
+            let home = known.and_then(|ino| self.known.dir(ino)).and_then(|dir| dir.home(place.tag));
+            home.is_some_and(|home| {
+                home.id.ino == place.ino && place.stat.is_none_or(|stat| stat.id == home.id)
+            })
+        };
+        let (mut calls, mut new) = (Vec::new(), Vec::new());
+        for place in dirs.iter().filter(|place| !is_home(place)) {
+            let opened = |stat: &NativeStat| task.opened.contains(&(place.tag, stat.id));
+            match place.stat.filter(opened) {
+                Some(stat) => {
+                    new.push(Home { tag: place.tag, id: stat.id, part: Part::Unsure, watched: false });
+                }
+                None => {
+                    let call = NativeCall::OpenDir { dir: place.dir, name: name.clone() };
+                    calls.push(Planned::look(place.tag, call));
+                }
+            }
+        }
+        if !calls.is_empty() {
+            return Err(Stop::Calls(calls));
+        }
+        let ino = match known {
+            Some(ino) => {
+                for home in new {
+                    if let Some(other) =
+                        self.known.dir_at(home.tag, home.id.ino).filter(|other| *other != ino)
+                    {
+                        self.known.drop_home(other, home.tag);
+                    }
+                    self.known.add_home(ino, home);
+                }
+                let homes: Vec<Tag> = self.dir(ino)?.homes.iter().map(|home| home.tag).collect();
+                for tag in homes {
+                    let gone = dirs.iter().all(|place| place.tag != tag);
+                    if gone && matches!(self.asked(tag), crate::find::Askable::Yes) {
+                        self.known.drop_home(ino, tag);
+                    }
+                }
+                ino
+            }
+            None => {
+                new.sort_by_key(|home| (home.id.btime, home.tag));
+                let first = new.first().expect("a directory has a home");
+                let ino = ino_of(first.tag, first.id.ino);
+                self.known.add_dir(ino, UnionDir::new(parent, Some(name.clone()), new, self.now.ms));
+                ino
+            }
+        };
+        if let Some(dir) = self.known.dir_mut(ino)
+            && ino != Ino::ROOT
+        {
+            (dir.parent, dir.name, dir.homes_at) = (parent, Some(name.clone()), self.now.ms);
+        }
+        Ok(Some(ino))
+    }
+
+    /// The frontend is told of a file.
+    pub(crate) fn take_file(&mut self, dir: Ino, name: &Name, tag: Tag, stat: &NativeStat) -> Ino {
+        let ino = ino_of(tag, stat.id.ino);
+        self.known.add_file(ino, File { tag, id: stat.id, dir, name: name.clone(), open: None });
+        ino
+    }
+}
