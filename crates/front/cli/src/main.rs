@@ -21,6 +21,7 @@ mod signals;
 mod status;
 mod table;
 mod umount;
+mod union;
 mod up;
 mod volume;
 
@@ -48,6 +49,8 @@ enum Command {
     Mount(mount::MountCommand),
     /// Serve a volume to NFS clients
     Nfs(nfs::Nfs),
+    /// Show existing directories of this machine as one, without changing them
+    Union(union::UnionCommand),
     /// Unmount a volume, and wait until its process has ended
     Umount(umount::Umount),
     /// Make and list volumes
@@ -88,6 +91,7 @@ fn main() -> ExitCode {
         Command::Serve(command) => command.run(),
         Command::Mount(command) => command.run(),
         Command::Nfs(command) => command.run(),
+        Command::Union(command) => command.run(),
         Command::Umount(command) => return command.run(),
         Command::Volume(command) => command.run(),
         Command::Status(command) => command.run(),

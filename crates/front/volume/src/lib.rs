@@ -18,3 +18,4 @@ pub mod places;
 pub mod reach;
 pub mod source;
 pub mod status;
+pub mod union;

@@ -1,0 +1,134 @@
+//! `atoll union`: show existing directories of this machine as one tree.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Result, bail};
+use atoll_union::{AwayRule, PlaceRule, SameRule, Settings, UnlinkRule};
+use atoll_volume::mounting::{Mount, check_point};
+use atoll_volume::union::{MemberPath, UnionVolume, check_members};
+
+use crate::daemonize::{Parent, Waiting, fork};
+use crate::log::Log;
+use crate::mount_options::Options;
+use crate::say;
+
+/// Arguments of `atoll union`.
+#[derive(Debug, clap::Args)]
+#[command(
+    override_usage = "atoll union DIR... MOUNT [-o OPTIONS]",
+    after_help = "Files stay where they are; nothing is stored in the directories. When the mount ends, the union is gone.\n\n\
+        A directory may be named as DIR:ro (nothing is changed in it) or DIR:empty-ok (it may be empty although others are \
+        mounted disks).\n\nOptions, beside those of `atoll mount`:\n  \
+        place=dir|manager|room|existing|first   where new files go (dir: where their directory is)\n  \
+        same=newest|first|both                  which of several files of one name is shown\n  \
+        unlink=shown|all                        what an unlink removes\n  \
+        away=fail|hide                          what is said of names on a missing disk (hide: that they do not exist)"
+)]
+pub(crate) struct UnionCommand {
+    /// The directories to show as one, then the directory to mount them on
+    #[arg(required = true, num_args = 2.., value_names = ["DIR", "MOUNT"])]
+    places: Vec<PathBuf>,
+    /// Options of the union and of the mount, with commas between them
+    #[arg(short, long, value_name = "OPTIONS", value_delimiter = ',')]
+    options: Vec<String>,
+    /// Stay in the foreground, as under a supervisor
+    #[arg(long, short)]
+    foreground: bool,
+    #[command(flatten)]
+    log: Log,
+}
+
+impl UnionCommand {
+    pub(crate) fn run(self) -> Result<()> {
+        let (settings, rest) = settings(&self.options)?;
+        let options = Options::default().with(rest)?;
+        let (point, members) = self.places.split_last().expect("clap asks for two");
+        let members: Vec<MemberPath> =
+            members.iter().map(|text| MemberPath::parse(text)).collect::<Result<_>>()?;
+        // Before the mount point is looked at: it may be a member that is about to be hidden.
+        check_members(&members, Some(&absolute(point)?))?;
+        let point = check_point(point, false)?;
+        if self.foreground {
+            return serve(&members, settings, &point, &options, None, &self.log);
+        }
+        match fork()? {
+            Parent::Me(child) => child.wait(),
+            Parent::Child(parent) => {
+                let result = serve(&members, settings, &point, &options, Some(&parent), &self.log);
+                if parent.failed_if(&result) {
+                    std::process::exit(1);
+                }
+                result
+            }
+        }
+    }
+}
+
+/// Where a path leads, as far as it exists.
+fn absolute(path: &Path) -> Result<PathBuf> {
+    Ok(std::fs::canonicalize(path).or_else(|_| std::path::absolute(path))?)
+}
+
+/// The union's settings among the options, and the other options.
+fn settings(words: &[String]) -> Result<(Settings, Vec<&str>)> {
+    let (mut settings, mut rest) = (Settings::default(), Vec::new());
+    for word in words {
+        let Some((key, value)) = word.split_once('=') else {
+            rest.push(word.as_str());
+            continue;
+        };
+        match (key, value) {
+            ("place", "dir") => settings.place = PlaceRule::Dir,
+            ("place", "manager") => settings.place = PlaceRule::Manager,
+            ("place", "room") => settings.place = PlaceRule::Room,
+            ("place", "existing") => settings.place = PlaceRule::Existing,
+            ("place", "first") => settings.place = PlaceRule::First,
+            ("same", "newest") => settings.same = SameRule::Newest,
+            ("same", "first") => settings.same = SameRule::First,
+            ("same", "both") => settings.same = SameRule::Both,
+            ("unlink", "shown") => settings.unlink = UnlinkRule::Shown,
+            ("unlink", "all") => settings.unlink = UnlinkRule::All,
+            ("away", "fail") => settings.away = AwayRule::Fail,
+            ("away", "hide") => settings.away = AwayRule::Hide,
+            ("place" | "same" | "unlink" | "away", _) => {
+                bail!("The option {key} does not know \"{value}\".\nSee: atoll union --help")
+            }
+            _ => rest.push(word.as_str()),
+        }
+    }
+    Ok((settings, rest))
+}
+
+/// Nobody else has this union mounted, so the kernel keeps its locks.
+fn fuse_config(options: &Options) -> atoll_fuse::Config {
+    atoll_fuse::Config { locks: atoll_fuse::Locks::Local, ..options.fuse_config() }
+}
+
+fn serve(
+    members: &[MemberPath],
+    settings: Settings,
+    point: &Path,
+    options: &Options,
+    parent: Option<&Waiting>,
+    log: &Log,
+) -> Result<()> {
+    log.start(parent.is_some())?;
+    let stop = crate::signals::block()?;
+    crate::memory::keep_small();
+    let volume = Arc::new(UnionVolume::open(members, settings)?);
+    let source = members.iter().map(|member| member.path.display().to_string()).collect::<Vec<_>>().join(":");
+    let mount = Mount::new(volume, point, &options.mount_options(&source), fuse_config(options))?;
+    mount.when_ended(crate::signals::end_this_process)?;
+    match parent {
+        Some(parent) => parent.ready()?,
+        None => {
+            members.iter().for_each(|member| say::line(format_args!("member   {}", member.path.display())));
+            say::line(format_args!("mounted  {}", mount.point().display()));
+            say::line(format_args!("stop     Ctrl-C, or: atoll umount {}", mount.point().display()));
+        }
+    }
+    stop.wait();
+    mount.end();
+    Ok(())
+}

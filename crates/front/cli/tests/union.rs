@@ -1,0 +1,141 @@
+//! Unions by the command: over tmpfs and plain folders, as a user makes them.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use atoll_needs::needs;
+use common::{PATIENCE, Scratch, bad, good, is_mounted, text};
+
+/// What `find` shows of a tree: paths and the sizes of files.
+fn tree(at: &Path) -> BTreeMap<PathBuf, u64> {
+    let (mut found, mut left) = (BTreeMap::new(), vec![at.to_owned()]);
+    while let Some(dir) = left.pop() {
+        for entry in fs::read_dir(dir).unwrap() {
+            let entry = entry.unwrap();
+            let meta = fs::symlink_metadata(entry.path()).unwrap();
+            let size = if meta.is_dir() { 0 } else { meta.len() };
+            found.insert(entry.path().strip_prefix(at).unwrap().to_owned(), size);
+            if meta.is_dir() {
+                left.push(entry.path());
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn existing_directories_are_shown_as_one_and_nothing_is_put_into_them() {
+    needs!(Mounts);
+    let scratch = Scratch::new();
+    let (one, two, point) = (scratch.dir("one"), scratch.dir("two"), scratch.dir("mnt"));
+    fs::create_dir_all(one.join("music")).unwrap();
+    fs::create_dir_all(two.join("music")).unwrap();
+    fs::write(one.join("music/a"), "a").unwrap();
+    fs::write(two.join("music/b"), "bb").unwrap();
+    let before = [tree(&one), tree(&two)];
+    good(["union", text(&one), text(&two), text(&point)]);
+    assert_eq!(tree(&point).len(), 3);
+    assert_eq!(fs::read_to_string(point.join("music/b")).unwrap(), "bb");
+    assert_eq!([tree(&one), tree(&two)], before, "looking changes nothing");
+    fs::rename(point.join("music/b"), point.join("b")).unwrap();
+    fs::write(point.join("music/c"), "ccc").unwrap();
+    fs::remove_file(point.join("music/a")).unwrap();
+    let shown: Vec<_> = tree(&point).into_keys().collect();
+    assert_eq!(shown, [Path::new("b"), Path::new("music"), Path::new("music/c")]);
+    assert_eq!(fs::read_to_string(two.join("b")).unwrap(), "bb", "it has stayed in its member");
+    good(["umount", text(&point)]);
+    let mut both: Vec<_> = [&one, &two].iter().flat_map(|member| tree(member).into_keys()).collect();
+    both.sort();
+    both.dedup();
+    assert_eq!(both, shown, "the members have what was shown, and nothing else");
+}
+
+#[test]
+fn a_change_in_a_member_is_seen_and_seen_to_be_gone() {
+    needs!(Mounts);
+    let scratch = Scratch::new();
+    let (one, two, point) = (scratch.dir("one"), scratch.dir("two"), scratch.dir("mnt"));
+    good(["union", text(&one), text(&two), text(&point)]);
+    let there = point.join("direct");
+    let until = |wanted: bool| {
+        let started = Instant::now();
+        while there.exists() != wanted {
+            assert!(started.elapsed() < PATIENCE, "it is not seen");
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+    };
+    for _ in 0..3 {
+        assert!(!there.exists());
+        fs::write(two.join("direct"), "x").unwrap();
+        until(true);
+        fs::remove_file(two.join("direct")).unwrap();
+        until(false);
+    }
+}
+
+#[test]
+fn moving_out_of_the_mount_into_a_member_keeps_the_file() {
+    needs!(Mounts);
+    let scratch = Scratch::new();
+    let (one, two, point) = (scratch.dir("one"), scratch.dir("two"), scratch.dir("mnt"));
+    fs::write(one.join("f"), "kept").unwrap();
+    good(["union", text(&one), text(&two), text(&point)]);
+    let mv = std::process::Command::new("mv").args([&point.join("f"), &two.join("f")]).status().unwrap();
+    assert!(mv.success());
+    good(["umount", text(&point)]);
+    let left: Vec<_> = [&one, &two].iter().filter_map(|m| fs::read_to_string(m.join("f")).ok()).collect();
+    assert_eq!(left, ["kept"]);
+}
+
+#[test]
+fn an_unlinked_file_stays_usable_while_it_is_open_and_numbers_stay() {
+    needs!(Mounts);
+    let scratch = Scratch::new();
+    let (one, two, point) = (scratch.dir("one"), scratch.dir("two"), scratch.dir("mnt"));
+    good(["union", text(&one), text(&two), text(&point)]);
+    let file =
+        fs::OpenOptions::new().create(true).read(true).write(true).truncate(true).open(point.join("f"));
+    let file = file.unwrap();
+    std::os::unix::fs::FileExt::write_at(&file, b"bytes", 0).unwrap();
+    let ino = file.metadata().unwrap().ino();
+    fs::rename(point.join("f"), point.join("g")).unwrap();
+    assert_eq!(fs::metadata(point.join("g")).unwrap().ino(), ino);
+    fs::remove_file(point.join("g")).unwrap();
+    let mut bytes = [0; 5];
+    std::os::unix::fs::FileExt::read_at(&file, &mut bytes, 0).unwrap();
+    assert_eq!(&bytes, b"bytes");
+    drop(file);
+    assert!(tree(&one).is_empty() && tree(&two).is_empty());
+}
+
+#[test]
+fn what_cannot_be_a_union_is_refused_with_the_path_and_the_next_step() {
+    needs!(Mounts);
+    let scratch = Scratch::new();
+    let (one, two, point) = (scratch.dir("one"), scratch.dir("two"), scratch.dir("mnt"));
+    let inner = scratch.dir("one/inner");
+    let file = scratch.path("file");
+    fs::write(&file, "x").unwrap();
+    let refused = |places: [&Path; 3], words: &[&str]| {
+        let [a, b, c] = places.map(text);
+        let said = bad(["union", a, b, c]);
+        words.iter().for_each(|word| assert!(said.contains(word), "{said}"));
+        assert!(!is_mounted(places[2]));
+    };
+    refused([&one, &inner, &point], &["lies inside the member", text(&inner)]);
+    refused([&one, &one, &point], &["named twice", text(&one)]);
+    refused([&one, &two, &inner], &["mount point", "lies inside the member", text(&inner)]);
+    refused([&one, &file, &point], &["not a directory", text(&file)]);
+    refused([&one, &scratch.path("none"), &point], &["cannot be used", text(&scratch.path("none"))]);
+    let said = bad(["union", text(&one), text(&two), text(&point), "-o", "place=nowhere"]);
+    assert!(said.contains("place") && said.contains("nowhere"), "{said}");
+    good(["union", text(&one), text(&two), text(&point)]);
+    refused([&one, &point, &scratch.dir("other")], &["union's own mount", text(&point)]);
+    good(["umount", text(&point)]);
+    assert!(tree(&two).is_empty(), "nothing is left behind");
+}

@@ -1,0 +1,70 @@
+//! A union as `Files`, for the frontends.
+
+use std::sync::Arc;
+
+use atoll_core::Ino;
+use atoll_federal::Federation;
+use atoll_posix::{Caller, Errno, Kind, Op};
+use atoll_union::UnionRequest;
+use atoll_vfs::{AnswerExtras, Caching, Done, Files, Handle, RequestOptions, Ticket, Watcher};
+use bytes::Bytes;
+
+/// For how long a frontend may keep an answer, in milliseconds. Members are changed by others, too: together with what the
+/// machine keeps, a change is seen within a second.
+const KEPT_MS: u32 = 500;
+
+/// A union seen as `Files`.
+pub(super) struct UnionFiles(Arc<Federation>);
+
+impl UnionFiles {
+    pub(super) fn new(federation: Arc<Federation>) -> Self {
+        Self(federation)
+    }
+}
+
+impl Files for UnionFiles {
+    fn start(&self, caller: &Caller, options: RequestOptions, op: Op, bytes: Bytes, done: Done) -> Ticket {
+        let request = UnionRequest { caller: caller.clone(), options, op, bytes };
+        let done = move |outcome: Result<atoll_union::Finished, Errno>| {
+            let caching = Caching::ForMs(KEPT_MS);
+            match outcome {
+                Ok(finished) => {
+                    let beside = AnswerExtras { bytes: &finished.bytes, caching, around: &[] };
+                    done(Ok(finished.answer), beside);
+                }
+                Err(errno) => done(Err(errno), AnswerExtras { bytes: &[], caching, around: &[] }),
+            }
+        };
+        self.0.submit(request, Box::new(done));
+        Ticket::default()
+    }
+
+    fn cancel(&self, _: Ticket) {
+        // An operation ends with its native call, which cannot be interrupted.
+    }
+
+    fn forget(&self, inos: &[Ino]) {
+        self.0.forget(inos);
+    }
+
+    fn handle_of(&self, _: Ino, _: Kind) -> Option<Handle> {
+        None
+    }
+
+    fn known(&self, _: &Handle) -> Result<Ino, Errno> {
+        Err(Errno::ESTALE)
+    }
+
+    fn find(&self, _: &Handle, done: Done) -> Ticket {
+        done(Err(Errno::ESTALE), AnswerExtras::default());
+        Ticket::default()
+    }
+
+    fn keeping(&self, _: Ino, tell: &mut dyn FnMut(Caching)) {
+        tell(Caching::ForMs(KEPT_MS));
+    }
+
+    fn set_watcher(&self, watcher: Arc<dyn Watcher>) {
+        self.0.hear(Box::new(move |names| watcher.changed(&[], names)));
+    }
+}

@@ -1,0 +1,160 @@
+//! The members that a user names, and why some cannot be members.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
+use atoll_federal::Opened;
+use atoll_member::NativeTree;
+use atoll_union::Tag;
+
+use crate::places;
+
+/// A directory that the user names as a member.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MemberPath {
+    /// Its absolute path, without symbolic links.
+    pub path: PathBuf,
+    /// Nothing is changed in it.
+    pub read_only: bool,
+    /// It may be empty although others are mounted file systems.
+    pub empty_ok: bool,
+}
+
+impl MemberPath {
+    /// Reads `DIR`, `DIR:ro` or `DIR:empty-ok`.
+    pub fn parse(text: &Path) -> Result<Self> {
+        use std::os::unix::ffi::{OsStrExt, OsStringExt};
+        let mut bytes = text.as_os_str().as_bytes().to_vec();
+        let (mut read_only, mut empty_ok) = (false, false);
+        loop {
+            if bytes.ends_with(b":ro") {
+                bytes.truncate(bytes.len() - 3);
+                read_only = true;
+            } else if bytes.ends_with(b":empty-ok") {
+                bytes.truncate(bytes.len() - 9);
+                empty_ok = true;
+            } else {
+                break;
+            }
+        }
+        let path = PathBuf::from(std::ffi::OsString::from_vec(bytes));
+        let shown = path.display();
+        let path = std::fs::canonicalize(&path)
+            .with_context(|| format!("The member {shown} cannot be used.\nName a directory that exists"))?;
+        Ok(Self { path, read_only, empty_ok })
+    }
+}
+
+/// Refuses members that cannot be shown together, or on this mount point. Nothing is left behind.
+pub fn check_members(members: &[MemberPath], point: Option<&Path>) -> Result<()> {
+    let fstab = std::fs::read_to_string("/etc/fstab").unwrap_or_default();
+    for (at, member) in members.iter().enumerate() {
+        let shown = member.path.display();
+        let meta =
+            std::fs::metadata(&member.path).with_context(|| format!("The member {shown} cannot be read"))?;
+        if !meta.is_dir() {
+            bail!("The member {shown} is not a directory.\nName a directory.");
+        }
+        std::fs::read_dir(&member.path)
+            .with_context(|| format!("The member {shown} cannot be read.\nRun as a user who may read it"))?;
+        for other in &members[..at] {
+            if member.path == other.path {
+                bail!("The member {shown} is named twice.\nName it once.");
+            }
+            for (inner, outer) in [(member, other), (other, member)] {
+                if inner.path.starts_with(&outer.path) {
+                    let (inner, outer) = (inner.path.display(), outer.path.display());
+                    bail!("The member {inner} lies inside the member {outer}.\nName one of them.");
+                }
+            }
+        }
+        // A union that shows itself would ask itself for ever.
+        if let Some(mount) = places::mount_of(&member.path)? {
+            let below = |other: &&MemberPath| {
+                let path = other.path.display().to_string();
+                mount.source.split(':').any(|shown| shown == path)
+            };
+            if let Some(other) = members.iter().find(below) {
+                let other = other.path.display();
+                bail!(
+                    "The member {shown} is a union's own mount, which shows {other} already.\nName the directories that it shows."
+                );
+            }
+        }
+        if let Some(point) = point {
+            if point.starts_with(&member.path) {
+                let point = point.display();
+                bail!(
+                    "The mount point {point} lies inside the member {shown}.\nChoose a directory outside of all members."
+                );
+            }
+            if member.path.starts_with(point) {
+                let point = point.display();
+                bail!(
+                    "The member {shown} lies below the mount point {point}, which would hide it.\nChoose another mount point."
+                );
+            }
+        }
+        if let Some(line) = not_mounted(&fstab, &member.path)? {
+            bail!(
+                "The member {shown} is not there: its disk is not mounted. /etc/fstab says:\n  {line}\nMount it first: mount {}",
+                line.split_whitespace().nth(1).unwrap_or("DIR")
+            );
+        }
+    }
+    let roots: Vec<bool> = members.iter().map(|member| is_mount_root(&member.path)).collect::<Result<_>>()?;
+    for (member, is_root) in members.iter().zip(&roots) {
+        let suspicious = !is_root && !member.empty_ok && roots.iter().any(|root| *root);
+        if suspicious && std::fs::read_dir(&member.path)?.next().is_none() && on_system_disk(&member.path)? {
+            let shown = member.path.display();
+            bail!(
+                "The member {shown} is empty and lies on the system's own disk, while others are mounted disks: its disk is \
+                 probably not mounted.\nMount it, or name it as {shown}:empty-ok if it is meant."
+            );
+        }
+    }
+    Ok(())
+}
+
+/// The line of fstab for the longest path at or above `path`, if nothing is mounted there.
+fn not_mounted(fstab: &str, path: &Path) -> Result<Option<String>> {
+    let lines = fstab.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+    for line in lines {
+        let Some(point) = line.split_whitespace().nth(1) else { continue };
+        let point = point.replace("\\040", " ").replace("\\011", "\t").replace("\\134", "\\");
+        let point = Path::new(&point);
+        if point.is_absolute() && point != Path::new("/") && path.starts_with(point) {
+            let mounted = places::mounted_at(point)?.is_some();
+            if !mounted {
+                return Ok(Some(line.to_owned()));
+            }
+        }
+    }
+    Ok(None)
+}
+
+fn is_mount_root(path: &Path) -> Result<bool> {
+    Ok(places::mounted_at(path)?.is_some())
+}
+
+fn on_system_disk(path: &Path) -> Result<bool> {
+    use std::os::unix::fs::MetadataExt;
+    Ok(std::fs::metadata(path)?.dev() == std::fs::metadata("/")?.dev())
+}
+
+/// Opens members that were checked.
+pub(super) fn open(members: &[MemberPath]) -> Result<Vec<Opened>> {
+    let mut open: Vec<Opened> = Vec::new();
+    for member in members {
+        let tree = NativeTree::open(&member.path)
+            .with_context(|| format!("The member {} cannot be opened", member.path.display()))?;
+        let mut tag = tree.identity().tag();
+        // Two identities may have one hash: the later member takes the next number that is free.
+        while tag.0 == 0 || open.iter().any(|(taken, ..)| *taken == tag) {
+            tag = Tag(tag.0.wrapping_add(1));
+        }
+        open.push((tag, member.read_only, Arc::new(tree)));
+    }
+    Ok(open)
+}

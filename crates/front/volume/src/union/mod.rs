@@ -1,0 +1,80 @@
+//! Unions: native trees of this machine shown as one. Opens the members of a union, and refuses what cannot be one.
+
+mod files;
+mod members;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Result, bail};
+use atoll_core::{Table, VolumeId, VolumePath};
+use atoll_federal::Federation;
+use atoll_proto::control::Metric;
+use atoll_proto::{VolumeConfig, VolumeKind};
+use atoll_union::{MemberState, Settings};
+use atoll_vfs::Files;
+
+use crate::explain::Explanation;
+use crate::kind::{Attached, AttachedStatus};
+use files::UnionFiles;
+pub use members::{MemberPath, check_members};
+
+/// A union that this process shows.
+pub struct UnionVolume {
+    federation: Arc<Federation>,
+    files: Arc<UnionFiles>,
+    config: Arc<VolumeConfig>,
+}
+
+impl UnionVolume {
+    /// Opens the members in their order. An error says which cannot be one, and what to do.
+    pub fn open(members: &[MemberPath], settings: Settings) -> Result<Self> {
+        let federation = Federation::start(settings, members::open(members)?);
+        let files = Arc::new(UnionFiles::new(Arc::clone(&federation)));
+        let shown: Vec<String> = members.iter().map(|member| member.path.display().to_string()).collect();
+        let table = Table::new(1);
+        let config = Arc::new(VolumeConfig {
+            id: VolumeId(0),
+            name: shown.join(":"),
+            seed: 0,
+            table,
+            nodes: Vec::new(),
+            kind: VolumeKind::Union,
+        });
+        Ok(Self { federation, files, config })
+    }
+}
+
+impl Attached for UnionVolume {
+    fn config(&self) -> Arc<VolumeConfig> {
+        Arc::clone(&self.config)
+    }
+
+    fn take_config(&self, _: &VolumeConfig) -> Result<()> {
+        bail!("A union has no nodes that could change.")
+    }
+
+    fn files(&self) -> Arc<dyn Files> {
+        Arc::clone(&self.files) as Arc<dyn Files>
+    }
+
+    fn status(&self) -> AttachedStatus {
+        let machine = self.federation.machine();
+        let count = |state| machine.members().iter().filter(|m| m.state == state).count() as u64;
+        let metrics = vec![
+            Metric::now("members_serving", count(MemberState::Serving)),
+            Metric::now("members_stuck", count(MemberState::Stuck)),
+            Metric::now("members_away", count(MemberState::Away)),
+            Metric::now("known", machine.known().len() as u64),
+        ];
+        AttachedStatus { metrics, nodes: Vec::new() }
+    }
+
+    fn explain(&self, _: &VolumePath, _: &Path) -> Result<Explanation> {
+        bail!("DirNames of a union are not explained yet.\nLook into its members with ls(1).")
+    }
+
+    fn stop(&self) {
+        self.federation.stop();
+    }
+}
