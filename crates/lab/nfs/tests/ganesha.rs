@@ -8,8 +8,12 @@ use atoll_fuse::{Config, Locks, MountOptions, Mounted};
 use atoll_lab_nfs::ganesha::Ganesha;
 use atoll_lab_nfs::{NfsFiles, Ways};
 use atoll_needs::needs;
+use atoll_torture::pjdfstest::Expecting;
 use atoll_torture::place::Place;
 use atoll_torture::{pjdfstest, programs};
+
+/// A run in which fewer pass has not tested what it should: NFSv3 has two tests less than a volume.
+const PASSED_MIN: usize = 394;
 
 /// The export mounted on `point`.
 fn mounted(ganesha: &Ganesha, point: &Path, ways: Ways) -> Mounted {
@@ -33,7 +37,8 @@ fn pjdfstest_finds_only_what_nfs_and_ganesha_cannot_do() {
     let mount = mounted(&ganesha, &place.join("mnt"), Ways::default());
     let expected =
         [include_str!("../pjdfstest-expected.txt"), include_str!("../ganesha-expected.txt")].concat();
-    let report = pjdfstest::run_expecting(mount.path(), place.path(), None, &expected).unwrap();
+    let expecting = Expecting { list: &expected, passed_min: PASSED_MIN, ..Expecting::default() };
+    let report = pjdfstest::run_expecting(mount.path(), place.path(), None, &expecting).unwrap();
     assert!(report.is_expected(), "{report}");
 }
 

@@ -9,9 +9,13 @@ use atoll_lab_nfs::{Export, NfsFiles, Ways};
 use atoll_model::{AtimeRule, ModelFiles};
 use atoll_needs::needs;
 use atoll_nfs::{Served, Server, SigningKey, serve};
+use atoll_torture::pjdfstest::Expecting;
 use atoll_torture::place::Place;
 use atoll_torture::{pjdfstest, programs};
 use atoll_vfs::Caching;
+
+/// A run in which fewer pass has not tested what it should: NFSv3 has two tests less than a volume.
+const PASSED_MIN: usize = 394;
 
 fn server(files: Arc<ModelFiles>, start: u64, at: &str) -> Server {
     let rules = vec!["127.0.0.1(no_root_squash)".parse().unwrap()];
@@ -38,7 +42,8 @@ fn pjdfstest_over_nfs_finds_only_what_nfs_cannot_do() {
     let server = server(model(), 1, "127.0.0.1:0");
     let mount = mounted(server.address(), &place.join("mnt"), Ways::default());
     let expected = include_str!("../pjdfstest-expected.txt");
-    let report = pjdfstest::run_expecting(mount.path(), place.path(), None, expected).unwrap();
+    let expecting = Expecting { list: expected, passed_min: PASSED_MIN, ..Expecting::default() };
+    let report = pjdfstest::run_expecting(mount.path(), place.path(), None, &expecting).unwrap();
     assert!(report.is_expected(), "{report}");
 }
 

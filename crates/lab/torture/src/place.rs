@@ -63,6 +63,8 @@ pub enum DiskKind {
     Tmpfs,
     /// A file with ext4 in it, on a loop device.
     Ext4,
+    /// A file with XFS in it, on a loop device; 300 MiB at least.
+    Xfs,
 }
 
 /// A small file system, mounted. Unmounted when dropped.
@@ -80,10 +82,14 @@ impl SmallDisk {
                 rustix::mount::mount("torture", point, "tmpfs", MountFlags::empty(), data)
                     .context("tmpfs cannot be mounted")?;
             }
-            DiskKind::Ext4 => {
+            DiskKind::Ext4 | DiskKind::Xfs => {
                 let image = point.with_extension("img");
                 fs::File::create(&image)?.set_len(mib << 20)?;
-                run(Command::new("mkfs.ext4").args(["-q", "-F", "-m", "0"]).arg(&image))?;
+                let (program, options): (_, &[&str]) = match kind {
+                    DiskKind::Xfs => ("mkfs.xfs", &["-q", "-f"]),
+                    _ => ("mkfs.ext4", &["-q", "-F", "-m", "0"]),
+                };
+                run(Command::new(program).args(options).arg(&image))?;
                 run(Command::new("mount").args(["-o", "loop"]).arg(&image).arg(point))?;
             }
         }

@@ -167,7 +167,8 @@ pub enum NativeCall {
         /// The caller's umask.
         umask: u32,
     },
-    /// Makes a directory that is like another one, and opens it. Nobody but the daemon may enter it before it is.
+    /// Makes a directory that is like another one, and opens it. Nobody but the daemon may enter it before it is. The times of
+    /// access and of the last change of the directory above stay.
     /// [`NativeReply::Stat`].
     MkdirLike {
         /// In this directory.

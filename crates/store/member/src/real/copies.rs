@@ -42,6 +42,7 @@ impl NativeTree {
     pub(super) fn mkdir_like(&self, dir: NativeId, name: &Name, like: &Copied) -> Result<NativeStat, Errno> {
         who::daemon();
         let above = self.dir(dir)?;
+        let before = stat_fd(std::os::fd::AsFd::as_fd(&*above))?;
         rustix::fs::mkdirat(&*above, name.as_bytes(), Mode::RWXU).map_err(os)?;
         let made = self.open_dir(dir, name).and_then(|stat| {
             let fd = self.dir(stat.id)?;
@@ -53,6 +54,9 @@ impl NativeTree {
             // Half of a directory must not be seen. What somebody put into it in the meantime keeps it.
             let _kept = rustix::fs::unlinkat(&*above, name.as_bytes(), AtFlags::REMOVEDIR);
         }
+        // The union shows no new name above, so the time of its last change stays. If that fails, it is shown as too late.
+        let [atime, mtime] = [before.atime, before.mtime].map(|time| Some(SetTime::To { time }));
+        let _later = change_times(std::os::fd::AsFd::as_fd(&*above), atime, mtime);
         made
     }
 }

@@ -214,8 +214,13 @@ impl World {
         name: &Name,
         like: &Copied,
     ) -> Result<NativeStat, Errno> {
+        let before = self.stat(dir.ino);
         let stat = self.mkdir(&Caller::ROOT, dir, name, 0o700, 0)?;
-        match self.make_like(stat.id.ino, like) {
+        let made = self.make_like(stat.id.ino, like);
+        if let Some(above) = self.tree.nodes.get_mut(&dir.ino) {
+            (above.atime, above.mtime) = (before.atime, before.mtime);
+        }
+        match made {
             Ok(()) => Ok(self.stat(stat.id.ino)),
             Err(errno) => {
                 self.dirs.remove(&stat.id);
