@@ -305,6 +305,19 @@ fn a_rename_over_a_file_of_another_member_leaves_one_file() {
 }
 
 #[test]
+fn a_file_that_stands_behind_another_one_follows_it() {
+    let world = World::new(3, Settings { same: SameRule::First, ..Settings::default() });
+    world.direct(0).put("f", "shown");
+    world.direct(1).put("f", "behind");
+    world.direct(2).mkdir("d");
+    let dir = world.walk("d").unwrap();
+    world.rename((Ino::ROOT, "f"), (dir, "g"), RenameMode::Replace).unwrap();
+    assert_eq!(world.walk("f"), Err(Errno::ENOENT));
+    assert!(world.direct(0).has("d/g") && world.direct(1).has("d/g"));
+    assert_eq!(world.read(world.walk("d/g").unwrap()).unwrap(), "shown");
+}
+
+#[test]
 fn an_unlinked_file_can_be_used_until_it_is_forgotten() {
     let world = World::new(1, Settings::default());
     let ino = world.create(Ino::ROOT, "f").unwrap();

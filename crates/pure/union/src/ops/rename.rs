@@ -66,7 +66,11 @@ pub(super) fn rename(union: &mut Union, task: &mut Task) -> Decided<Finished> {
     // Behind the rename, which has decided it: what the target showed goes in other members, and what stood behind the
     // source follows it, so that the old name is gone and nothing that was hidden is shown.
     for place in found.places.iter().filter(|place| place.tag != tag) {
-        let Some(new) = union.dir(to.dir)?.home(place.tag).map(|home| home.id) else { continue };
+        // A member that cannot take the new directory keeps its file under the old name.
+        if task.refused.iter().any(|(refused, _)| *refused == place.tag) {
+            continue;
+        }
+        let new = union.chain(task, to.dir, place.tag)?;
         let (dir, name, new_name) = (place.dir, from.name.clone(), to.name.clone());
         let mode = RenameMode::Replace;
         let new_id = target.places.iter().find(|p| p.tag == place.tag).and_then(|p| p.stat).map(|s| s.id);
