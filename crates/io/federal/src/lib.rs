@@ -31,6 +31,14 @@ pub type Heard = Box<dyn Fn(&[(Ino, Name)]) + Send + Sync>;
 /// A member that is opened: its tag, whether nothing is changed in it, and its tree.
 pub type Opened = (Tag, bool, Arc<dyn Tree>);
 
+/// Where moments come from.
+enum Clock {
+    /// The machine's clocks, since this instant.
+    Real(Instant),
+    /// A test sets them.
+    Set(Mutex<Moment>),
+}
+
 /// A union in this process.
 pub struct Federation {
     machine: Mutex<Union>,
@@ -38,7 +46,7 @@ pub struct Federation {
     pending: Mutex<IdMap<u64, Done>>,
     heard: Mutex<Option<Heard>>,
     next: AtomicU64,
-    started: Instant,
+    clock: Clock,
     stopped: AtomicBool,
 }
 
@@ -46,25 +54,7 @@ impl Federation {
     /// A union of these members, in the user's order. Its housekeeping runs on a thread
     /// of its own until [`Federation::stop`].
     pub fn start(settings: Settings, members: Vec<Opened>) -> Arc<Self> {
-        let started = Instant::now();
-        let shown = members.iter().map(|(tag, read_only, tree)| Member {
-            tag: *tag,
-            root: tree.root(),
-            read_only: *read_only,
-            state: MemberState::Serving,
-            space: None,
-        });
-        let machine = Union::new(settings, shown.collect(), true, now(started));
-        let trees = members.into_iter().map(|(tag, _, tree)| (tag, tree)).collect();
-        let this = Arc::new(Self {
-            machine: Mutex::new(machine),
-            trees: RwLock::new(trees),
-            pending: Mutex::default(),
-            heard: Mutex::default(),
-            next: AtomicU64::new(1),
-            started,
-            stopped: AtomicBool::new(false),
-        });
+        let this = Self::new(settings, members, Clock::Real(Instant::now()));
         let (keeper, mut periods) = (Arc::downgrade(&this), 0);
         let spawned = std::thread::Builder::new().name("atoll-union".into()).spawn(move || {
             while let Some(this) = keeper.upgrade()
@@ -82,6 +72,44 @@ impl Federation {
             );
         }
         this
+    }
+
+    /// A union whose clock and housekeeping a test drives: it has no thread. `now.ms` is not 0.
+    pub fn stepped(settings: Settings, members: Vec<Opened>, now: Moment) -> Arc<Self> {
+        Self::new(settings, members, Clock::Set(Mutex::new(now)))
+    }
+
+    fn new(settings: Settings, members: Vec<Opened>, clock: Clock) -> Arc<Self> {
+        let shown = members.iter().map(|(tag, read_only, tree)| Member {
+            tag: *tag,
+            root: tree.root(),
+            read_only: *read_only,
+            state: MemberState::Serving,
+            space: None,
+        });
+        let machine = Union::new(settings, shown.collect(), true, clock.now());
+        let trees = members.into_iter().map(|(tag, _, tree)| (tag, tree)).collect();
+        Arc::new(Self {
+            machine: Mutex::new(machine),
+            trees: RwLock::new(trees),
+            pending: Mutex::default(),
+            heard: Mutex::default(),
+            next: AtomicU64::new(1),
+            clock,
+            stopped: AtomicBool::new(false),
+        })
+    }
+
+    /// Sets the clock of a union that a test drives. Panics if the union runs by the machine's clocks.
+    pub fn set_clock(&self, now: Moment) {
+        let Clock::Set(clock) = &self.clock else { panic!("this union has its own clock") };
+        *clock.lock().expect("no holder panics") = now;
+    }
+
+    /// The same, and does what its housekeeping does every 100 ms.
+    pub fn step(&self, now: Moment) {
+        self.set_clock(now);
+        self.keep_house(true);
     }
 
     /// Ends its housekeeping.
@@ -104,7 +132,7 @@ impl Federation {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         self.pending.lock().expect("no holder panics").insert(id, done);
         let mut effects = Vec::new();
-        self.machine().start(now(self.started), id, request, &mut effects);
+        self.machine().start(self.clock.now(), id, request, &mut effects);
         self.perform(effects);
     }
 
@@ -136,7 +164,7 @@ impl Federation {
         let mut machine = self.machine();
         let before = machine.members().get(tag).map(|member| member.state);
         if before != Some(state) {
-            machine.member_is(now(self.started), tag, state);
+            machine.member_is(self.clock.now(), tag, state);
             tracing::warn!("member {:04x} is {state:?} now", tag.0);
         }
     }
@@ -148,7 +176,7 @@ impl Federation {
             match effect {
                 UnionEffect::Call { task, index, tag, who, call, bytes } => {
                     let answer = self.call(tag, &who, &call, &bytes);
-                    self.machine().answered(now(self.started), task, index, answer, &mut more);
+                    self.machine().answered(self.clock.now(), task, index, answer, &mut more);
                     left.extend(more.drain(..));
                 }
                 UnionEffect::Ended { task, outcome } => {
@@ -174,7 +202,7 @@ impl Federation {
             }
             self.note_state(tag, tree.state());
             let changes = tree.changes();
-            let names = self.machine().changed(now(self.started), tag, &changes);
+            let names = self.machine().changed(self.clock.now(), tag, &changes);
             if !names.is_empty()
                 && let Some(heard) = &*self.heard.lock().expect("no holder panics")
             {
@@ -190,9 +218,16 @@ impl Federation {
     }
 }
 
-fn now(started: Instant) -> Moment {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    // Later than 0, which stands for "never".
-    let ms = started.elapsed().as_millis() as u64 + 60_000;
-    Moment { ms, wall: Time::from_nanos(since.as_nanos() as u64) }
+impl Clock {
+    fn now(&self) -> Moment {
+        match self {
+            Self::Set(moment) => *moment.lock().expect("no holder panics"),
+            Self::Real(started) => {
+                let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+                // Later than 0, which stands for "never".
+                let ms = started.elapsed().as_millis() as u64 + 60_000;
+                Moment { ms, wall: Time::from_nanos(since.as_nanos() as u64) }
+            }
+        }
+    }
 }

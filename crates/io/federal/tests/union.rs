@@ -8,7 +8,8 @@ use atoll_federal::Federation;
 use atoll_member::{SimTree, Tree};
 use atoll_posix::{Answer, Caller, Errno, Kind, Op, RenameMode, RequestOptions};
 use atoll_union::{
-    Finished, NativeCall, NativeId, NativeReply, PlaceRule, SameRule, Settings, Tag, UnionRequest, Who,
+    Finished, Moment, NativeCall, NativeId, NativeReply, PlaceRule, SameRule, Settings, Tag, UnionRequest,
+    Who,
 };
 use bytes::Bytes;
 
@@ -34,6 +35,23 @@ impl World {
             |(n, tree): (usize, &Arc<SimTree>)| (Tag(n as u16 + 1), false, Arc::clone(tree) as Arc<dyn Tree>);
         let union = Federation::start(settings, trees.iter().enumerate().map(member).collect());
         Self { trees, union }
+    }
+
+    /// A union whose clock stands until the test sets it, so that nothing is seen but what the test has it see.
+    fn stepped(members: u16) -> Self {
+        let made = |n: u16| Time { secs: 1_000 + i64::from(n), nanos: 0 };
+        let trees: Vec<Arc<SimTree>> =
+            (0..members).map(|n| Arc::new(SimTree::new(u64::from(n), made(n)))).collect();
+        let member =
+            |(n, tree): (usize, &Arc<SimTree>)| (Tag(n as u16 + 1), false, Arc::clone(tree) as Arc<dyn Tree>);
+        let opened = trees.iter().enumerate().map(member).collect();
+        let union = Federation::stepped(Settings::default(), opened, moment(0));
+        Self { trees, union }
+    }
+
+    /// It is this long after the beginning, and what members have told is heard.
+    fn step(&self, ms: u64) {
+        self.union.step(moment(ms));
     }
 
     fn op(&self, op: Op) -> Result<Finished, Errno> {
@@ -112,6 +130,10 @@ impl World {
     fn direct(&self, member: usize) -> Direct<'_> {
         Direct(&self.trees[member])
     }
+}
+
+fn moment(ms: u64) -> Moment {
+    Moment { ms: ms + 1, wall: Time { secs: 10_000, nanos: 0 }.plus_millis(ms) }
 }
 
 fn sorted(mut names: Vec<String>) -> Vec<String> {
@@ -365,4 +387,17 @@ fn a_hard_link_is_made_where_its_file_is() {
     world.op(Op::Link { ino, dir, name: name("g") }).unwrap();
     assert!(world.direct(0).has("d/g"));
     assert_eq!(world.walk("d/g"), Ok(ino));
+}
+
+#[test]
+fn a_name_that_a_member_told_of_before_it_went_may_be_there() {
+    let world = World::stepped(2);
+    assert_eq!(world.list(Ino::ROOT), (vec![], Ok(())));
+    world.direct(0).mkdir("a");
+    world.step(100);
+    world.trees[0].set_faults(|faults| faults.away = true);
+    world.step(200);
+    assert_eq!(world.list(Ino::ROOT).1, Err(Errno::EIO));
+    assert_eq!(world.walk("a"), Err(Errno::EIO));
+    assert_eq!(world.walk("b"), Err(Errno::ENOENT), "the missing disk is known to lack it");
 }

@@ -119,7 +119,10 @@ impl Union {
             let there = kept.iter().find(|k| k.tag == home.tag);
             let place = |kind, ino, stat| Holder { tag: home.tag, dir: home.id, kind, ino, stat };
             match (self.asked(home.tag), task.name(home.tag, home.id, name)) {
-                (Askable::No(errno), _) => self.assume(home, there.is_some(), errno, &mut found),
+                (Askable::No(errno), _) => {
+                    let is_unsure = dir.unsure.contains(&(home.tag, name.clone()));
+                    self.assume(home, [there.is_some(), is_unsure], errno, &mut found);
+                }
                 (Askable::Yes, Some(Ok(stat))) => {
                     found.places.push(place(stat.kind, stat.id.ino, Some(stat)))
                 }
@@ -144,12 +147,12 @@ impl Union {
     }
 
     /// What a member that cannot be asked has of a name.
-    fn assume(&self, home: &Home, had_it: bool, errno: Errno, found: &mut Found) {
+    fn assume(&self, home: &Home, [had_it, is_unsure]: [bool; 2], errno: Errno, found: &mut Found) {
         if errno == Errno::EIO && self.settings.away == AwayRule::Hide {
             return;
         }
         // A disk that is gone is changed by nobody: what was known of it when it went still holds.
-        let known = errno == Errno::EIO && matches!(home.part, Part::Sure { racy: false, .. });
+        let known = errno == Errno::EIO && matches!(home.part, Part::Sure { racy: false, .. }) && !is_unsure;
         match (known, had_it) {
             (true, true) => found.away = true,
             (true, false) => {}
@@ -185,7 +188,10 @@ impl Union {
         for home in self.dir(ino)?.homes.clone() {
             if let Askable::No(errno) = self.asked(home.tag) {
                 let hidden = errno == Errno::EIO && self.settings.away == AwayRule::Hide;
-                let known = errno == Errno::EIO && matches!(home.part, Part::Sure { racy: false, .. });
+                // A name that it told of before it went may have been made or removed.
+                let told = self.dir(ino)?.unsure.iter().any(|(tag, _)| *tag == home.tag);
+                let known =
+                    errno == Errno::EIO && matches!(home.part, Part::Sure { racy: false, .. }) && !told;
                 if !hidden && !known {
                     gap = Some(errno);
                 }
