@@ -401,3 +401,26 @@ fn a_name_that_a_member_told_of_before_it_went_may_be_there() {
     assert_eq!(world.walk("a"), Err(Errno::EIO));
     assert_eq!(world.walk("b"), Err(Errno::ENOENT), "the missing disk is known to lack it");
 }
+
+#[test]
+fn a_directory_that_a_missing_member_may_have_too_is_not_known_to_lack_names() {
+    // The missing member is known to have the directory, or nothing is known of it.
+    for is_listed in [true, false] {
+        let world = World::stepped(2);
+        (0..2).for_each(|member| world.direct(member).mkdir("d"));
+        world.direct(1).put("d/there", "x");
+        if is_listed {
+            assert_eq!(world.list(Ino::ROOT).1, Ok(()));
+        }
+        world.trees[1].set_faults(|faults| faults.away = true);
+        world.step(100);
+        assert_eq!(world.walk("d/there"), Err(Errno::EIO), "{is_listed}");
+        assert_eq!(world.list(world.walk("d").unwrap()).1, Err(Errno::EIO), "{is_listed}");
+        assert_eq!(world.create(world.walk("d").unwrap(), "there"), Err(Errno::EIO), "{is_listed}");
+        world.step(2_000);
+        assert_eq!(world.walk("d/there"), Err(Errno::EIO), "{is_listed}");
+        world.trees[1].set_faults(|faults| faults.away = false);
+        world.step(2_100);
+        assert!(world.walk("d/there").is_ok(), "it is there at once");
+    }
+}

@@ -189,6 +189,8 @@ pub struct UnionDir {
     pub homes: Vec<Home>,
     /// When it was seen last that exactly these have it.
     pub homes_at: Tick,
+    /// Members that may have it too and could not be asked then.
+    pub unasked: Vec<Tag>,
     /// The names in those homes whose part is [`Part::Sure`].
     pub names: DirNames,
     /// Names that a member has told a change of, which must be looked at there.
@@ -204,7 +206,7 @@ impl UnionDir {
     /// A directory with these homes, its anchor first, of whose names nothing is known.
     pub fn new(parent: Ino, name: Option<Name>, homes: Vec<Home>, now: Tick) -> Self {
         let (names, unsure) = (DirNames::default(), BTreeSet::new());
-        Self { parent, name, homes, homes_at: now, names, unsure, changes: 0 }
+        Self { parent, name, homes, homes_at: now, unasked: Vec::new(), names, unsure, changes: 0 }
     }
 
     /// Where it is in a member.

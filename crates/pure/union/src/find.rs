@@ -43,6 +43,8 @@ pub(crate) struct Found {
     pub gap: Option<Errno>,
     /// A member that is away had it.
     pub away: bool,
+    /// Members that have it, or may have it, and cannot be asked.
+    pub unasked: Vec<Tag>,
 }
 
 impl Found {
@@ -93,7 +95,10 @@ impl Union {
             return Ok(());
         }
         let dir = self.dir(ino)?;
-        if dir.homes_at >= task.began || self.now.ms.saturating_sub(dir.homes_at) <= FRESH_MS {
+        let answers = |tag: &Tag| matches!(self.asked(*tag), Askable::Yes);
+        let is_fresh =
+            self.now.ms.saturating_sub(dir.homes_at) <= FRESH_MS && !dir.unasked.iter().any(answers);
+        if dir.homes_at >= task.began || is_fresh {
             return Ok(());
         }
         let (parent, Some(name)) = (dir.parent, dir.name.clone()) else { return Ok(()) };
@@ -108,11 +113,23 @@ impl Union {
         Ok(())
     }
 
+    /// Why a directory may have more homes than are known, and in which members.
+    fn more_homes(&self, dir: &UnionDir) -> (Option<Errno>, Vec<Tag>) {
+        let why = |tag: Tag| match self.asked(tag) {
+            Askable::No(Errno::EIO) if self.settings.away == AwayRule::Hide => None,
+            Askable::No(errno) => Some((errno, tag)),
+            Askable::Yes => Some((Errno::EIO, tag)), // Its answer was an error.
+        };
+        let (errors, tags): (Vec<Errno>, Vec<Tag>) = dir.unasked.iter().filter_map(|tag| why(*tag)).unzip();
+        (errors.first().copied(), tags)
+    }
+
     /// Which members have a name of a directory.
     pub(crate) fn find(&mut self, task: &mut Task, ino: Ino, name: &Name) -> Decided<Found> {
         self.fresh_homes(task, ino)?;
         let dir = self.dir(ino)?;
-        let mut found = Found { places: Vec::new(), gap: None, away: false };
+        let (gap, unasked) = self.more_homes(dir);
+        let mut found = Found { places: Vec::new(), gap, away: false, unasked };
         let mut calls = Vec::new();
         let kept = dir.names.of(name);
         for home in &dir.homes {
@@ -127,7 +144,10 @@ impl Union {
                     found.places.push(place(stat.kind, stat.id.ino, Some(stat)))
                 }
                 (Askable::Yes, Some(Err(Errno::ENOENT))) => {}
-                (Askable::Yes, Some(Err(errno))) => found.gap = Some(errno),
+                (Askable::Yes, Some(Err(errno))) => {
+                    found.gap = Some(errno);
+                    found.unasked.push(home.tag);
+                }
                 (Askable::Yes, None)
                     if self.is_sure(task, home) && !dir.unsure.contains(&(home.tag, name.clone())) =>
                 {
@@ -153,6 +173,9 @@ impl Union {
         }
         // A disk that is gone is changed by nobody: what was known of it when it went still holds.
         let known = errno == Errno::EIO && matches!(home.part, Part::Sure { racy: false, .. }) && !is_unsure;
+        if !known || had_it {
+            found.unasked.push(home.tag);
+        }
         match (known, had_it) {
             (true, true) => found.away = true,
             (true, false) => {}
@@ -184,7 +207,7 @@ impl Union {
     /// had is known.
     pub(crate) fn read_parts(&mut self, task: &mut Task, ino: Ino) -> Decided<Option<Errno>> {
         self.fresh_homes(task, ino)?;
-        let (mut calls, mut gap) = (Vec::new(), None);
+        let (mut calls, mut gap) = (Vec::new(), self.more_homes(self.dir(ino)?).0);
         for home in self.dir(ino)?.homes.clone() {
             if let Askable::No(errno) = self.asked(home.tag) {
                 let hidden = errno == Errno::EIO && self.settings.away == AwayRule::Hide;

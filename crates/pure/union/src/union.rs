@@ -420,6 +420,7 @@ impl Union {
         if let Some(dir) = self.known.dir_mut(ino)
             && ino != Ino::ROOT
         {
+            dir.unasked = found.unasked.iter().copied().filter(|tag| dir.home(*tag).is_none()).collect();
             (dir.parent, dir.name, dir.homes_at) = (parent, Some(name.clone()), self.now.ms);
         }
         Ok(Some(ino))

@@ -100,16 +100,22 @@ impl Union {
         }
         // What has gone meanwhile is left out; what cannot be asked is listed without attributes.
         places.retain(|p| task.name(p.tag, p.dir, name) != Some(Err(Errno::ENOENT)));
-        let found = Found { places, gap: None, away: false };
+        let found = Found { places, gap: None, away: false, unasked: Vec::new() };
         let mut entries = Vec::with_capacity(1);
         match self.shown(&found) {
             Shown::Nothing => {}
             Shown::Dir => {
-                let ino = self.take_homes(task, dir, name, &found)?.expect("one of them is a directory");
-                let object = match self.dir_object(task, ino) {
-                    Ok(object) => Some(object),
-                    Err(Stop::Fail(_)) => None,
-                    Err(stop) => return Err(stop),
+                // Only what a member that answers has can be opened.
+                let there = self.find(task, dir, name)?;
+                let taken = self.take_homes(task, dir, name, &there)?;
+                let first = found.places.iter().find(|place| place.kind == Kind::Directory);
+                let place = first.expect("one of them is a directory");
+                let known = taken.or_else(|| self.known.dir_at(place.tag, place.ino));
+                let ino = known.unwrap_or_else(|| ino_of(place.tag, place.ino));
+                let object = match taken.map(|ino| self.dir_object(task, ino)) {
+                    Some(Ok(object)) => Some(object),
+                    Some(Err(Stop::Fail(_))) | None => None,
+                    Some(Err(stop)) => return Err(stop),
                 };
                 entries.push(entry(name.clone(), ino, Kind::Directory, object.filter(|_| plus)));
             }

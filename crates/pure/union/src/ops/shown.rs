@@ -84,7 +84,7 @@ impl Union {
             let there = self.find_attrs(task, dir, &base)?;
             let place = self.beside(&there).into_iter().find(|p| ino_of(p.tag, p.ino) == ino);
             if let Some(place) = place {
-                let only = Found { places: vec![place], gap: None, away: false };
+                let only = Found { places: vec![place], gap: None, away: false, unasked: Vec::new() };
                 return Ok((only, Shown::File(place), base));
             }
         }
