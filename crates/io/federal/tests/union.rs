@@ -424,3 +424,17 @@ fn a_directory_that_a_missing_member_may_have_too_is_not_known_to_lack_names() {
         assert!(world.walk("d/there").is_ok(), "it is there at once");
     }
 }
+
+#[test]
+fn a_name_that_was_told_of_before_its_member_went_is_not_listed() {
+    let world = World::stepped(2);
+    world.direct(0).mkdir("a");
+    world.direct(1).mkdir("b");
+    assert_eq!(world.list(Ino::ROOT), (vec!["a".into(), "b".into()], Ok(())));
+    let (root, id) = (world.trees[0].root().id, world.direct(0).dir("a").unwrap());
+    world.direct(0).call(&NativeCall::Rmdir { dir: root, name: name("a"), id }, &[]).unwrap();
+    world.step(100);
+    world.trees[0].set_faults(|faults| faults.away = true);
+    world.step(200);
+    assert_eq!(world.list(Ino::ROOT), (vec!["b".into()], Err(Errno::EIO)));
+}

@@ -4,8 +4,8 @@ use atoll_core::{Ino, Name};
 use atoll_posix::{Answer, DirEntry, Errno, Kind};
 
 use super::shown::Shown;
-use crate::dirs::{NameHome, ino_of};
-use crate::find::{Found, Holder};
+use crate::dirs::{NameHome, Part, ino_of};
+use crate::find::{Askable, Found, Holder};
 use crate::native::NativeCall;
 use crate::task::{Decided, Finished, Planned, Stop, Task};
 use crate::union::Union;
@@ -29,7 +29,19 @@ pub(super) fn read_dir(
     let each = ENTRY_BYTES + if plus { ATTR_BYTES } else { 0 };
     let (mut left, mut cookies, mut batch) = (bytes as usize, 0, Vec::new());
     let mut whole = true;
-    for (cookie, name, homes) in union.dir(dir)?.names.after(after) {
+    let node = union.dir(dir)?;
+    for (cookie, name, homes) in node.names.after(after) {
+        // What a member that cannot be asked had is listed if that is known to hold.
+        let holds = |tag| match node.home(tag) {
+            Some(home) if matches!(union.asked(tag), Askable::No(_)) => {
+                home.part != Part::Unsure && !node.unsure.contains(&(tag, name.clone()))
+            }
+            home => home.is_some(),
+        };
+        let homes: Vec<NameHome> = homes.iter().filter(|home| holds(home.tag)).copied().collect();
+        if homes.is_empty() {
+            continue;
+        }
         let size = each + name.as_bytes().len();
         // Names of one cookie stay together.
         if batch.len() >= ENTRIES_MAX || (left < size && !batch.is_empty() && cookie != cookies) {
@@ -37,7 +49,7 @@ pub(super) fn read_dir(
             break;
         }
         (left, cookies) = (left.saturating_sub(size), cookie);
-        batch.push((cookie, name.clone(), homes.to_vec()));
+        batch.push((cookie, name.clone(), homes));
     }
     let mut entries = Vec::with_capacity(batch.len());
     let mut calls = Vec::new();
@@ -89,10 +101,7 @@ impl Union {
         }
         let missing: Vec<Planned> = places
             .iter()
-            .filter(|p| {
-                task.name(p.tag, p.dir, name).is_none()
-                    && matches!(self.asked(p.tag), crate::find::Askable::Yes)
-            })
+            .filter(|p| task.name(p.tag, p.dir, name).is_none() && matches!(self.asked(p.tag), Askable::Yes))
             .map(|p| Planned::look(p.tag, NativeCall::Look { dir: p.dir, name: name.clone() }))
             .collect();
         if !missing.is_empty() {
