@@ -44,6 +44,7 @@ impl Core {
             | init::NO_EXPORT_SUPPORT;
         let by_locks = match self.config.locks {
             Locks::Shared => init::POSIX_LOCKS | init::FLOCK_LOCKS,
+            Locks::Local if self.opens.is_some() => 0,
             Locks::Local => init::NO_OPEN_SUPPORT,
         };
         let by_keep = match self.config.keep {

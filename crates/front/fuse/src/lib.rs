@@ -22,6 +22,7 @@ mod listing;
 mod look;
 mod mount;
 mod nodes;
+mod opens;
 mod pending;
 mod places;
 mod recall;

@@ -6,7 +6,7 @@
 
 use crate::abi::init;
 use crate::accesses::Accesses;
-use crate::adapter::{Agreed, Core, serve, unlock};
+use crate::adapter::{Agreed, Core, close_all, serve, unlock};
 use crate::counters::{Count, Counters};
 use crate::device::{Device, Inbox};
 use crate::dying::Dying;
@@ -14,6 +14,7 @@ use crate::held::Held;
 use crate::listers::Listers;
 use crate::mount::Mount;
 use crate::nodes::Nodes;
+use crate::opens::Opens;
 use crate::pending::Pending;
 use crate::places::Places;
 use crate::recall::Recall;
@@ -347,6 +348,7 @@ fn end(core: &Arc<Core>) {
     for (ino, holder) in core.held.drain() {
         unlock(core, ino, holder);
     }
+    close_all(core);
     let mut known = Vec::new();
     core.nodes.each(|ino| known.push(ino));
     let gone: Vec<Ino> = known.into_iter().filter(|&ino| core.nodes.lower(ino, u64::MAX)).collect();
@@ -369,8 +371,10 @@ impl Session {
         let (device, nodes) = (Arc::new(Device::new(fd)), Arc::new(Nodes::default()));
         let agreed: Arc<OnceLock<Agreed>> = Arc::default();
         files.set_watcher(Arc::new(Recall::new(&nodes, &device, &agreed)));
+        let opens = files.hears_opens().then(Opens::default);
         let core = Arc::new(Core {
             files,
+            opens,
             device,
             nodes,
             places: Places::default(),

@@ -7,6 +7,7 @@
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use atoll_core::{Ino, Name};
@@ -23,6 +24,28 @@ pub type Done = Box<dyn FnOnce(Result<Answer, Errno>, AnswerExtras<'_>) + Send>;
 /// Names an operation under way, to cancel it. 0 is none: it was completed at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Ticket(pub u64);
+
+/// What a file is opened for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OpenFor {
+    /// Bytes will be read.
+    pub read: bool,
+    /// Bytes will be written.
+    pub write: bool,
+}
+
+/// An open file of a volume that hears of opens.
+#[derive(Debug, Clone)]
+pub struct Opened {
+    /// Names this open in [`Files::close`]. The volume chooses it, and may give every open the same.
+    pub open: u64,
+    /// The native file that has the bytes, for a frontend that can let a kernel use it directly. No frontend
+    /// does so yet: the descriptor is dropped, and every read and write comes to the volume.
+    pub backing: Option<Arc<OwnedFd>>,
+}
+
+/// Called exactly once, with the outcome of an open.
+pub type OpenDone = Box<dyn FnOnce(Result<Opened, Errno>) + Send>;
 
 /// Most bytes of a handle. NFS has 64 for it, and its envelope takes 14.
 pub const HANDLE_BYTES_MAX: usize = 50;
@@ -86,6 +109,25 @@ pub trait Files: Send + Sync + 'static {
     /// Calls `tell` once, at once, with the time for which the kernel may keep an answer about `ino` that the
     /// frontend gives by itself. The promise may be passed on until `tell` returns, and not later.
     fn keeping(&self, ino: Ino, tell: &mut dyn FnMut(Caching));
+
+    /// Whether the volume wants to hear of every open and close of a file. Asked once, before the first
+    /// operation. Volumes that need none are not told, because that may cost their users a round trip.
+    fn hears_opens(&self) -> bool {
+        false
+    }
+
+    /// A file is opened; called only if the volume hears of opens. The frontend has judged already whether the
+    /// caller may: whoever makes a read-only file may write to it through the open that made it. An error
+    /// reaches the caller of open(2), and then nothing is open. `done` may run before this returns, on this
+    /// thread, or later on another. May be called inside the completion of the operation that made the file.
+    fn open(&self, _caller: &Caller, _ino: Ino, _how: OpenFor, done: OpenDone) {
+        done(Ok(Opened { open: 0, backing: None }));
+    }
+
+    /// An open of this file has ended: the last of its descriptors was closed, whoever opened never learnt of
+    /// it, or the frontend has ended. Called exactly once for each success of [`Files::open`], before the id
+    /// is forgotten unless that success came after the frontend's end. Nobody waits for it.
+    fn close(&self, _ino: Ino, _open: u64) {}
 
     /// Sets the object that is told of recalls. To be called once, before the first operation.
     fn set_watcher(&self, watcher: Arc<dyn Watcher>);

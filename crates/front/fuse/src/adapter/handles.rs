@@ -1,11 +1,11 @@
 //! Requests about open files and directories: opening, listing, locking and closing them.
 //!
-//! Opens are answered here, without the volume. Refusing OPEN for ever (a zero-message open) would cost less,
+//! Opens are answered here, without the volume, unless it hears of them. Refusing OPEN for ever (a zero-message open) would cost less,
 //! but then the kernel sends no RELEASE, and nobody would hear of the end of a `flock`. So only mounts with
-//! local locks do that.
+//! local locks do that, and only if the volume hears of no opens.
 
 use super::names::untold;
-use super::{Core, Job, Shape};
+use super::{Core, Job, Shape, opening};
 use crate::abi::{self, Out, fopen, init, open};
 use crate::accesses;
 use crate::device::IO_BYTES_MAX;
@@ -24,16 +24,26 @@ use std::time::Duration;
 
 /// Opens a file. A truncation comes by itself, behind the kernel's own checks.
 pub(super) fn open_file(core: &Arc<Core>, header: &Header, flags: u32) {
+    if core.opens.is_some() {
+        return opening::open_file(core, header, flags);
+    }
+    open_answer(core, header, flags, core.handles.fetch_add(1, Relaxed));
+}
+
+/// Answers an open with its handle. False if the kernel did not take it.
+pub(super) fn open_answer(core: &Arc<Core>, header: &Header, flags: u32, handle: u64) -> bool {
     let (ino, reader) = (Ino(header.node), flags & open::ACCESS_MODE == 0);
+    let mut taken = false;
     core.keeping(ino, |caching| {
         if reader && flags & open::NO_ACCESS_TIME == 0 && caching == Caching::UntilRecalled {
             // The kernel may have all of it, and read that without a request.
             accesses::read(core, ino, Kind::Regular);
         }
         let mut out = Out::with_capacity(abi::SMALL_OUT);
-        out.open_out(core.handles.fetch_add(1, Relaxed), open_flags(core, flags, caching));
-        core.ok(header, &out.0);
+        out.open_out(handle, open_flags(core, flags, caching));
+        taken = core.ok(header, &out.0);
     });
+    taken
 }
 
 /// How a file is opened now.
@@ -116,6 +126,7 @@ pub(super) fn release(core: &Arc<Core>, ino: Ino, handle: u64) {
     for holder in core.held.released(ino, handle) {
         unlock(core, ino, holder);
     }
+    opening::close(core, handle);
 }
 
 /// A descriptor is closed: the process's POSIX locks on the file go, before the answer, as whoever waits for this close

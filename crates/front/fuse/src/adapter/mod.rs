@@ -7,9 +7,11 @@ mod attrs;
 mod data;
 mod handles;
 mod names;
+mod opening;
 
 pub(crate) use handles::unlock;
 pub(crate) use names::untold;
+pub(crate) use opening::close_all;
 
 use crate::abi::{MINOR_INC_EPOCH, opcode};
 use crate::accesses::{self, Accesses};
@@ -23,6 +25,7 @@ use crate::listers::Listers;
 use crate::listing::Listing;
 use crate::mount::Entrance;
 use crate::nodes::Nodes;
+use crate::opens::Opens;
 use crate::pending::Pending;
 use crate::places::{Place, Places};
 use crate::request::{Header, Request};
@@ -67,6 +70,8 @@ pub(crate) struct Core {
     pub(crate) told: Told,
     pub(crate) accesses: Accesses,
     pub(crate) handles: AtomicU64,
+    /// If the volume hears of opens.
+    pub(crate) opens: Option<Opens>,
 }
 
 /// How an outcome becomes an answer.
@@ -202,7 +207,8 @@ fn translate(
     };
     match request {
         // Once and for all: the kernel has no locks to tell of.
-        Request::Open { .. } | Request::Flush { .. } if core.config.locks == Locks::Local => {
+        Request::Flush { .. } if core.config.locks == Locks::Local => Err(Errno::ENOSYS),
+        Request::Open { .. } if core.config.locks == Locks::Local && core.opens.is_none() => {
             Err(Errno::ENOSYS)
         }
         Request::Lookup { name } => Ok(Some(names::lookup(dir, name))),
@@ -417,8 +423,7 @@ pub(crate) fn finish(
             names::made(core, header, &found, &place, kept);
         }
         (Shape::Created { flags, .. }, Answer::Found { found }) => {
-            let flags = handles::open_flags(core, flags, caching);
-            names::created(core, header, &found, kept, flags);
+            opening::created(core, header, found, (kept, caching), flags);
         }
         (Shape::RemovedDir { place, meant }, _) => {
             if let Some(gone) = meant {

@@ -9,7 +9,6 @@ use atoll_core::{Ino, Name};
 use atoll_posix::{Errno, Kind, NamedObject, Op, RenameMode, mode};
 use bytes::Bytes;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 pub(super) fn lookup(dir: Ino, name: Name) -> Job {
@@ -133,15 +132,19 @@ pub(super) fn made(core: &Core, header: &Header, found: &NamedObject, place: &Pl
     core.found_dir(header, found, place, kept);
 }
 
-/// A file was made, and is open: `open_flags` say how.
-pub(super) fn created(core: &Core, header: &Header, found: &NamedObject, kept: Duration, open_flags: u32) {
-    let (ino, mut out) = (found.attr.ino, Out::with_capacity(abi::SMALL_OUT));
+/// A file was made, which is counted already, and is open: by this handle, and as the flags say. False if the
+/// kernel did not take the answer.
+pub(super) fn created(
+    core: &Core,
+    header: &Header,
+    found: &NamedObject,
+    kept: Duration,
+    (handle, open_flags): (u64, u32),
+) -> bool {
+    let mut out = Out::with_capacity(abi::SMALL_OUT);
     out.entry(&found.attr, kept, if found.attr_current { kept } else { Duration::ZERO });
-    out.open_out(core.handles.fetch_add(1, Relaxed), open_flags);
-    core.nodes.raise(ino);
-    if !core.ok(header, &out.0) {
-        untold(core, &[ino]);
-    }
+    out.open_out(handle, open_flags);
+    core.ok(header, &out.0)
 }
 
 /// The kernel did not take the answer that told it of these ids.

@@ -3,6 +3,8 @@
 
 #![allow(dead_code, unreachable_pub, reason = "each test program uses its own part")]
 
+pub mod opening;
+
 use atoll_core::{Ino, Name, Time};
 use atoll_fuse::{Config, MountOptions, Mounted};
 use atoll_posix::{
@@ -10,7 +12,9 @@ use atoll_posix::{
     SetTime,
 };
 use atoll_vfs::handover::Gate;
-use atoll_vfs::{AnswerExtras, Caching, Done, Files, Handle, RequestOptions, Scope, Ticket, Watcher};
+use atoll_vfs::{
+    AnswerExtras, Caching, Done, Files, Handle, OpenDone, OpenFor, RequestOptions, Scope, Ticket, Watcher,
+};
 use bytes::Bytes;
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -74,6 +78,7 @@ pub struct Memory {
     pub races: Mutex<Vec<Vec<Op>>>,
     /// Claim to have no operations at all.
     pub broken: AtomicBool,
+    pub opening: Mutex<opening::Opening>,
 }
 
 fn now() -> Time {
@@ -111,6 +116,7 @@ impl Default for Memory {
             first: Mutex::default(),
             races: Mutex::default(),
             broken: false.into(),
+            opening: Mutex::default(),
         }
     }
 }
@@ -529,6 +535,18 @@ impl Files for Memory {
         let _promise = self.promises.answer();
         let caching = *self.caching.lock().unwrap();
         tell(caching);
+    }
+
+    fn hears_opens(&self) -> bool {
+        self.opening.lock().unwrap().hears
+    }
+
+    fn open(&self, _: &Caller, ino: Ino, how: OpenFor, done: OpenDone) {
+        opening::open(&self.opening, ino, how, done);
+    }
+
+    fn close(&self, ino: Ino, open: u64) {
+        opening::close(&self.opening, ino, open);
     }
 
     fn set_watcher(&self, watcher: Arc<dyn Watcher>) {
