@@ -438,3 +438,64 @@ fn a_name_that_was_told_of_before_its_member_went_is_not_listed() {
     world.step(200);
     assert_eq!(world.list(Ino::ROOT), (vec!["b".into()], Err(Errno::EIO)));
 }
+
+/// Two members with a file of each of these names. The second one's are shown.
+fn doubled(names: &[&str]) -> World {
+    let world = World::stepped(2);
+    for member in 0..2 {
+        world.trees[member].set_clock(Time { secs: 20_000 + 1_000 * member as i64, nanos: 0 }, 1_000);
+        names.iter().for_each(|name| world.direct(member).put(name, &format!("{name}{member}")));
+    }
+    world.trees.iter().for_each(|tree| tree.set_clock(Time { secs: 30_000, nanos: 0 }, 1_000));
+    world
+}
+
+#[test]
+fn what_was_renamed_is_shown_and_not_what_stood_behind_it() {
+    let world = doubled(&["f"]);
+    assert_eq!(world.read(world.walk("f").unwrap()).unwrap(), "f1");
+    // What follows is changed between two changes of what is shown.
+    for (member, nanos) in [(0, 500), (1, 0)] {
+        world.trees[member].set_clock(Time { secs: 31_000, nanos }, 1_000);
+    }
+    world.rename((Ino::ROOT, "f"), (Ino::ROOT, "g"), RenameMode::Replace).unwrap();
+    assert_eq!(world.read(world.walk("g").unwrap()).unwrap(), "f1");
+    assert_eq!(world.walk("f"), Err(Errno::ENOENT));
+}
+
+#[test]
+fn what_stands_behind_a_file_follows_it_into_a_directory_that_its_member_lacks() {
+    let world = doubled(&["f"]);
+    world.direct(1).mkdir("d");
+    let dir = world.walk("d").unwrap();
+    world.rename((Ino::ROOT, "f"), (dir, "g"), RenameMode::Replace).unwrap();
+    assert_eq!(world.walk("f"), Err(Errno::ENOENT));
+    assert_eq!(world.read(world.walk("d/g").unwrap()).unwrap(), "f1");
+    assert!(world.direct(0).has("d/g"));
+}
+
+#[test]
+fn an_exchange_keeps_what_stands_behind_both_files() {
+    let world = doubled(&["f", "g"]);
+    world.rename((Ino::ROOT, "f"), (Ino::ROOT, "g"), RenameMode::Exchange).unwrap();
+    for (name, shown) in [("f", "g1"), ("g", "f1")] {
+        assert_eq!(world.read(world.walk(name).unwrap()).unwrap(), shown);
+        assert!((0..2).all(|member| world.direct(member).has(name)));
+    }
+}
+
+#[test]
+fn a_rename_over_another_name_of_the_same_file_that_is_not_shown_removes_the_old_name() {
+    let world = World::stepped(2);
+    world.direct(0).put("f", "both");
+    let ino = world.walk("f").unwrap();
+    world.op(Op::Link { ino, dir: Ino::ROOT, name: name("g") }).unwrap();
+    world.trees[1].set_clock(Time { secs: 20_000, nanos: 0 }, 1_000);
+    world.direct(1).put("g", "other");
+    world.trees[0].set_clock(Time { secs: 30_000, nanos: 0 }, 1_000);
+    assert_eq!(world.read(world.walk("g").unwrap()).unwrap(), "other");
+    world.rename((Ino::ROOT, "f"), (Ino::ROOT, "g"), RenameMode::Replace).unwrap();
+    assert_eq!(world.walk("f"), Err(Errno::ENOENT));
+    assert!(!world.direct(0).has("f"));
+    assert_eq!(world.read(world.walk("g").unwrap()).unwrap(), "both");
+}

@@ -1,13 +1,14 @@
 //! Renames. A file stays in its member: its new directory is made there, and one native rename does it.
 
 use atoll_core::{Ino, Name};
-use atoll_posix::{Answer, Errno, Kind, Op, RenameMode};
+use atoll_posix::{Answer, Errno, Kind, Op, RenameMode, SetAttr};
 
 use super::shown::Shown;
-use crate::find::Holder;
-use crate::native::{NativeCall, NativeReply, Tag};
+use crate::find::{Found, Holder};
+use crate::native::{At, NativeCall, NativeId, NativeReply, Tag};
 use crate::task::{Decided, Finished, Held, Planned, Progress, Stop, Task};
 use crate::union::Union;
+use crate::view::SameRule;
 
 /// One side of a rename.
 #[derive(Clone)]
@@ -44,6 +45,9 @@ pub(super) fn rename(union: &mut Union, task: &mut Task) -> Decided<Finished> {
         (Shown::File(place), _) => Some(place),
     };
     let tag = source.tag;
+    if (from.dir, &from.name) == (to.dir, &to.name) {
+        return Ok(Answer::Removed { orphan: None }.into());
+    }
     // Two names of one file: POSIX has nothing happen.
     if let (Some(other), RenameMode::Replace) = (&replaced, mode)
         && (other.tag, other.ino) == (tag, source.ino)
@@ -62,39 +66,80 @@ pub(super) fn rename(union: &mut Union, task: &mut Task) -> Decided<Finished> {
     let into = union.chain(task, to.dir, tag)?;
     let there = target.places.iter().find(|place| place.tag == tag);
     let id = |place: &Holder| place.stat.map(|stat| stat.id).ok_or(Stop::Fail(Errno::EIO));
+    let followers = followers(union, task, [&from, &to], [&found, &target], tag, mode)?;
     let mut calls = Vec::new();
+    // A rename is a change: what has followed would be shown as the newest.
+    if !followers.is_empty() && union.settings.same == SameRule::Newest {
+        let last = [(&to, Some(source)), (&from, replaced.filter(|_| mode == RenameMode::Exchange))];
+        for (side, place) in last {
+            let home = union.dir(side.dir)?.home(tag).map(|home| home.id);
+            let stat = place.and_then(|place| place.stat).filter(|stat| stat.kind != Kind::Symlink);
+            let (Some(stat), Some(home)) = (stat, home) else { continue };
+            let of = At { id: stat.id, seen: Some((home, side.name.clone())) };
+            let set = SetAttr { mode: Some(stat.mode), ..SetAttr::default() };
+            calls.push(Planned::look(tag, NativeCall::SetAttr { of, set }));
+        }
+    }
+    let is_followed = |other: &Holder| followers.iter().any(|planned| planned.tag == other.tag);
+    let over = replaced.filter(|other| other.tag != tag && mode == RenameMode::Replace);
+    let over = over.filter(|other| !is_followed(other));
     // Behind the rename, which has decided it: what the target showed goes in other members, and what stood behind the
     // source follows it, so that the old name is gone and nothing that was hidden is shown.
-    for place in found.places.iter().filter(|place| place.tag != tag) {
-        // A member that cannot take the new directory keeps its file under the old name.
-        if task.refused.iter().any(|(refused, _)| *refused == place.tag) {
-            continue;
-        }
-        let new = union.chain(task, to.dir, place.tag)?;
-        let (dir, name, new_name) = (place.dir, from.name.clone(), to.name.clone());
-        let mode = RenameMode::Replace;
-        let new_id = target.places.iter().find(|p| p.tag == place.tag).and_then(|p| p.stat).map(|s| s.id);
-        let call = NativeCall::Rename { dir, name, id: id(place)?, new_dir: new, new_name, new_id, mode };
-        calls.push(Planned { tag: place.tag, who: task.who(), call });
-    }
-    if let Some(other) = replaced.filter(|other| other.tag != tag && mode == RenameMode::Replace) {
+    calls.extend(followers);
+    if let Some(other) = over {
         let call = NativeCall::Unlink { dir: other.dir, name: to.name.clone(), id: id(&other)? };
         calls.push(Planned { tag: other.tag, who: task.who(), call });
     }
-    let native = NativeCall::Rename {
-        dir: source.dir,
-        name: from.name.clone(),
-        id: id(&source)?,
-        new_dir: into,
-        new_name: to.name.clone(),
-        new_id: there.map(id).transpose()?,
-        mode: if there.is_none() && mode == RenameMode::Replace { RenameMode::NoReplace } else { mode },
-    };
-    calls.push(Planned { tag, who: task.who(), call: native });
+    let sides = [(source.dir, &from), (into, &to)];
+    let call = step(sides, id(&source)?, there.map(id).transpose()?, mode);
+    calls.push(Planned { tag, who: task.who(), call });
     if mode == RenameMode::Replace {
         calls.extend(replaced.and_then(|holder| union.keep_open(&holder)));
     }
     union.next_change(task, calls)
+}
+
+/// One native rename. Natively nothing happens if both are names of one file: then the old one is removed.
+fn step(
+    [(dir, from), (new_dir, to)]: [(NativeId, &Side); 2],
+    id: NativeId,
+    new_id: Option<NativeId>,
+    mode: RenameMode,
+) -> NativeCall {
+    let (name, new_name) = (from.name.clone(), to.name.clone());
+    if mode != RenameMode::Exchange && new_id == Some(id) {
+        return NativeCall::Unlink { dir, name, id };
+    }
+    let mode = if new_id.is_none() { RenameMode::NoReplace } else { mode };
+    NativeCall::Rename { dir, name, id, new_dir, new_name, new_id, mode }
+}
+
+/// The renames of what stands behind the files, in the other members.
+fn followers(
+    union: &mut Union,
+    task: &mut Task,
+    [from, to]: [&Side; 2],
+    [found, target]: [&Found; 2],
+    decides: Tag,
+    mode: RenameMode,
+) -> Decided<Vec<Planned>> {
+    let of = |found: &Found, tag| found.places.iter().find(|place| place.tag == tag).copied();
+    let moves_back = |place: &&Holder| mode == RenameMode::Exchange && of(found, place.tag).is_none();
+    let back = target.places.iter().filter(moves_back).map(|place| (*place, [to, from]));
+    let there = found.places.iter().map(|place| (*place, [from, to]));
+    let mut calls = Vec::new();
+    for (place, [old, new]) in there.chain(back).filter(|(place, _)| place.tag != decides) {
+        if task.refused.iter().any(|(refused, _)| *refused == place.tag) {
+            continue; // Its directory cannot be made there: it stays.
+        }
+        let into = union.chain(task, new.dir, place.tag)?;
+        let over = if std::ptr::eq(new, to) { of(target, place.tag) } else { None };
+        let id = |place: Holder| place.stat.map(|stat| stat.id);
+        let own = id(place).ok_or(Stop::Fail(Errno::EIO))?;
+        let call = step([(place.dir, old), (into, new)], own, over.and_then(id), mode);
+        calls.push(Planned { tag: place.tag, who: task.who(), call });
+    }
+    Ok(calls)
 }
 
 /// A directory all of whose homes lie in one member. One in several members needs an intent and is refused until that is
@@ -192,7 +237,20 @@ fn go_on(
             }
             return union.next_change(task, left).map(Some);
         }
-        (NativeCall::Rename { .. }, Ok(NativeReply::Done)) => renamed(union, tag, from, to, mode),
+        (NativeCall::Rename { dir, name, .. }, Ok(NativeReply::Done)) => {
+            let is_back = mode == RenameMode::Exchange && !is_at(union, from, tag, *dir, name);
+            let [old, new] = if is_back { [to, from] } else { [from, to] };
+            let is_swap = matches!(planned.call, NativeCall::Rename { mode: RenameMode::Exchange, .. });
+            let mode = if is_swap { mode } else { RenameMode::NoReplace };
+            renamed(union, tag, old, new, mode);
+        }
+        (NativeCall::SetAttr { .. }, Ok(_)) => {}
+        (NativeCall::Unlink { dir, name, .. }, Ok(NativeReply::Done))
+            if is_at(union, from, tag, *dir, name) =>
+        {
+            union.known.moved(tag, (from.dir, &from.name), (to.dir, &to.name), false);
+            union.known.set_name(from.dir, tag, &from.name, None);
+        }
         (NativeCall::Unlink { .. } | NativeCall::Rmdir { .. }, Ok(NativeReply::Done)) => {
             union.known.set_name(to.dir, tag, &to.name, None);
         }
@@ -221,6 +279,12 @@ fn go_on(
         return Ok(Some(Answer::Removed { orphan: None }.into()));
     }
     union.next_change(task, left).map(Some)
+}
+
+/// Whether a name in a directory of a member is this side.
+fn is_at(union: &Union, side: &Side, tag: Tag, dir: NativeId, name: &Name) -> bool {
+    let home = union.known.dir(side.dir).and_then(|node| node.home(tag));
+    *name == side.name && home.is_some_and(|home| home.id == dir)
 }
 
 /// A native rename was made in a member.
