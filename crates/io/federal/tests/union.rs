@@ -499,3 +499,17 @@ fn a_rename_over_another_name_of_the_same_file_that_is_not_shown_removes_the_old
     assert!(!world.direct(0).has("f"));
     assert_eq!(world.read(world.walk("g").unwrap()).unwrap(), "both");
 }
+
+#[test]
+fn a_rename_into_a_directory_that_a_file_hides_in_its_member_does_not_say_that_the_name_is_taken() {
+    let world = World::stepped(2);
+    world.direct(0).put("f", "x");
+    world.direct(0).put("d", "in the way");
+    world.direct(1).mkdir("d");
+    let (ino, dir) = (world.walk("f").unwrap(), world.walk("d").unwrap());
+    let rename = |mode| world.rename((Ino::ROOT, "f"), (dir, "g"), mode);
+    assert_eq!(rename(RenameMode::NoReplace), Err(Errno::EXDEV));
+    assert_eq!(rename(RenameMode::Replace), Err(Errno::EXDEV));
+    assert_eq!(world.op(Op::Link { ino, dir, name: name("g") }).map(|_| ()), Err(Errno::EXDEV));
+    assert_eq!(world.read(world.walk("f").unwrap()).unwrap(), "x");
+}

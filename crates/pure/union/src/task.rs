@@ -206,6 +206,16 @@ impl Task {
         answer.expect("and answered")
     }
 
+    /// The error if the only member that can take the new name has refused it. If a file stands in the way of the
+    /// directory there, it is `EXDEV`: programs then copy to where the directory is.
+    pub(crate) fn not_refused(&self, tag: Tag) -> Decided<()> {
+        match self.refused.iter().find(|(refused, _)| *refused == tag) {
+            Some((_, Errno::EEXIST)) => Err(Stop::Fail(Errno::EXDEV)),
+            Some((_, errno)) => Err(Stop::Fail(*errno)),
+            None => Ok(()),
+        }
+    }
+
     /// Nothing that it has seen counts any more: it is decided anew. `ESTALE` after too many times.
     pub(crate) fn decide_anew(&mut self) -> Decided<()> {
         self.anew += 1;

@@ -49,7 +49,10 @@ pub(super) fn make(union: &mut Union, task: &mut Task, dir: Ino, name: &Name) ->
     let candidates = union.candidates(dir, name, is_dir);
     let next = candidates.into_iter().find(|tag| task.refused.iter().all(|(refused, _)| refused != tag));
     let Some(tag) = next else {
-        return Err(Stop::Fail(task.refused.last().map_or(Errno::EROFS, |(_, errno)| *errno)));
+        let mut refused = task.refused.iter().rev().map(|(_, errno)| *errno);
+        // A file that stands in the way of the directory in one member says nothing of the new name.
+        let last = refused.find(|errno| *errno != Errno::EEXIST);
+        return Err(Stop::Fail(last.unwrap_or(Errno::EROFS)));
     };
     if union.dir(dir)?.home(tag).is_none() {
         union.may_add(task, dir)?;
@@ -95,9 +98,7 @@ pub(super) fn link(union: &mut Union, task: &mut Task, ino: Ino, dir: Ino, name:
     if let crate::find::Askable::No(errno) = union.asked(tag) {
         return Err(Stop::Fail(errno));
     }
-    if let Some((_, errno)) = task.refused.iter().find(|(refused, _)| *refused == tag) {
-        return Err(Stop::Fail(*errno));
-    }
+    task.not_refused(tag)?;
     if union.dir(dir)?.home(tag).is_none() {
         union.may_add(task, dir)?;
     }

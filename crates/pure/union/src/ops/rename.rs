@@ -57,9 +57,7 @@ pub(super) fn rename(union: &mut Union, task: &mut Task) -> Decided<Finished> {
     if mode == RenameMode::Exchange && replaced.is_some_and(|other| other.tag != tag) {
         return Err(Stop::Fail(Errno::EOPNOTSUPP));
     }
-    if let Some((_, errno)) = task.refused.iter().find(|(refused, _)| *refused == tag) {
-        return Err(Stop::Fail(*errno));
-    }
+    task.not_refused(tag)?;
     if union.dir(to.dir)?.home(tag).is_none() {
         union.may_add(task, to.dir)?;
     }
@@ -197,9 +195,7 @@ fn rename_dir(
         return Err(Stop::Fail(Errno::EXDEV));
     }
     let tag = source.tag;
-    if let Some((_, errno)) = task.refused.iter().find(|(refused, _)| *refused == tag) {
-        return Err(Stop::Fail(*errno));
-    }
+    task.not_refused(tag)?;
     if union.dir(to.dir)?.home(tag).is_none() {
         union.may_add(task, to.dir)?;
     }
