@@ -31,6 +31,7 @@ mod session;
 mod settle;
 mod sweep;
 mod told;
+mod watch;
 
 pub use counters::Count;
 pub use mount::{AccessTimes, MountError, MountOptions, is_dead, remount};

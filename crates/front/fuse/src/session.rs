@@ -21,6 +21,7 @@ use crate::recall::Recall;
 use crate::request::parse;
 use crate::settle::Settling;
 use crate::told::Told;
+use crate::watch::{self, Watch};
 use atoll_core::Ino;
 use atoll_vfs::{Files, handover};
 use bytes::Bytes;
@@ -31,6 +32,8 @@ use std::time::{Duration, Instant};
 
 /// Most threads of one mount.
 const READERS_MAX: usize = 32;
+/// The same if the volume's calls may hang: seven members that hang at once in 16 calls each leave 16.
+const READERS_HANGING_MAX: usize = 128;
 /// Ids that are told to a volume at once when a mount ends.
 const FORGET_BATCH: usize = 1024;
 
@@ -77,7 +80,7 @@ pub enum Locks {
 pub struct Config {
     /// Threads that wait for requests, at most, while operations are fast. One serves one client
     /// best, because it mostly runs where the client does; the others join while requests queue up.
-    /// More are added, up to 32, while operations are slow.
+    /// More are added while operations are slow: up to 32, or 128 if the volume's calls may hang.
     pub readers: usize,
     /// What the kernel may keep.
     pub keep: Keep,
@@ -114,6 +117,10 @@ pub(crate) struct Readers {
     /// As many as the present requests need, from 1 to `most`.
     wanted: AtomicUsize,
     most: usize,
+    /// Never more threads than these.
+    threads_max: usize,
+    /// If the volume's calls may hang.
+    watch: Option<Watch>,
     /// Requests until it is forgotten that one was slow.
     slow_left: AtomicUsize,
     /// Those in read(2), or on their way there.
@@ -150,10 +157,13 @@ pub(crate) enum NotStarted {
 }
 
 impl Readers {
-    fn new(wanted: usize) -> Self {
+    fn new(wanted: usize, may_hang: bool) -> Self {
         let (state, changed) = (Mutex::default(), Condvar::new());
         let most = wanted.clamp(1, READERS_MAX);
-        Self { wanted: 1.into(), most, slow_left: 0.into(), idle: 0.into(), state, changed }
+        let threads_max = if may_hang { READERS_HANGING_MAX } else { READERS_MAX };
+        let watch = may_hang.then(Watch::default);
+        let (wanted, slow_left, idle) = (1.into(), 0.into(), 0.into());
+        Self { wanted, most, threads_max, watch, slow_left, idle, state, changed }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -166,6 +176,12 @@ impl Readers {
         if core.readers.idle.load(SeqCst) == 0 {
             Self::add(core);
         }
+    }
+
+    /// No reader is idle, and none takes a request: so many more.
+    pub(crate) fn add_stuck(core: &Arc<Core>, count: usize) {
+        Self::keep_one_reading(core);
+        (1..count).for_each(|_| Self::add(core));
     }
 
     /// The number of threads that should read now.
@@ -186,7 +202,7 @@ impl Readers {
             readers.idle.fetch_add(1, SeqCst);
             drop(state);
             readers.changed.notify_all();
-        } else if state.threads < READERS_MAX {
+        } else if state.threads < readers.threads_max {
             // Without it, requests wait until this one is done: no reason to fail.
             let _ = spawn(core, &mut state);
         }
@@ -226,6 +242,36 @@ impl Readers {
         }
         state.parked -= 1;
         state.called = state.called.saturating_sub(1);
+        state.phase != Phase::Ended
+    }
+
+    /// Whether someone reads, or is on the way there.
+    pub(crate) fn is_any_idle(&self) -> bool {
+        self.idle.load(SeqCst) > 0
+    }
+
+    /// A reader has a request.
+    fn received(&self) {
+        self.idle.fetch_sub(1, SeqCst);
+        if self.watch.as_ref().is_some_and(Watch::received) {
+            // Whoever is about to sleep holds the lock until it does.
+            drop(self.lock());
+            self.changed.notify_all();
+        }
+    }
+
+    /// Waits so long. False when the mount has ended.
+    pub(crate) fn pause(&self, so_long: Duration) -> bool {
+        let state = self.lock();
+        let waited = self.changed.wait_timeout_while(state, so_long, |state| state.phase != Phase::Ended);
+        waited.expect("no holder of this lock panics").1.timed_out()
+    }
+
+    /// Waits for the next request. False when the mount has ended.
+    pub(crate) fn sleep(&self, watch: &Watch) -> bool {
+        let state = self.lock();
+        let sleeps = |state: &mut State| state.phase != Phase::Ended && watch.is_calm();
+        let state = self.changed.wait_while(state, sleeps).expect("no holder of this lock panics");
         state.phase != Phase::Ended
     }
 
@@ -301,7 +347,7 @@ fn read_requests(core: &Arc<Core>) {
     loop {
         let began = Instant::now();
         let received = inbox.receive(&core.device);
-        core.readers.idle.fetch_sub(1, SeqCst);
+        core.readers.received();
         if received.is_err() {
             break;
         }
@@ -371,6 +417,7 @@ impl Session {
         let (device, nodes) = (Arc::new(Device::new(fd)), Arc::new(Nodes::default()));
         let agreed: Arc<OnceLock<Agreed>> = Arc::default();
         files.set_watcher(Arc::new(Recall::new(&nodes, &device, &agreed)));
+        let readers = Readers::new(config.readers, files.may_hang());
         let opens = files.hears_opens().then(Opens::default);
         let core = Arc::new(Core {
             files,
@@ -386,7 +433,7 @@ impl Session {
             dying: Dying::default(),
             held: Held::default(),
             counters: Counters::default(),
-            readers: Readers::new(config.readers),
+            readers,
             config,
             listers: Listers::default(),
             told: Told::default(),
@@ -395,6 +442,15 @@ impl Session {
         {
             let mut state = core.readers.lock();
             spawn(&core, &mut state)?;
+        }
+        if core.readers.watch.is_some() {
+            let mine = Arc::clone(&core);
+            let run = move || {
+                if let Some(it) = &mine.readers.watch {
+                    watch::run(&mine, it);
+                }
+            };
+            std::thread::Builder::new().name("fuse-watch".into()).spawn(run)?;
         }
         Ok(Self { core })
     }

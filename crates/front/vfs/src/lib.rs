@@ -129,6 +129,13 @@ pub trait Files: Send + Sync + 'static {
     /// is forgotten unless that success came after the frontend's end. Nobody waits for it.
     fn close(&self, _ino: Ino, _open: u64) {}
 
+    /// Whether an operation may hang inside the call that starts it, as in a native call to a disk that does
+    /// not answer, without a word through [`handover`]. The frontend then sees to it that other requests are
+    /// still served.
+    fn may_hang(&self) -> bool {
+        false
+    }
+
     /// Sets the object that is told of recalls. To be called once, before the first operation.
     fn set_watcher(&self, watcher: Arc<dyn Watcher>);
 }

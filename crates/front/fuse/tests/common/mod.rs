@@ -19,7 +19,7 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::time::Duration;
 
 struct Node {
@@ -79,6 +79,13 @@ pub struct Memory {
     /// Claim to have no operations at all.
     pub broken: AtomicBool,
     pub opening: Mutex<opening::Opening>,
+    /// Tells the mount that calls may hang. Before it is mounted.
+    pub may_hang: AtomicBool,
+    /// Every call for these hangs until it is taken from here.
+    pub hanging: Mutex<Vec<Ino>>,
+    pub let_go: Condvar,
+    /// How many calls hang.
+    pub hung: AtomicU64,
 }
 
 fn now() -> Time {
@@ -117,6 +124,10 @@ impl Default for Memory {
             races: Mutex::default(),
             broken: false.into(),
             opening: Mutex::default(),
+            may_hang: false.into(),
+            hanging: Mutex::default(),
+            let_go: Condvar::new(),
+            hung: 0.into(),
         }
     }
 }
@@ -419,6 +430,17 @@ impl Memory {
         std::thread::spawn(move || watcher.recall(Scope::Everything)).join().unwrap();
     }
 
+    /// Calls for this id hang from here on.
+    pub fn hang(&self, ino: Ino) {
+        self.hanging.lock().unwrap().push(ino);
+    }
+
+    /// Lets every call go that hangs.
+    pub fn unhang(&self) {
+        self.hanging.lock().unwrap().clear();
+        self.let_go.notify_all();
+    }
+
     fn complete(&self, done: Done, outcome: Result<Answer, Errno>, bytes: &[u8]) {
         let _promise = self.promises.answer();
         let caching = *self.caching.lock().unwrap();
@@ -431,6 +453,13 @@ impl Files for Memory {
         if self.broken.load(SeqCst) {
             self.complete(done, Err(Errno::ENOSYS), &[]);
             return Ticket(0);
+        }
+        if let Op::Read { ino, .. } | Op::GetAttr { ino } = op {
+            // A native call hangs without a word.
+            self.hung.fetch_add(1, SeqCst);
+            let hangs = |hanging: &mut Vec<Ino>| hanging.contains(&ino);
+            drop(self.let_go.wait_while(self.hanging.lock().unwrap(), hangs).unwrap());
+            self.hung.fetch_sub(1, SeqCst);
         }
         if let Op::Read { .. } = op {
             atoll_vfs::handover::slow();
@@ -535,6 +564,10 @@ impl Files for Memory {
         let _promise = self.promises.answer();
         let caching = *self.caching.lock().unwrap();
         tell(caching);
+    }
+
+    fn may_hang(&self) -> bool {
+        self.may_hang.load(SeqCst)
     }
 
     fn hears_opens(&self) -> bool {
