@@ -513,3 +513,17 @@ fn a_rename_into_a_directory_that_a_file_hides_in_its_member_does_not_say_that_t
     assert_eq!(world.op(Op::Link { ino, dir, name: name("g") }).map(|_| ()), Err(Errno::EXDEV));
     assert_eq!(world.read(world.walk("f").unwrap()).unwrap(), "x");
 }
+
+#[test]
+fn a_file_that_is_shown_beside_a_directory_can_be_renamed_away() {
+    let world = World::stepped(2);
+    world.direct(0).mkdir("d");
+    world.direct(1).put("d", "file");
+    let (names, _) = world.list(Ino::ROOT);
+    let beside = names.iter().find(|name| *name != "d").unwrap();
+    world.rename((Ino::ROOT, beside), (Ino::ROOT, "d"), RenameMode::Replace).unwrap_err();
+    world.rename((Ino::ROOT, beside), (Ino::ROOT, "g"), RenameMode::Replace).unwrap();
+    assert_eq!(world.list(Ino::ROOT), (vec!["d".into(), "g".into()], Ok(())));
+    assert_eq!(world.read(world.walk("g").unwrap()).unwrap(), "file");
+    assert!(world.direct(0).has("d") && !world.direct(1).has("d"));
+}

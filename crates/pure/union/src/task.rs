@@ -145,6 +145,8 @@ pub(crate) struct Task {
     pub access: Vec<(Tag, NativeId, Result<u8, Errno>)>,
     /// The native change that decides it has been made: it does not fail any more.
     pub committed: bool,
+    /// What is renamed is shown beside another one: the name in its member, and that member.
+    pub beside: Option<(Name, Tag)>,
     /// The directory that is being removed.
     pub removing: Option<Ino>,
     /// Listings that are being read.
@@ -175,6 +177,7 @@ impl Task {
             copied: Vec::new(),
             access: Vec::new(),
             committed: false,
+            beside: None,
             removing: None,
             reading: Vec::new(),
             refused: Vec::new(),

@@ -21,13 +21,23 @@ pub(super) fn rename(union: &mut Union, task: &mut Task) -> Decided<Finished> {
     let Op::Rename { dir, name, new_dir, new_name, mode, meant, new_meant } = task.request.op.clone() else {
         unreachable!("only called for it")
     };
-    let (from, to) = (Side { dir, name }, Side { dir: new_dir, name: new_name });
+    // A file that is shown beside another one has that one's name in its member.
+    let name = task.beside.clone().map_or(name, |(native, _)| native);
+    let (mut from, to) = (Side { dir, name }, Side { dir: new_dir, name: new_name });
     let held = |side: &Side| Held { dir: side.dir, name: Some(side.name.clone()) };
     union.hold(task, &[held(&from), held(&to)])?;
     if let Some(finished) = go_on(union, task, &from, &to, mode)? {
         return Ok(finished);
     }
-    let found = union.find_attrs(task, from.dir, &from.name)?;
+    let mut found = union.find_attrs(task, from.dir, &from.name)?;
+    if found.is_free()
+        && let (beside, Shown::File(place), native) = union.resolve(task, from.dir, &from.name)?
+    {
+        (found, from.name) = (beside, native);
+        task.beside = Some((from.name.clone(), place.tag));
+    } else if let Some((_, tag)) = task.beside {
+        found.places.retain(|place| place.kind != Kind::Directory && place.tag == tag);
+    }
     let target = union.find_attrs(task, to.dir, &to.name)?;
     Union::is_whole(&found)?;
     Union::is_whole(&target)?;
@@ -46,6 +56,9 @@ pub(super) fn rename(union: &mut Union, task: &mut Task) -> Decided<Finished> {
     };
     let tag = source.tag;
     if (from.dir, &from.name) == (to.dir, &to.name) {
+        if task.beside.is_some() {
+            return Err(Stop::Fail(Errno::EOPNOTSUPP)); // It would have to take the place of the shown one.
+        }
         return Ok(Answer::Removed { orphan: None }.into());
     }
     // Two names of one file: POSIX has nothing happen.
