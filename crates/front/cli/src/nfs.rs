@@ -2,15 +2,18 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use anyhow::{Result, bail};
 
 use crate::log::Log;
 use crate::say;
-use atoll_volume::kind::{Manner, attach};
+use atoll_union::Settings;
+use atoll_volume::kind::{Attached, Manner, attach};
 use atoll_volume::nfs;
 use atoll_volume::places::data_socket;
 use atoll_volume::source::Source;
+use atoll_volume::union::{MemberPath, UnionVolume, check_members};
 
 /// How long an operation waits for a node that is away, before the client gets an error.
 const PATIENCE_MS: u64 = 10_000;
@@ -19,10 +22,11 @@ const PATIENCE_MS: u64 = 10_000;
 #[derive(Debug, clap::Args)]
 #[command(override_usage = "atoll nfs HOST:PORT[,HOST:PORT...]:/VOLUME [OPTIONS]\n       \
     atoll nfs unix:/PATH/atoll.sock:/VOLUME [OPTIONS]\n       \
-    atoll nfs --data DATA [--volume NAME] [OPTIONS]")]
+    atoll nfs --data DATA [--volume NAME] [OPTIONS]\n       \
+    atoll nfs --union DIR [--union DIR...] [OPTIONS]")]
 pub(crate) struct Nfs {
     /// The volume to serve
-    #[arg(required_unless_present = "data", conflicts_with = "data", value_name = "SOURCE")]
+    #[arg(required_unless_present_any = ["data", "union"], conflicts_with_all = ["data", "union"], value_name = "SOURCE")]
     source: Option<String>,
     /// Serve a volume of the daemon of this machine that uses this data directory
     #[arg(long, value_name = "DATA")]
@@ -30,6 +34,9 @@ pub(crate) struct Nfs {
     /// With --data: which volume, if there are several
     #[arg(long, value_name = "NAME", requires = "data")]
     volume: Option<String>,
+    /// Serve directories of this machine as one, without a daemon; as /union. May be given again
+    #[arg(long, value_name = "DIR", conflicts_with = "data")]
+    union: Vec<PathBuf>,
     /// The address to listen on, for NFS and for MOUNT. NFSv3 is clear text: trusted networks only
     #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:2049")]
     listen: SocketAddr,
@@ -50,22 +57,15 @@ impl Nfs {
         crate::memory::keep_small();
         let rules = nfs::rules(&self.export)?;
         let listener = nfs::listener(self.listen)?;
-        let socket = self.data.as_deref().map(data_socket).transpose()?;
-        let source = match (&self.source, &socket) {
-            (Some(text), _) => text.parse()?,
-            (None, Some(socket)) => Source::of_socket(socket, self.volume.clone()),
-            (None, None) => bail!("The volume is missing.\nWrite: atoll nfs HOST:PORT:/VOLUME"),
+        let attached = self.attach()?;
+        let name = attached.config().name.clone();
+        // The key is made when the volume is there: a command that is refused leaves nothing behind.
+        let key = || match (&self.key, &self.data) {
+            (Some(file), _) => nfs::signing_key(file),
+            (None, Some(data)) => nfs::signing_key(&data.join(nfs::KEY_FILE)),
+            (None, None) => nfs::signing_key(&nfs::state_key()?),
         };
-        let found = source.find()?;
-        let key = match (&self.key, &self.data) {
-            (Some(file), _) => file.clone(),
-            (None, Some(data)) => data.join(nfs::KEY_FILE),
-            (None, None) => nfs::state_key()?,
-        };
-        let key = nfs::signing_key(&key)?;
-        let name = found.config.name.clone();
-        let attached = attach(found.reach(None)?, Manner { mount: true, patience_ms: Some(PATIENCE_MS) })?;
-        let server = match nfs::serve(&*attached, key, rules, listener) {
+        let server = match key().and_then(|key| nfs::serve(&*attached, key, rules, listener)) {
             Ok(server) => server,
             Err(why) => {
                 attached.stop();
@@ -90,5 +90,22 @@ impl Nfs {
         server.stop();
         attached.stop();
         Ok(())
+    }
+
+    /// The volume, on a session of its own.
+    fn attach(&self) -> Result<Arc<dyn Attached>> {
+        if !self.union.is_empty() {
+            let members: Vec<MemberPath> =
+                self.union.iter().map(|text| MemberPath::parse(text)).collect::<Result<_>>()?;
+            check_members(&members, None)?;
+            return Ok(Arc::new(UnionVolume::open("union".to_owned(), &members, Settings::default())?));
+        }
+        let socket = self.data.as_deref().map(data_socket).transpose()?;
+        let source = match (&self.source, &socket) {
+            (Some(text), _) => text.parse()?,
+            (None, Some(socket)) => Source::of_socket(socket, self.volume.clone()),
+            (None, None) => bail!("The volume is missing.\nWrite: atoll nfs HOST:PORT:/VOLUME"),
+        };
+        attach(source.find()?.reach(None)?, Manner { mount: true, patience_ms: Some(PATIENCE_MS) })
     }
 }

@@ -71,7 +71,7 @@ fn absolute(path: &Path) -> Result<PathBuf> {
 }
 
 /// The union's settings among the options, and the other options.
-fn settings(words: &[String]) -> Result<(Settings, Vec<&str>)> {
+pub(crate) fn settings(words: &[String]) -> Result<(Settings, Vec<&str>)> {
     let (mut settings, mut rest) = (Settings::default(), Vec::new());
     for word in words {
         let Some((key, value)) = word.split_once('=') else {
@@ -116,8 +116,8 @@ fn serve(
     log.start(parent.is_some())?;
     let stop = crate::signals::block()?;
     crate::memory::keep_small();
-    let volume = Arc::new(UnionVolume::open(members, settings)?);
     let source = members.iter().map(|member| member.path.display().to_string()).collect::<Vec<_>>().join(":");
+    let volume = Arc::new(UnionVolume::open(source.clone(), members, settings)?);
     let mount = Mount::new(volume, point, &options.mount_options(&source), fuse_config(options))?;
     mount.when_ended(crate::signals::end_this_process)?;
     match parent {

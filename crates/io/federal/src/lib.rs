@@ -12,11 +12,12 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use atoll_core::{IdMap, Ino, Name, Time};
 use atoll_member::{Tree, TreeState};
-use atoll_posix::Errno;
+use atoll_posix::{Answer, Caller, Errno, Op, RequestOptions};
 use atoll_union::{
     Finished, Member, MemberState, Moment, NativeCall, NativeReply, Settings, Tag, Union, UnionEffect,
     UnionRequest, Who,
 };
+use bytes::Bytes;
 
 /// How often members are asked for changes, and whether they answer.
 const PERIOD: Duration = Duration::from_millis(100);
@@ -134,6 +135,43 @@ impl Federation {
         let mut effects = Vec::new();
         self.machine().start(self.clock.now(), id, request, &mut effects);
         self.perform(effects);
+    }
+
+    /// A handle of a file or directory, in its member's own form. None if it is not known, or its file system has none.
+    pub fn handle_of(&self, ino: Ino) -> Option<(Tag, Bytes)> {
+        let (tag, of) = self.machine().place_of(ino)?;
+        match self.call(tag, &Who::Daemon, &NativeCall::HandleOf { of }, &[]) {
+            Ok(NativeReply::Data(handle)) => Some((tag, handle)),
+            _ => None,
+        }
+    }
+
+    /// The file or directory of a handle. `ESTALE` if it is gone; the error of a member that does not answer.
+    pub fn by_handle(&self, tag: Tag, handle: Bytes) -> Result<Ino, Errno> {
+        match self.call(tag, &Who::Daemon, &NativeCall::ByHandle { handle }, &[])? {
+            NativeReply::Placed { stat, path: None } => Ok(self.machine().know_file(tag, &stat)),
+            NativeReply::Placed { path: Some(path), .. } => {
+                path.iter().try_fold(Ino::ROOT, |dir, name| self.look_up(dir, name.clone()))
+            }
+            _ => Err(Errno::EPROTO),
+        }
+    }
+
+    /// Walks one step, in the name of the daemon.
+    fn look_up(&self, dir: Ino, name: Name) -> Result<Ino, Errno> {
+        let (send, receive) = std::sync::mpsc::sync_channel(1);
+        let op = Op::Lookup { dir, name };
+        let options = RequestOptions::default();
+        let request = UnionRequest { caller: Caller::ROOT, options, op, bytes: Bytes::new() };
+        let done = move |outcome: Result<Finished, Errno>| {
+            // Whoever asks waits for it.
+            let _ = send.send(outcome);
+        };
+        self.submit(request, Box::new(done));
+        match receive.recv().unwrap_or(Err(Errno::EIO))?.answer {
+            Answer::Found { found } => Ok(found.attr.ino),
+            _ => Err(Errno::EPROTO),
+        }
     }
 
     /// The frontend does not know these any more.

@@ -231,10 +231,8 @@ pub struct File {
     pub tag: Tag,
     /// The file there.
     pub id: NativeId,
-    /// The directory in which it was seen last.
-    pub dir: Ino,
-    /// The name at which it was seen last.
-    pub name: Name,
+    /// The directory and the name at which it was seen last. None if it came by a handle.
+    pub seen: Option<(Ino, Name)>,
     /// It is held open, because it may be open somewhere and has lost its name.
     pub open: Option<u64>,
 }
@@ -441,8 +439,11 @@ impl Known {
 
     /// Where to find a file in its member.
     pub fn at(&self, file: &File) -> At {
-        let dir = self.dirs.get(&file.dir).and_then(|dir| dir.home(file.tag));
-        At { id: file.id, seen: dir.map(|home| (home.id, file.name.clone())) }
+        let seen = file.seen.as_ref().and_then(|(dir, name)| {
+            let home = self.dirs.get(dir)?.home(file.tag)?;
+            Some((home.id, name.clone()))
+        });
+        At { id: file.id, seen }
     }
 
     /// An object has moved from one name to another in a member, or two have swapped.
@@ -457,7 +458,7 @@ impl Known {
             if let Some(node) = self.dir_at(tag, native).and_then(|ino| self.dirs.get_mut(&ino)) {
                 (node.parent, node.name) = (dir, Some(name.clone()));
             } else if let Some(file) = self.files.get_mut(&ino_of(tag, native)) {
-                (file.dir, file.name) = (dir, name.clone());
+                file.seen = Some((dir, name.clone()));
             }
         }
     }

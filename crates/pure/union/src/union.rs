@@ -11,7 +11,7 @@ use bytes::Bytes;
 
 use crate::dirs::{DirTimes, File, Home, Known, Part, Tick, UnionDir, ino_of};
 use crate::find::{Found, Holder, TICK_NS};
-use crate::native::{Changes, NativeCall, NativeId, NativeReply, NativeStat, Tag, Who};
+use crate::native::{At, Changes, NativeCall, NativeId, NativeReply, NativeStat, Tag, Who};
 use crate::ops;
 use crate::task::{Decided, Finished, Held, Planned, Reading, Stop, Task, UnionRequest};
 use crate::view::{Member, MemberState, Members, Settings};
@@ -154,6 +154,25 @@ impl Union {
     /// Frontends do not know these any more. What members hold open for them, to be closed.
     pub fn forget(&mut self, inos: &[Ino]) -> Vec<(Tag, u64)> {
         inos.iter().filter_map(|ino| self.known.forget_file(*ino)).collect()
+    }
+
+    /// The member that shows a file or directory, and where it is there. None if it is not known.
+    pub fn place_of(&self, ino: Ino) -> Option<(Tag, At)> {
+        if let Some(dir) = self.known.dir(ino) {
+            let home = dir.anchor();
+            return Some((home.tag, At { id: home.id, seen: None }));
+        }
+        let file = self.known.file(ino)?;
+        Some((file.tag, self.known.at(file)))
+    }
+
+    /// A frontend has a file by a handle. Its id.
+    pub fn know_file(&mut self, tag: Tag, stat: &NativeStat) -> Ino {
+        let ino = ino_of(tag, stat.id.ino);
+        if self.known.file(ino).is_none_or(|file| file.id != stat.id) {
+            self.known.add_file(ino, File { tag, id: stat.id, seen: None, open: None });
+        }
+        ino
     }
 
     /// Begins an operation. `id` is a number that no operation under way has.
@@ -429,7 +448,7 @@ impl Union {
     /// The frontend is told of a file.
     pub(crate) fn take_file(&mut self, dir: Ino, name: &Name, tag: Tag, stat: &NativeStat) -> Ino {
         let ino = ino_of(tag, stat.id.ino);
-        self.known.add_file(ino, File { tag, id: stat.id, dir, name: name.clone(), open: None });
+        self.known.add_file(ino, File { tag, id: stat.id, seen: Some((dir, name.clone())), open: None });
         ino
     }
 }

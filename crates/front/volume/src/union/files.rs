@@ -5,13 +5,16 @@ use std::sync::Arc;
 use atoll_core::Ino;
 use atoll_federal::Federation;
 use atoll_posix::{Caller, Errno, Kind, Op};
-use atoll_union::UnionRequest;
+use atoll_union::{Tag, UnionRequest};
 use atoll_vfs::{AnswerExtras, Caching, Done, Files, Handle, RequestOptions, Ticket, Watcher};
 use bytes::Bytes;
 
 /// For how long a frontend may keep an answer, in milliseconds. Members are changed by others, too: together with what the
 /// machine keeps, a change is seen within a second.
 const KEPT_MS: u32 = 500;
+
+/// The first byte of a handle; behind it the member's tag and its native handle.
+const HANDLE: u8 = 1;
 
 /// A union seen as `Files`.
 pub(super) struct UnionFiles(Arc<Federation>);
@@ -47,17 +50,26 @@ impl Files for UnionFiles {
         self.0.forget(inos);
     }
 
-    fn handle_of(&self, _: Ino, _: Kind) -> Option<Handle> {
-        None
+    fn handle_of(&self, ino: Ino, _: Kind) -> Option<Handle> {
+        let (tag, native) = self.0.handle_of(ino)?;
+        Handle::new([&[HANDLE][..], &tag.0.to_le_bytes(), &native].concat().into())
     }
 
-    fn known(&self, _: &Handle) -> Result<Ino, Errno> {
-        Err(Errno::ESTALE)
+    fn known(&self, handle: &Handle) -> Result<Ino, Errno> {
+        let Some((&[HANDLE, low, high], native)) = handle.as_bytes().split_first_chunk::<3>() else {
+            return Err(Errno::ESTALE);
+        };
+        self.0.by_handle(Tag(u16::from_le_bytes([low, high])), Bytes::copy_from_slice(native))
     }
 
-    fn find(&self, _: &Handle, done: Done) -> Ticket {
-        done(Err(Errno::ESTALE), AnswerExtras::default());
-        Ticket::default()
+    fn find(&self, handle: &Handle, done: Done) -> Ticket {
+        match self.known(handle) {
+            Ok(ino) => self.submit(&Caller::ROOT, Op::GetAttr { ino }, Bytes::new(), done),
+            Err(errno) => {
+                done(Err(errno), AnswerExtras::default());
+                Ticket::default()
+            }
+        }
     }
 
     fn keeping(&self, _: Ino, tell: &mut dyn FnMut(Caching)) {

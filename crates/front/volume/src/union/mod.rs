@@ -27,20 +27,17 @@ pub struct UnionVolume {
 }
 
 impl UnionVolume {
-    /// Opens the members in their order. An error says which cannot be one, and what to do.
-    pub fn open(members: &[MemberPath], settings: Settings) -> Result<Self> {
-        let federation = Federation::start(settings, members::open(members)?);
+    /// Opens the members in their order, under this name. An error says which cannot be one, and what to do.
+    pub fn open(name: String, members: &[MemberPath], settings: Settings) -> Result<Self> {
+        let open = members::open(members)?;
+        // The same members make the same volume, so handles of it stay good.
+        let tags = open.iter().flat_map(|(tag, ..)| tag.0.to_le_bytes());
+        let id = VolumeId(atoll_core::siphash24(0, 0, &tags.collect::<Vec<u8>>()));
+        let federation = Federation::start(settings, open);
         let files = Arc::new(UnionFiles::new(Arc::clone(&federation)));
-        let shown: Vec<String> = members.iter().map(|member| member.path.display().to_string()).collect();
         let table = Table::new(1);
-        let config = Arc::new(VolumeConfig {
-            id: VolumeId(0),
-            name: shown.join(":"),
-            seed: 0,
-            table,
-            nodes: Vec::new(),
-            kind: VolumeKind::Union,
-        });
+        let config =
+            Arc::new(VolumeConfig { id, name, seed: 0, table, nodes: Vec::new(), kind: VolumeKind::Union });
         Ok(Self { federation, files, config })
     }
 }

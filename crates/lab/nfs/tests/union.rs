@@ -1,0 +1,112 @@
+//! Our server over a union of two plain folders, through the client.
+
+use std::fs;
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use atoll_fuse::{Config, Locks, MountOptions, Mounted};
+use atoll_lab_nfs::{Export, NfsFiles, Ways};
+use atoll_needs::needs;
+use atoll_nfs::{Served, Server, SigningKey, serve};
+use atoll_torture::pjdfstest::{self, Expecting};
+use atoll_torture::place::Place;
+use atoll_union::Settings;
+use atoll_volume::kind::Attached;
+use atoll_volume::union::{MemberPath, UnionVolume};
+
+/// A run in which fewer pass has not tested what it should: NFSv3 has two tests less than a volume.
+const PASSED_MIN: usize = 394;
+
+/// A server as a new process would have it: it knows nothing but the members and the key.
+struct OverUnion {
+    volume: UnionVolume,
+    server: Server,
+}
+
+impl OverUnion {
+    fn start(members: &[PathBuf], start: u64, at: SocketAddr) -> Self {
+        let members: Vec<MemberPath> = members.iter().map(|path| MemberPath::parse(path).unwrap()).collect();
+        let volume = UnionVolume::open("union".to_owned(), &members, Settings::default()).unwrap();
+        let rules = vec!["127.0.0.1(no_root_squash)".parse().unwrap()];
+        let id = volume.config().id.0;
+        let key = SigningKey::new([7; 16]);
+        let served = Served { id, kind: 2, name: "union".to_owned(), key, rules, start };
+        let until = Instant::now() + Duration::from_secs(60);
+        let listener = loop {
+            match TcpListener::bind(at) {
+                Ok(listener) => break listener,
+                Err(why) => assert!(Instant::now() < until, "{why}"),
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        let server = serve(volume.files(), served, listener).unwrap();
+        Self { volume, server }
+    }
+
+    fn end(self) {
+        self.server.stop();
+        self.volume.stop();
+    }
+}
+
+fn members(place: &Place) -> Vec<PathBuf> {
+    let member = |name: &str| {
+        let path = place.join(name);
+        fs::create_dir_all(path.join("d")).unwrap();
+        path
+    };
+    vec![member("one"), member("two")]
+}
+
+fn mounted(at: SocketAddr, point: &Path) -> Mounted {
+    let export = Export { nfs: at, mount: at, path: "/union".to_owned() };
+    let files = std::sync::Arc::new(NfsFiles::connect(&export, Ways::default()).unwrap());
+    let options = MountOptions { set_id: true, devices: true, ..MountOptions::new("nfs") };
+    fs::create_dir_all(point).unwrap();
+    Mounted::new(files, point, &options, Config { locks: Locks::Local, ..Config::default() }).unwrap()
+}
+
+#[test]
+fn a_client_goes_on_by_its_handles_when_the_server_has_started_again() {
+    needs!(Mounts);
+    let place = Place::new("nfs-union").unwrap();
+    let members = members(&place);
+    let server = OverUnion::start(&members, 1, "127.0.0.1:0".parse().unwrap());
+    let at = server.server.address();
+    let mount = mounted(at, &place.join("mnt"));
+    let dir = mount.path().join("d");
+    fs::write(dir.join("f"), "before").unwrap();
+    let file = fs::OpenOptions::new().read(true).write(true).open(dir.join("f")).unwrap();
+    server.end();
+    // Moved meanwhile: the handle follows it.
+    let home = members.iter().find(|member| member.join("d/f").exists()).unwrap();
+    fs::rename(home.join("d/f"), home.join("g")).unwrap();
+    let server = OverUnion::start(&members, 2, at);
+    std::os::unix::fs::FileExt::write_at(&file, b"behind", 6).unwrap();
+    file.sync_all().unwrap();
+    assert_eq!(fs::read_to_string(home.join("g")).unwrap(), "beforebehind");
+    fs::write(dir.join("new"), "x").unwrap();
+    assert!(members.iter().any(|member| member.join("d/new").exists()));
+    // A file that is made anew under the name of one that is gone is another file.
+    fs::remove_file(home.join("g")).unwrap();
+    fs::write(home.join("g"), "another one").unwrap();
+    let read = std::os::unix::fs::FileExt::read_at(&file, &mut [0; 5], 0);
+    assert_eq!(read.unwrap_err().raw_os_error(), Some(rustix::io::Errno::STALE.raw_os_error()));
+    drop(mount);
+    server.end();
+}
+
+#[test]
+fn pjdfstest_over_nfs_over_a_union_finds_only_what_nfs_cannot_do() {
+    needs!(Mounts, Programs(&["pjdfstest"]));
+    let place = Place::new("nfs-union").unwrap();
+    let server = OverUnion::start(&members(&place), 1, "127.0.0.1:0".parse().unwrap());
+    let mount = mounted(server.server.address(), &place.join("mnt"));
+    let list = include_str!("../pjdfstest-expected.txt");
+    let expecting = Expecting { list, passed_min: PASSED_MIN, tick_ms: 20 };
+    let report = pjdfstest::run_expecting(mount.path(), place.path(), None, &expecting).unwrap();
+    assert!(report.is_expected(), "{report}");
+    drop(mount);
+    server.end();
+}
