@@ -527,3 +527,11 @@ fn a_file_that_is_shown_beside_a_directory_can_be_renamed_away() {
     assert_eq!(world.read(world.walk("g").unwrap()).unwrap(), "file");
     assert!(world.direct(0).has("d") && !world.direct(1).has("d"));
 }
+
+#[test]
+fn a_listing_ends_where_another_file_system_is_mounted_in_a_member() {
+    let world = World::stepped(2);
+    (0..2).for_each(|member| world.direct(member).mkdir("d"));
+    world.trees[1].set_mount(world.trees[1].root().id, &name("d"), true);
+    assert_eq!(world.list(Ino::ROOT), (vec!["d".into()], Ok(())));
+}
