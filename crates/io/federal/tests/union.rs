@@ -535,3 +535,18 @@ fn a_listing_ends_where_another_file_system_is_mounted_in_a_member() {
     world.trees[1].set_mount(world.trees[1].root().id, &name("d"), true);
     assert_eq!(world.list(Ino::ROOT), (vec!["d".into()], Ok(())));
 }
+
+#[test]
+fn a_directory_that_is_renamed_in_one_member_becomes_another_one() {
+    let world = World::stepped(2);
+    (0..2).for_each(|member| world.direct(member).mkdir("d"));
+    world.walk("d").unwrap();
+    let (dir, id) = (world.trees[0].root().id, world.direct(0).dir("d").unwrap());
+    let (name, new_name, mode) = (name("d"), name("e"), RenameMode::Replace);
+    let call = NativeCall::Rename { dir, name, id, new_dir: dir, new_name, new_id: None, mode };
+    world.direct(0).call(&call, &[]).unwrap();
+    world.step(1_100);
+    world.walk("d").unwrap();
+    world.walk("e").unwrap();
+    assert_ne!(world.walk("d").unwrap(), world.walk("e").unwrap());
+}

@@ -432,6 +432,8 @@ impl Union {
                 new.sort_by_key(|home| (home.id.btime, home.tag));
                 let first = new.first().expect("a directory has a home");
                 let ino = ino_of(first.tag, first.id.ino);
+                // The directory that this one was part of goes on under the id of another home.
+                self.known.forget_dir(ino);
                 self.known.add_dir(ino, UnionDir::new(parent, Some(name.clone()), new, self.now.ms));
                 ino
             }
