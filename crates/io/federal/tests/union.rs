@@ -265,7 +265,7 @@ fn what_was_known_of_a_member_when_it_went_still_holds() {
     assert_eq!(world.list(dir), (vec!["there".into()], Ok(())));
     world.trees[1].set_faults(|faults| faults.away = true);
     assert_eq!(world.lookup(dir, "there"), Err(Errno::EIO), "it is there, but cannot be read");
-    assert_eq!(world.list(dir), (vec!["there".into()], Ok(())));
+    assert_eq!(world.list(dir), (vec!["there".into()], Err(Errno::EIO)));
     assert_eq!(world.lookup(dir, "new"), Err(Errno::ENOENT), "the missing disk is known to lack it");
     world.create(dir, "new").unwrap();
     assert!(world.direct(0).has("both/new"));

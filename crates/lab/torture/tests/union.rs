@@ -3,9 +3,10 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use atoll_needs::needs;
-use atoll_torture::daemon::binary;
+use atoll_torture::daemon::{PATIENCE, binary};
 use atoll_torture::pjdfstest::{self, Expecting};
 use atoll_torture::place::{DiskKind, Place, SmallDisk, run};
 use atoll_torture::programs;
@@ -84,4 +85,44 @@ fn programs_that_people_use_work_over_a_union() {
     })
     .unwrap();
     union.end();
+}
+
+#[test]
+fn a_disk_that_is_pulled_is_an_error_and_rsync_deletes_nothing() {
+    needs!(Mounts, LoopDevices, Programs(&["mkfs.ext4", "mkfs.xfs", "mount", "xfs_io", "rsync"]));
+    let union = Union::new("union-pulled");
+    let (ext4, tmpfs) = (&union.members[0].0, &union.members[2].0);
+    for (member, file) in [(ext4, "d/on-ext4"), (tmpfs, "d/on-tmpfs")] {
+        std::fs::create_dir_all(member.join("d")).unwrap();
+        std::fs::write(member.join(file), file).unwrap();
+    }
+    let (from, copy) = (union.mount.join("d"), union.place.join("copy"));
+    let rsync = |delete: &[&str]| {
+        let mut command = Command::new("rsync");
+        command.arg("-a").args(delete).arg(format!("{}/", from.display())).arg(&copy).output().unwrap()
+    };
+    // The folder was made directly a moment ago.
+    let until = Instant::now() + PATIENCE;
+    while std::fs::read_dir(&from).map_or(0, Iterator::count) < 2 {
+        assert!(Instant::now() < until, "the files are not seen");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert!(rsync(&[]).status.success());
+    run(Command::new("xfs_io").args(["-x", "-c", "shutdown"]).arg(ext4)).unwrap();
+    // A change is refused at once, which tells that the disk is gone.
+    let until = Instant::now() + PATIENCE;
+    while rsync(&["--delete"]).status.success() {
+        assert!(copy.join("on-ext4").exists(), "it was taken for deleted");
+        assert!(Instant::now() < until, "the missing disk is not noticed");
+        let _refused = std::fs::OpenOptions::new().append(true).open(from.join("on-ext4")).map(|mut file| {
+            use std::io::Write;
+            file.write_all(b"x").and_then(|()| file.sync_all())
+        });
+    }
+    assert!(copy.join("on-ext4").exists() && copy.join("on-tmpfs").exists());
+    let eio = Some(rustix::io::Errno::IO.raw_os_error());
+    assert_eq!(std::fs::metadata(from.join("on-ext4")).unwrap_err().raw_os_error(), eio);
+    let listed: Result<Vec<_>, _> = std::fs::read_dir(&from).unwrap().collect();
+    assert_eq!(listed.unwrap_err().raw_os_error(), eio, "the listing has no end");
+    assert_eq!(std::fs::read_to_string(from.join("on-tmpfs")).unwrap(), "d/on-tmpfs");
 }

@@ -210,12 +210,8 @@ impl Union {
         let (mut calls, mut gap) = (Vec::new(), self.more_homes(self.dir(ino)?).0);
         for home in self.dir(ino)?.homes.clone() {
             if let Askable::No(errno) = self.asked(home.tag) {
-                let hidden = errno == Errno::EIO && self.settings.away == AwayRule::Hide;
-                // A name that it told of before it went may have been made or removed.
-                let told = self.dir(ino)?.unsure.iter().any(|(tag, _)| *tag == home.tag);
-                let known =
-                    errno == Errno::EIO && matches!(home.part, Part::Sure { racy: false, .. }) && !told;
-                if !hidden && !known {
+                // Also if all of its names are known: a program that compares trees must notice that files are missing.
+                if errno != Errno::EIO || self.settings.away != AwayRule::Hide {
                     gap = Some(errno);
                 }
                 continue;

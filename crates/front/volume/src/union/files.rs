@@ -72,6 +72,10 @@ impl Files for UnionFiles {
         }
     }
 
+    fn may_hang(&self) -> bool {
+        true // A native call of a disk that is dying returns late or never.
+    }
+
     fn keeping(&self, _: Ino, tell: &mut dyn FnMut(Caching)) {
         tell(Caching::ForMs(KEPT_MS));
     }
