@@ -14,8 +14,8 @@ use atoll_core::{IdMap, Ino, Name, Time};
 use atoll_member::{Tree, TreeState};
 use atoll_posix::{Answer, Caller, Errno, Op, RequestOptions};
 use atoll_union::{
-    Finished, Member, MemberState, Moment, NativeCall, NativeReply, Settings, Tag, Union, UnionEffect,
-    UnionRequest, Who,
+    Finished, Member, MemberState, Moment, NativeCall, NativeReply, Planned, Settings, Tag, Union,
+    UnionEffect, UnionRequest, Who,
 };
 use bytes::Bytes;
 
@@ -176,10 +176,14 @@ impl Federation {
 
     /// The frontend does not know these any more.
     pub fn forget(&self, inos: &[Ino]) {
-        let opens = self.machine().forget(inos);
-        for (tag, open) in opens {
-            // A member that is away has closed it already.
-            let _ = self.call(tag, &Who::Daemon, &NativeCall::Close { open }, &[]);
+        let calls = self.machine().forget(inos);
+        self.let_go(calls);
+    }
+
+    fn let_go(&self, calls: Vec<Planned>) {
+        for Planned { tag, who, call } in calls {
+            // A member that is away has let go already.
+            let _ = self.call(tag, &who, &call, &[]);
         }
     }
 
@@ -229,6 +233,8 @@ impl Federation {
 
     /// Looks what has changed in members, and whether they answer.
     fn keep_house(&self, with_space: bool) {
+        let calls = self.machine().sweep();
+        self.let_go(calls);
         let trees: Vec<(Tag, Arc<dyn Tree>)> = {
             let trees = self.trees.read().expect("no holder panics");
             trees.iter().map(|(tag, tree)| (*tag, Arc::clone(tree))).collect()

@@ -550,3 +550,37 @@ fn a_directory_that_is_renamed_in_one_member_becomes_another_one() {
     world.walk("e").unwrap();
     assert_ne!(world.walk("d").unwrap(), world.walk("e").unwrap());
 }
+
+#[test]
+fn what_no_frontend_knows_is_forgotten() {
+    let world = World::new(2, Settings::default());
+    let mut inos = Vec::new();
+    let mut dir = Ino::ROOT;
+    for depth in 0..50 {
+        dir = world.mkdir(dir, &format!("d{depth}")).unwrap();
+        inos.push(dir);
+        inos.push(world.create(dir, "f").unwrap());
+    }
+    assert!(world.union.machine().known().len() > 100);
+    // The kernel forgets from below; in any other order the directories above wait for those below.
+    inos.sort();
+    world.union.forget(&inos);
+    assert_eq!(world.union.machine().known().len(), 1, "the root is left");
+    assert_eq!(world.walk("d0/d1/d2/f").map(|_| ()), Ok(()), "and everything is found again");
+}
+
+#[test]
+fn directories_that_a_listing_only_passed_by_are_swept() {
+    let world = World::new(2, Settings::default());
+    for n in 0..atoll_union::PASSED_MAX + 10 {
+        (0..2).for_each(|member| world.direct(member).mkdir(&format!("d{n}")));
+    }
+    assert!(world.list(Ino::ROOT).0.len() > atoll_union::PASSED_MAX);
+    let known = || world.union.machine().known().len();
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(30);
+    while known() > atoll_union::PASSED_MAX {
+        assert!(std::time::Instant::now() < until, "{} are known", known());
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    assert!(world.walk("d7").is_ok());
+}

@@ -197,6 +197,10 @@ pub struct UnionDir {
     pub unsure: BTreeSet<(Tag, Name)>,
     /// Counts changes of its names that were seen.
     pub changes: u64,
+    /// How many directories in it are known.
+    children: u32,
+    /// A frontend was told of it, and has not forgotten it.
+    told: bool,
 }
 
 /// Most names of a directory that are looked at one by one. If more are unsure, all are read again.
@@ -206,7 +210,8 @@ impl UnionDir {
     /// A directory with these homes, its anchor first, of whose names nothing is known.
     pub fn new(parent: Ino, name: Option<Name>, homes: Vec<Home>, now: Tick) -> Self {
         let (names, unsure) = (DirNames::default(), BTreeSet::new());
-        Self { parent, name, homes, homes_at: now, unasked: Vec::new(), names, unsure, changes: 0 }
+        let (unasked, children, told) = (Vec::new(), 0, false);
+        Self { parent, name, homes, homes_at: now, unasked, names, unsure, changes: 0, children, told }
     }
 
     /// Where it is in a member.
@@ -251,6 +256,7 @@ impl Known {
         for home in &dir.homes {
             self.by_home.insert((home.tag, home.id.ino), ino);
         }
+        self.count_child(ino, dir.parent, 1);
         self.dirs.insert(ino, dir);
     }
 
@@ -296,9 +302,60 @@ impl Known {
         Some(home.id)
     }
 
+    fn count_child(&mut self, ino: Ino, parent: Ino, by: i32) {
+        if let Some(above) = self.dirs.get_mut(&parent).filter(|_| parent != ino) {
+            above.children = above.children.saturating_add_signed(by);
+        }
+    }
+
+    /// A directory is found under this name now.
+    pub fn set_place(&mut self, ino: Ino, parent: Ino, name: &Name) {
+        let Some(dir) = self.dirs.get_mut(&ino) else { return };
+        dir.name = Some(name.clone());
+        let before = std::mem::replace(&mut dir.parent, parent);
+        if before != parent {
+            self.count_child(ino, before, -1);
+            self.count_child(ino, parent, 1);
+        }
+    }
+
+    /// A frontend is told of a directory, or has forgotten it.
+    pub fn set_told(&mut self, ino: Ino, told: bool) {
+        if let Some(dir) = self.dirs.get_mut(&ino) {
+            dir.told = told;
+        }
+    }
+
+    /// Forgets a directory that no frontend knows and below which none is known, and those above it of which that is true then.
+    /// Their homes.
+    pub fn prune(&mut self, mut ino: Ino) -> Vec<Home> {
+        let mut homes = Vec::new();
+        while let Some(dir) = self.dirs.get(&ino)
+            && ino != Ino::ROOT
+            && !dir.told
+            && dir.children == 0
+        {
+            let above = dir.parent;
+            homes.extend(self.forget_dir(ino));
+            ino = above;
+        }
+        homes
+    }
+
+    /// Directories that no frontend knows.
+    pub fn untold(&self) -> Vec<Ino> {
+        self.dirs.iter().filter(|(_, dir)| !dir.told).map(|(ino, _)| *ino).collect()
+    }
+
+    /// How many directories are known.
+    pub fn dirs_len(&self) -> usize {
+        self.dirs.len()
+    }
+
     /// Forgets a directory. Its homes.
     pub fn forget_dir(&mut self, ino: Ino) -> Vec<Home> {
         let Some(dir) = self.dirs.remove(&ino) else { return Vec::new() };
+        self.count_child(ino, dir.parent, -1);
         for home in &dir.homes {
             self.by_home.remove(&(home.tag, home.id.ino));
         }
@@ -455,8 +512,8 @@ impl Known {
         let (moved, other) = (at(from), at(to).filter(|_| exchange));
         for (native, (dir, name)) in [(moved, to), (other, from)] {
             let Some(native) = native else { continue };
-            if let Some(node) = self.dir_at(tag, native).and_then(|ino| self.dirs.get_mut(&ino)) {
-                (node.parent, node.name) = (dir, Some(name.clone()));
+            if let Some(ino) = self.dir_at(tag, native) {
+                self.set_place(ino, dir, name);
             } else if let Some(file) = self.files.get_mut(&ino_of(tag, native)) {
                 file.seen = Some((dir, name.clone()));
             }

@@ -40,7 +40,7 @@ impl From<Answer> for Finished {
 
 /// A call that is to be made in a member.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Planned {
+pub struct Planned {
     /// In which member.
     pub tag: Tag,
     /// In whose name.

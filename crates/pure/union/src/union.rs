@@ -16,6 +16,9 @@ use crate::ops;
 use crate::task::{Decided, Finished, Held, Planned, Reading, Stop, Task, UnionRequest};
 use crate::view::{Member, MemberState, Members, Settings};
 
+/// More directories than these are not kept for long if no frontend knows them.
+pub const PASSED_MAX: usize = 4096;
+
 /// A moment, on the clocks of whoever drives the machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Moment {
@@ -151,9 +154,35 @@ impl Union {
         names
     }
 
-    /// Frontends do not know these any more. What members hold open for them, to be closed.
-    pub fn forget(&mut self, inos: &[Ino]) -> Vec<(Tag, u64)> {
-        inos.iter().filter_map(|ino| self.known.forget_file(*ino)).collect()
+    /// Frontends do not know these any more. What members need not keep open for them.
+    pub fn forget(&mut self, inos: &[Ino]) -> Vec<Planned> {
+        let mut calls = Vec::new();
+        for ino in inos {
+            if let Some((tag, open)) = self.known.forget_file(*ino) {
+                calls.push(Planned::look(tag, NativeCall::Close { open }));
+            }
+            self.known.set_told(*ino, false);
+            calls.extend(self.prune(*ino));
+        }
+        calls
+    }
+
+    /// Forgets directories that were only passed by: to be called now and then. What members need not keep open for them.
+    pub fn sweep(&mut self) -> Vec<Planned> {
+        if self.known.dirs_len() < PASSED_MAX {
+            return Vec::new();
+        }
+        let untold = self.known.untold();
+        untold.into_iter().flat_map(|ino| self.prune(ino)).collect()
+    }
+
+    /// An operation under way may be about to use a directory. Then it is left for the next sweep.
+    fn prune(&mut self, ino: Ino) -> Vec<Planned> {
+        if !self.tasks.is_empty() {
+            return Vec::new();
+        }
+        let forget = |home: Home| Planned::look(home.tag, NativeCall::ForgetDirs { dirs: vec![home.id] });
+        self.known.prune(ino).into_iter().map(forget).collect()
     }
 
     /// The member that shows a file or directory, and where it is there. None if it is not known.
@@ -442,7 +471,8 @@ impl Union {
             && ino != Ino::ROOT
         {
             dir.unasked = found.unasked.iter().copied().filter(|tag| dir.home(*tag).is_none()).collect();
-            (dir.parent, dir.name, dir.homes_at) = (parent, Some(name.clone()), self.now.ms);
+            dir.homes_at = self.now.ms;
+            self.known.set_place(ino, parent, name);
         }
         Ok(Some(ino))
     }

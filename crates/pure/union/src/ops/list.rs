@@ -121,12 +121,12 @@ impl Union {
                 let place = first.expect("one of them is a directory");
                 let known = taken.or_else(|| self.known.dir_at(place.tag, place.ino));
                 let ino = known.unwrap_or_else(|| ino_of(place.tag, place.ino));
-                let object = match taken.map(|ino| self.dir_object(task, ino)) {
+                let object = match taken.filter(|_| plus).map(|ino| self.dir_object(task, ino)) {
                     Some(Ok(object)) => Some(object),
                     Some(Err(Stop::Fail(_))) | None => None,
                     Some(Err(stop)) => return Err(stop),
                 };
-                entries.push(entry(name.clone(), ino, Kind::Directory, object.filter(|_| plus)));
+                entries.push(entry(name.clone(), ino, Kind::Directory, object));
             }
             Shown::File(place) => {
                 let object =

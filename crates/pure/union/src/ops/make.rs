@@ -129,6 +129,7 @@ impl Union {
         let home = Home { tag, id: stat.id, part, watched: false };
         self.known
             .add_dir(ino, crate::dirs::UnionDir::new(parent, Some(name.clone()), vec![home], self.now.ms));
+        self.known.set_told(ino, true);
         ino
     }
 
