@@ -73,6 +73,13 @@ pub struct Home {
     pub watched: bool,
 }
 
+impl Home {
+    /// One whose changes nobody tells of yet.
+    pub const fn new(tag: Tag, id: NativeId, part: Part) -> Self {
+        Self { tag, id, part, watched: false }
+    }
+}
+
 /// A member that has a name, and what it has there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NameHome {
@@ -92,6 +99,20 @@ enum NameHomes {
 }
 
 impl NameHomes {
+    /// None of none.
+    fn new(homes: &[NameHome]) -> Option<Self> {
+        match homes {
+            [] => None,
+            [one] => Some(Self::One(*one)),
+            many => Some(Self::Many(many.into())),
+        }
+    }
+
+    /// All but that of a member.
+    fn without(&self, tag: Tag) -> Vec<NameHome> {
+        self.all().iter().filter(|home| home.tag != tag).copied().collect()
+    }
+
     fn all(&self) -> &[NameHome] {
         match self {
             Self::One(home) => std::slice::from_ref(home),
@@ -125,51 +146,29 @@ impl DirNames {
     /// A member has this there, or nothing.
     pub fn set(&mut self, tag: Tag, name: &Name, what: Option<(Kind, u64)>) {
         let key = Self::key(name);
-        let mut homes: Vec<NameHome> = self
-            .0
-            .get(&key)
-            .map_or(&[][..], NameHomes::all)
-            .iter()
-            .filter(|h| h.tag != tag)
-            .copied()
-            .collect();
+        let mut homes = self.0.get(&key).map_or_else(Vec::new, |homes| homes.without(tag));
         homes.extend(what.map(|(kind, ino)| NameHome { tag, kind, ino }));
-        match homes.as_slice() {
-            [] => _ = self.0.remove(&key),
-            [one] => _ = self.0.insert(key, NameHomes::One(*one)),
-            many => _ = self.0.insert(key, NameHomes::Many(many.into())),
+        match NameHomes::new(&homes) {
+            Some(homes) => _ = self.0.insert(key, homes),
+            None => _ = self.0.remove(&key),
         }
     }
 
     /// A member has exactly these.
     fn replace(&mut self, tag: Tag, entries: Vec<NativeEntry>) {
-        if !self.0.is_empty() {
-            let mut old = std::mem::take(&mut self.0);
-            old.retain(|_, homes| match homes {
-                NameHomes::One(home) => home.tag != tag,
-                NameHomes::Many(all) => {
-                    let rest: Vec<NameHome> = all.iter().filter(|h| h.tag != tag).copied().collect();
-                    match rest.as_slice() {
-                        [] => return false,
-                        [one] => *homes = NameHomes::One(*one),
-                        many => *homes = NameHomes::Many(many.into()),
-                    }
-                    true
-                }
-            });
-            self.0 = old;
-        }
+        self.0.retain(|_, homes| match homes {
+            NameHomes::One(home) => home.tag != tag,
+            NameHomes::Many(_) => {
+                let rest = NameHomes::new(&homes.without(tag));
+                rest.map(|rest| *homes = rest).is_some()
+            }
+        });
         if self.0.is_empty() {
             let home = |e: &NativeEntry| NameHomes::One(NameHome { tag, kind: e.kind, ino: e.ino });
             self.0 = entries.iter().map(|e| (Self::key(&e.name), home(e))).collect();
         } else {
             entries.iter().for_each(|e| self.set(tag, &e.name, Some((e.kind, e.ino))));
         }
-    }
-
-    /// How many names.
-    pub fn len(&self) -> usize {
-        self.0.len()
     }
 
     /// Whether there is none.
@@ -221,6 +220,11 @@ impl UnionDir {
 
     fn home_mut(&mut self, tag: Tag) -> Option<&mut Home> {
         self.homes.iter_mut().find(|home| home.tag == tag)
+    }
+
+    /// Whether a member has told of a change of this name that was not looked at yet.
+    pub fn is_unsure(&self, tag: Tag, name: &Name) -> bool {
+        !self.unsure.is_empty() && self.unsure.contains(&(tag, name.clone()))
     }
 
     /// The home whose attributes are shown.
@@ -290,16 +294,12 @@ impl Known {
     }
 
     /// A directory does not have this home any more. Its last home stays: whoever is in it may go on.
-    pub fn drop_home(&mut self, ino: Ino, tag: Tag) -> Option<NativeId> {
-        let dir = self.dirs.get_mut(&ino)?;
-        if dir.homes.len() < 2 {
-            return None;
-        }
-        let at = dir.homes.iter().position(|h| h.tag == tag)?;
+    pub fn drop_home(&mut self, ino: Ino, tag: Tag) {
+        let Some(dir) = self.dirs.get_mut(&ino).filter(|dir| dir.homes.len() > 1) else { return };
+        let Some(at) = dir.homes.iter().position(|h| h.tag == tag) else { return };
         let home = dir.homes.remove(at);
         dir.names.replace(tag, Vec::new());
         self.by_home.remove(&(tag, home.id.ino));
-        Some(home.id)
     }
 
     fn count_child(&mut self, ino: Ino, parent: Ino, by: i32) {
@@ -416,13 +416,13 @@ impl Known {
     }
 
     /// A member tells that a name may mean something else now.
-    pub fn hear(&mut self, tag: Tag, native: NativeId, name: &Name) {
-        let Some(dir) = self.dir_at(tag, native.ino).and_then(|ino| self.dirs.get_mut(&ino)) else { return };
+    pub fn hear(&mut self, ino: Ino, tag: Tag, name: &Name) {
+        let Some(dir) = self.dirs.get_mut(&ino) else { return };
         if dir.home(tag).is_some_and(|home| home.part != Part::Unsure) {
             dir.changes += 1;
             dir.unsure.insert((tag, name.clone()));
             if dir.unsure.len() > UNSURE_MAX {
-                self.doubt(tag, native);
+                self.doubt(ino, tag);
             }
         }
     }
@@ -458,8 +458,8 @@ impl Known {
     }
 
     /// Nothing that is known of a directory's names in a home counts any more.
-    pub fn doubt(&mut self, tag: Tag, native: NativeId) {
-        if let Some(dir) = self.dir_at(tag, native.ino).and_then(|ino| self.dirs.get_mut(&ino)) {
+    pub fn doubt(&mut self, ino: Ino, tag: Tag) {
+        if let Some(dir) = self.dirs.get_mut(&ino) {
             dir.changes += 1;
             dir.unsure.retain(|(of, _)| *of != tag);
             if let Some(home) = dir.home_mut(tag) {
@@ -518,11 +518,6 @@ impl Known {
                 file.seen = Some((dir, name.clone()));
             }
         }
-    }
-
-    /// All directories.
-    pub fn dirs(&self) -> impl Iterator<Item = (Ino, &UnionDir)> {
-        self.dirs.iter().map(|(ino, dir)| (*ino, dir))
     }
 
     /// How many files and directories are known.

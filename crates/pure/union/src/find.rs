@@ -54,22 +54,14 @@ impl Found {
     }
 }
 
-/// Whether a member can be asked.
-pub(crate) enum Askable {
-    /// It can.
-    Yes,
-    /// It cannot: this is the error.
-    No(Errno),
-}
-
 impl Union {
-    /// Whether a member can be asked now.
-    pub(crate) fn asked(&self, tag: Tag) -> Askable {
+    /// The error if a member cannot be asked now.
+    pub(crate) fn answers(&self, tag: Tag) -> Result<(), Errno> {
         match self.members.get(tag).map(|m| m.state) {
-            Some(MemberState::Serving) => Askable::Yes,
-            Some(MemberState::Stuck) => Askable::No(Errno::ETIMEDOUT),
-            Some(MemberState::Away) => Askable::No(Errno::EIO),
-            None => Askable::No(Errno::ESTALE),
+            Some(MemberState::Serving) => Ok(()),
+            Some(MemberState::Stuck) => Err(Errno::ETIMEDOUT),
+            Some(MemberState::Away) => Err(Errno::EIO),
+            None => Err(Errno::ESTALE),
         }
     }
 
@@ -95,7 +87,7 @@ impl Union {
             return Ok(());
         }
         let dir = self.dir(ino)?;
-        let answers = |tag: &Tag| matches!(self.asked(*tag), Askable::Yes);
+        let answers = |tag: &Tag| self.answers(*tag).is_ok();
         let is_fresh =
             self.now.ms.saturating_sub(dir.homes_at) <= FRESH_MS && !dir.unasked.iter().any(answers);
         if dir.homes_at >= task.began || is_fresh {
@@ -115,10 +107,10 @@ impl Union {
 
     /// Why a directory may have more homes than are known, and in which members.
     fn more_homes(&self, dir: &UnionDir) -> (Option<Errno>, Vec<Tag>) {
-        let why = |tag: Tag| match self.asked(tag) {
-            Askable::No(Errno::EIO) if self.settings.away == AwayRule::Hide => None,
-            Askable::No(errno) => Some((errno, tag)),
-            Askable::Yes => Some((Errno::EIO, tag)), // Its answer was an error.
+        let why = |tag: Tag| match self.answers(tag) {
+            Err(Errno::EIO) if self.settings.away == AwayRule::Hide => None,
+            Err(errno) => Some((errno, tag)),
+            Ok(()) => Some((Errno::EIO, tag)), // Its answer was an error.
         };
         let (errors, tags): (Vec<Errno>, Vec<Tag>) = dir.unasked.iter().filter_map(|tag| why(*tag)).unzip();
         (errors.first().copied(), tags)
@@ -135,25 +127,21 @@ impl Union {
         for home in &dir.homes {
             let there = kept.iter().find(|k| k.tag == home.tag);
             let place = |kind, ino, stat| Holder { tag: home.tag, dir: home.id, kind, ino, stat };
-            match (self.asked(home.tag), task.name(home.tag, home.id, name)) {
-                (Askable::No(errno), _) => {
-                    let is_unsure = dir.unsure.contains(&(home.tag, name.clone()));
+            match (self.answers(home.tag), task.name(home.tag, home.id, name)) {
+                (Err(errno), _) => {
+                    let is_unsure = dir.is_unsure(home.tag, name);
                     self.assume(home, [there.is_some(), is_unsure], errno, &mut found);
                 }
-                (Askable::Yes, Some(Ok(stat))) => {
-                    found.places.push(place(stat.kind, stat.id.ino, Some(stat)))
-                }
-                (Askable::Yes, Some(Err(Errno::ENOENT))) => {}
-                (Askable::Yes, Some(Err(errno))) => {
+                (Ok(()), Some(Ok(stat))) => found.places.push(place(stat.kind, stat.id.ino, Some(stat))),
+                (Ok(()), Some(Err(Errno::ENOENT))) => {}
+                (Ok(()), Some(Err(errno))) => {
                     found.gap = Some(errno);
                     found.unasked.push(home.tag);
                 }
-                (Askable::Yes, None)
-                    if self.is_sure(task, home) && !dir.unsure.contains(&(home.tag, name.clone())) =>
-                {
+                (Ok(()), None) if self.is_sure(task, home) && !dir.is_unsure(home.tag, name) => {
                     found.places.extend(there.map(|k| place(k.kind, k.ino, None)));
                 }
-                (Askable::Yes, None) => {
+                (Ok(()), None) => {
                     let call = NativeCall::Look { dir: home.id, name: name.clone() };
                     calls.push(Planned::look(home.tag, call));
                 }
@@ -194,12 +182,10 @@ impl Union {
 
     /// Attributes of an object, as this operation sees them.
     pub(crate) fn see(&self, task: &Task, tag: Tag, at: &At) -> Decided<Seen> {
-        match (self.asked(tag), task.object(tag, at.id)) {
-            (Askable::No(errno), _) => Ok(Err(errno)),
-            (Askable::Yes, Some(seen)) => Ok(seen),
-            (Askable::Yes, None) => {
-                Err(Stop::Calls(vec![Planned::look(tag, NativeCall::Stat { of: at.clone() })]))
-            }
+        match (self.answers(tag), task.object(tag, at.id)) {
+            (Err(errno), _) => Ok(Err(errno)),
+            (Ok(()), Some(seen)) => Ok(seen),
+            (Ok(()), None) => Err(Stop::Calls(vec![Planned::look(tag, NativeCall::Stat { of: at.clone() })])),
         }
     }
 
@@ -209,7 +195,7 @@ impl Union {
         self.fresh_homes(task, ino)?;
         let (mut calls, mut gap) = (Vec::new(), self.more_homes(self.dir(ino)?).0);
         for home in self.dir(ino)?.homes.clone() {
-            if let Askable::No(errno) = self.asked(home.tag) {
+            if let Err(errno) = self.answers(home.tag) {
                 // Also if all of its names are known: a program that compares trees must notice that files are missing.
                 if errno != Errno::EIO || self.settings.away != AwayRule::Hide {
                     gap = Some(errno);

@@ -85,16 +85,16 @@ pub(crate) struct Held {
     pub name: Option<Name>,
 }
 
-/// How far an operation that changes something has come. Decide -> Changing(n) -> Changing(n + 1), and back to Decide if
-/// a member had something else than was known.
+/// How far an operation has come. Decide -> Changing, or Decide -> Then with one call less each time; back to Decide if a member
+/// had something else than was known.
 #[derive(Debug, Clone, Default)]
 pub(crate) enum Progress {
     /// Nothing was changed yet.
     #[default]
     Decide,
-    /// A change is under way in this member; its outcome is in `results` when the decision goes on.
-    Changing(Tag),
-    /// What was to be done first is done; these calls are left, the first of them under way.
+    /// The calls are under way that the operation is about. Their answers are in `calls` when the decision goes on.
+    Changing,
+    /// One of several calls is under way; these are left, the next one last.
     Then(Vec<Planned>),
 }
 
@@ -203,10 +203,10 @@ impl Task {
         self.objects.iter().rev().find(|(t, i, _)| *t == tag && *i == id).map(|(.., seen)| *seen)
     }
 
-    /// Its answer to the only call that was made.
-    pub(crate) fn result(&mut self) -> Result<NativeReply, Errno> {
-        let (_, answer) = self.calls.pop().expect("a call was made");
-        answer.expect("and answered")
+    /// The only call that was made, and its answer.
+    pub(crate) fn answered(&mut self) -> (Planned, Result<NativeReply, Errno>) {
+        let (planned, answer) = self.calls.pop().expect("a call was made");
+        (planned, answer.expect("and answered"))
     }
 
     /// The error if the only member that can take the new name has refused it. If a file stands in the way of the

@@ -13,7 +13,7 @@ use crate::dirs::{DirTimes, File, Home, Known, Part, Tick, UnionDir, ino_of};
 use crate::find::{Found, Holder, TICK_NS};
 use crate::native::{At, Changes, NativeCall, NativeId, NativeReply, NativeStat, Tag, Who};
 use crate::ops;
-use crate::task::{Decided, Finished, Held, Planned, Reading, Stop, Task, UnionRequest};
+use crate::task::{Decided, Finished, Held, Planned, Reading, Seen, Stop, Task, UnionRequest};
 use crate::view::{Member, MemberState, Members, Settings};
 
 /// More directories than these are not kept for long if no frontend knows them.
@@ -93,16 +93,11 @@ impl Union {
     }
 
     fn make_root(&mut self) {
-        let home = |m: &Member| Home { tag: m.tag, id: m.root.id, part: Part::Unsure, watched: false };
+        let home = |m: &Member| Home::new(m.tag, m.root.id, Part::Unsure);
         let mut homes: Vec<(Time, Home)> = self.members.iter().map(|m| (m.root.id.btime, home(m))).collect();
         homes.sort_by_key(|(btime, home)| (*btime, home.tag));
         let homes = homes.into_iter().map(|(_, home)| home).collect();
         self.known.add_dir(Ino::ROOT, UnionDir::new(Ino::ROOT, None, homes, self.now.ms));
-    }
-
-    /// Its rules.
-    pub fn settings(&self) -> &Settings {
-        &self.settings
     }
 
     /// Its members.
@@ -147,7 +142,7 @@ impl Union {
         for changed in &changes.dirs {
             let Some(ino) = self.known.dir_at(tag, changed.dir.ino) else { continue };
             for name in &changed.names {
-                self.known.hear(tag, changed.dir, name);
+                self.known.hear(ino, tag, name);
                 names.push((ino, name.clone()));
             }
         }
@@ -273,11 +268,7 @@ impl Union {
     }
 
     /// Lets others change the names that a task holds.
-    pub(crate) fn release_names(&mut self, task: &mut Task) {
-        self.release(task);
-    }
-
-    fn release(&mut self, task: &mut Task) {
+    pub(crate) fn release(&mut self, task: &mut Task) {
         if !task.held.is_empty() {
             task.held.clear();
             self.held.retain(|(_, holder)| *holder != task.id);
@@ -304,64 +295,51 @@ impl Union {
 
     /// Takes the answers of a task's calls into what is known.
     fn learn(&mut self, task: &mut Task) {
-        for at in 0..task.calls.len() {
-            let (Planned { tag, call, .. }, answer) = &task.calls[at];
-            let (tag, call, answer) = (*tag, call.clone(), answer.clone().expect("all are answered"));
-            match call {
+        let mut calls = std::mem::take(&mut task.calls);
+        for (planned, answer) in &mut calls {
+            let answer = answer.as_mut().expect("all are answered");
+            let tag = planned.tag;
+            match &planned.call {
                 NativeCall::OpenDir { dir, name } => {
-                    if let Ok(NativeReply::Stat(stat)) = &answer {
+                    if let Ok(NativeReply::Stat(stat)) = answer {
                         task.opened.push((tag, stat.id));
                     }
-                    self.learn_name(task, tag, dir, &name, answer);
+                    self.learn_name(task, tag, *dir, name, seen(answer));
                 }
-                NativeCall::Look { dir, name } => {
-                    self.learn_name(task, tag, dir, &name, answer);
-                }
-                NativeCall::Stat { of } => {
-                    let seen = match answer {
-                        Ok(NativeReply::Stat(stat)) => Ok(stat),
-                        Ok(_) => Err(Errno::EPROTO),
-                        Err(errno) => Err(errno),
-                    };
-                    task.objects.push((tag, of.id, seen));
-                }
+                NativeCall::Look { dir, name } => self.learn_name(task, tag, *dir, name, seen(answer)),
+                NativeCall::Stat { of } => task.objects.push((tag, of.id, seen(answer))),
                 NativeCall::Watch { dir } => {
-                    let watched = answer == Ok(NativeReply::Watched(true));
+                    let watched = *answer == Ok(NativeReply::Watched(true));
                     if let Some(ino) = self.known.dir_at(tag, dir.ino) {
                         self.known.set_watched(ino, tag, watched);
                     }
                 }
-                NativeCall::List { dir, .. } => self.learn_list(task, tag, dir, answer),
+                // Names are many: they are taken and not copied. An error stays, for whoever asks why.
+                NativeCall::List { dir, .. } => {
+                    let told = match answer {
+                        Ok(reply) => Ok(std::mem::replace(reply, NativeReply::Done)),
+                        Err(errno) => Err(*errno),
+                    };
+                    self.learn_list(task, tag, *dir, told);
+                }
                 NativeCall::Access { of } => {
                     let granted = match answer {
-                        Ok(NativeReply::Access(granted)) => Ok(granted),
+                        Ok(NativeReply::Access(granted)) => Ok(*granted),
                         Ok(_) => Err(Errno::EPROTO),
-                        Err(errno) => Err(errno),
+                        Err(errno) => Err(*errno),
                     };
                     task.access.push((tag, of.id, granted));
                 }
                 NativeCall::CopyOf { .. } | NativeCall::MkdirLike { .. } => {
-                    let planned = task.calls[at].0.clone();
-                    self.learn_chain(task, &planned, &answer);
+                    self.learn_chain(task, planned, answer);
                 }
                 _ => {}
             }
         }
+        task.calls = calls;
     }
 
-    fn learn_name(
-        &mut self,
-        task: &mut Task,
-        tag: Tag,
-        dir: NativeId,
-        name: &Name,
-        answer: Result<NativeReply, Errno>,
-    ) {
-        let seen = match answer {
-            Ok(NativeReply::Stat(stat)) => Ok(stat),
-            Ok(_) => Err(Errno::EPROTO),
-            Err(errno) => Err(errno),
-        };
+    fn learn_name(&mut self, task: &mut Task, tag: Tag, dir: NativeId, name: &Name, seen: Seen) {
         match (&seen, self.known.dir_at(tag, dir.ino)) {
             (Ok(stat), ino) => {
                 task.objects.push((tag, stat.id, Ok(*stat)));
@@ -427,7 +405,7 @@ impl Union {
             let opened = |stat: &NativeStat| task.opened.contains(&(place.tag, stat.id));
             match place.stat.filter(opened) {
                 Some(stat) => {
-                    new.push(Home { tag: place.tag, id: stat.id, part: Part::Unsure, watched: false });
+                    new.push(Home::new(place.tag, stat.id, Part::Unsure));
                 }
                 None => {
                     let call = NativeCall::OpenDir { dir: place.dir, name: name.clone() };
@@ -451,7 +429,7 @@ impl Union {
                 let homes: Vec<Tag> = self.dir(ino)?.homes.iter().map(|home| home.tag).collect();
                 for tag in homes {
                     let gone = dirs.iter().all(|place| place.tag != tag);
-                    if gone && matches!(self.asked(tag), crate::find::Askable::Yes) {
+                    if gone && self.answers(tag).is_ok() {
                         self.known.drop_home(ino, tag);
                     }
                 }
@@ -482,5 +460,14 @@ impl Union {
         let ino = ino_of(tag, stat.id.ino);
         self.known.add_file(ino, File { tag, id: stat.id, seen: Some((dir, name.clone())), open: None });
         ino
+    }
+}
+
+/// The attributes in an answer.
+fn seen(answer: &Result<NativeReply, Errno>) -> Seen {
+    match answer {
+        Ok(NativeReply::Stat(stat)) => Ok(*stat),
+        Ok(_) => Err(Errno::EPROTO),
+        Err(errno) => Err(*errno),
     }
 }

@@ -101,11 +101,6 @@ impl Members {
         self.0.push(member);
     }
 
-    /// Takes one out.
-    pub fn remove(&mut self, tag: Tag) {
-        self.0.retain(|member| member.tag != tag);
-    }
-
     /// The member of this tag.
     pub fn get(&self, tag: Tag) -> Option<&Member> {
         self.0.iter().find(|member| member.tag == tag)
@@ -124,15 +119,5 @@ impl Members {
     /// All.
     pub fn iter(&self) -> impl Iterator<Item = &Member> {
         self.0.iter()
-    }
-
-    /// How many.
-    pub fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    /// Whether there is none.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
     }
 }

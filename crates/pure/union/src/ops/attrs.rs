@@ -23,12 +23,10 @@ impl Union {
     /// The shown home of a file or directory.
     pub(crate) fn shown_home(&mut self, task: &mut Task, ino: Ino) -> Decided<(Tag, At)> {
         let homes = self.homes_of(task, ino)?;
-        let serving = homes.iter().find(|(tag, _)| matches!(self.asked(*tag), crate::find::Askable::Yes));
+        let serving = homes.iter().find(|(tag, _)| self.answers(*tag).is_ok());
         let (tag, at) = serving.unwrap_or(&homes[0]).clone();
-        match self.asked(tag) {
-            crate::find::Askable::Yes => Ok((tag, at)),
-            crate::find::Askable::No(errno) => Err(Stop::Fail(errno)),
-        }
+        self.answers(tag)?;
+        Ok((tag, at))
     }
 }
 
@@ -76,9 +74,8 @@ pub(super) fn access(union: &mut Union, task: &mut Task, ino: Ino) -> Decided<Fi
 /// Reads or changes attributes. A directory changes in all its homes, the shown one first.
 pub(super) fn attrs(union: &mut Union, task: &mut Task, ino: Ino) -> Decided<Finished> {
     if let Progress::Then(left) = std::mem::take(&mut task.phase) {
-        let (planned, answer) = task.calls.pop().expect("a call was made");
-        let reply = answer.expect("it is answered")?;
-        return match (reply, left) {
+        let (planned, answer) = task.answered();
+        return match (answer?, left) {
             (NativeReply::Data(bytes), _) => Ok(Finished { answer: Answer::Data, bytes }),
             (NativeReply::Done | NativeReply::Stat(_), left) if !left.is_empty() => {
                 union.next_change(task, left)
@@ -101,9 +98,7 @@ pub(super) fn attrs(union: &mut Union, task: &mut Task, ino: Ino) -> Decided<Fin
         _ => union.homes_of(task, ino)?,
     };
     for (tag, _) in &homes {
-        if let crate::find::Askable::No(errno) = union.asked(*tag) {
-            return Err(Stop::Fail(errno));
-        }
+        union.answers(*tag)?;
     }
     let call = |of: At| match &op {
         Op::SetAttr { set, .. } => NativeCall::SetAttr { of, set: *set },

@@ -11,9 +11,14 @@ use crate::task::{Decided, Planned, Progress, Stop, Task};
 use crate::union::Union;
 
 impl Union {
-    /// The directory in a member, which is made if it is not there. If it cannot be made, the task notes that the member
-    /// has refused, and is decided anew.
+    /// The directory in a member for a new name of the caller. It is made if it is not there and the caller may put names
+    /// into it; where it is there, the member checks that with the call that makes the name. If it cannot be made, the task
+    /// notes that the member has refused, and is decided anew.
     pub(crate) fn chain(&mut self, task: &mut Task, dir: Ino, tag: Tag) -> Decided<NativeId> {
+        let (anchor, is_there) = (*self.dir(dir)?.anchor(), self.dir(dir)?.home(tag).is_some());
+        if !is_there {
+            self.has(task, anchor.tag, &At { id: anchor.id, seen: None }, 3)?;
+        }
         let mut at = dir;
         loop {
             let node = self.dir(at)?;
@@ -63,7 +68,7 @@ impl Union {
                 }
                 // It is known to be empty; the next change may come in the same tick.
                 let part = Part::Sure { times: DirTimes::from(stat), at: self.now.ms, racy: true };
-                self.known.add_home(child, Home { tag: into, id: stat.id, part, watched: false });
+                self.known.add_home(child, Home::new(into, stat.id, part));
             }
             (_, Err(errno)) => {
                 // Somebody may have made it just now: then its homes are others. If a file has its name, no

@@ -3,24 +3,21 @@
 use atoll_core::Ino;
 use atoll_posix::{Answer, Errno, Op};
 
-use crate::find::Askable;
-use crate::native::{NativeCall, NativeReply, Tag};
+use crate::native::{NativeCall, NativeReply};
 use crate::task::{Decided, Finished, Planned, Progress, Stop, Task};
 use crate::union::Union;
 
 /// One call at the file's home; its answer is the operation's.
 pub(super) fn data(union: &mut Union, task: &mut Task, ino: Ino) -> Decided<Finished> {
-    if let Progress::Changing(_) = task.phase {
-        return answer(task.result()?);
+    if let Progress::Changing = task.phase {
+        return answer(task.answered().1?);
     }
     if let (Op::Fsync { .. }, true) = (&task.request.op, union.known.dir(ino).is_some()) {
         return fsync_dir(union, task, ino);
     }
     let file = union.known.file(ino).ok_or(Stop::Fail(Errno::ESTALE))?;
     let (tag, of) = (file.tag, union.known.at(file));
-    if let Askable::No(errno) = union.asked(tag) {
-        return Err(Stop::Fail(errno));
-    }
+    union.answers(tag)?;
     let call = match task.request.op {
         Op::Readlink { .. } => NativeCall::Readlink { of },
         Op::Read { offset, len, .. } => NativeCall::Read { of, offset, len },
@@ -32,7 +29,7 @@ pub(super) fn data(union: &mut Union, task: &mut Task, ino: Ino) -> Decided<Fini
         Op::Fsync { .. } => NativeCall::Fsync { of },
         _ => unreachable!("only these are about bytes"),
     };
-    task.phase = Progress::Changing(tag);
+    task.phase = Progress::Changing;
     Err(Stop::Calls(vec![Planned { tag, who: task.who(), call }]))
 }
 
@@ -48,8 +45,8 @@ fn answer(reply: NativeReply) -> Decided<Finished> {
 
 /// Within a member it is native. Between members the kernel reads and writes.
 pub(super) fn copy_range(union: &mut Union, task: &mut Task, from: Ino, to: Ino) -> Decided<Finished> {
-    if let Progress::Changing(_) = task.phase {
-        return answer(task.result()?);
+    if let Progress::Changing = task.phase {
+        return answer(task.answered().1?);
     }
     let Op::CopyRange { from_offset, to_offset, len, .. } = task.request.op else {
         unreachable!("only called for it")
@@ -60,17 +57,15 @@ pub(super) fn copy_range(union: &mut Union, task: &mut Task, from: Ino, to: Ino)
         return Err(Stop::Fail(Errno::EXDEV));
     }
     let (tag, from, to) = (source.tag, union.known.at(source), union.known.at(target));
-    if let Askable::No(errno) = union.asked(tag) {
-        return Err(Stop::Fail(errno));
-    }
-    task.phase = Progress::Changing(tag);
+    union.answers(tag)?;
+    task.phase = Progress::Changing;
     let call = NativeCall::CopyRange { from, from_offset, to, to_offset, len };
     Err(Stop::Calls(vec![Planned { tag, who: task.who(), call }]))
 }
 
 /// In all homes. One that is away makes it an error: not all of it is safe.
 pub(super) fn fsync_dir(union: &mut Union, task: &mut Task, dir: Ino) -> Decided<Finished> {
-    if let Progress::Changing(_) = task.phase {
+    if let Progress::Changing = task.phase {
         for (_, answer) in task.calls.drain(..) {
             answer.expect("all are answered")?;
         }
@@ -78,18 +73,16 @@ pub(super) fn fsync_dir(union: &mut Union, task: &mut Task, dir: Ino) -> Decided
     }
     let mut calls = Vec::new();
     for home in &union.dir(dir)?.homes {
-        if let Askable::No(errno) = union.asked(home.tag) {
-            return Err(Stop::Fail(errno));
-        }
+        union.answers(home.tag)?;
         calls.push(Planned::look(home.tag, NativeCall::FsyncDir { dir: home.id }));
     }
-    task.phase = Progress::Changing(Tag(0));
+    task.phase = Progress::Changing;
     Err(Stop::Calls(calls))
 }
 
 /// The sum over the members' file systems, each counted once. A member that is away is left out.
 pub(super) fn statfs(union: &mut Union, task: &mut Task) -> Decided<Finished> {
-    if let Progress::Changing(_) = task.phase {
+    if let Progress::Changing = task.phase {
         let (mut seen, mut sum) = (Vec::new(), [0; 5]);
         for (_, answer) in task.calls.drain(..) {
             let Some(Ok(NativeReply::Space(space))) = answer else { continue };
@@ -104,11 +97,11 @@ pub(super) fn statfs(union: &mut Union, task: &mut Task) -> Decided<Finished> {
         let fs_id = if seen.len() == 1 { seen[0] } else { 0 };
         return Ok(Answer::Statfs { bytes, bytes_free, bytes_available, inodes, inodes_free, fs_id }.into());
     }
-    let serving = union.members.iter().filter(|member| matches!(union.asked(member.tag), Askable::Yes));
+    let serving = union.members.iter().filter(|member| union.answers(member.tag).is_ok());
     let calls: Vec<Planned> = serving.map(|member| Planned::look(member.tag, NativeCall::Space)).collect();
     if calls.is_empty() {
         return Err(Stop::Fail(Errno::EIO));
     }
-    task.phase = Progress::Changing(Tag(0));
+    task.phase = Progress::Changing;
     Err(Stop::Calls(calls))
 }

@@ -5,7 +5,7 @@ use atoll_posix::{Answer, DirEntry, Errno, Kind};
 
 use super::shown::Shown;
 use crate::dirs::{NameHome, Part, ino_of};
-use crate::find::{Askable, Found, Holder};
+use crate::find::{Found, Holder};
 use crate::native::NativeCall;
 use crate::task::{Decided, Finished, Planned, Stop, Task};
 use crate::union::Union;
@@ -33,8 +33,8 @@ pub(super) fn read_dir(
     for (cookie, name, homes) in node.names.after(after) {
         // What a member that cannot be asked had is listed if that is known to hold.
         let holds = |tag| match node.home(tag) {
-            Some(home) if matches!(union.asked(tag), Askable::No(_)) => {
-                home.part != Part::Unsure && !node.unsure.contains(&(tag, name.clone()))
+            Some(home) if union.answers(tag).is_err() => {
+                home.part != Part::Unsure && !node.is_unsure(tag, name)
             }
             home => home.is_some(),
         };
@@ -101,7 +101,7 @@ impl Union {
         }
         let missing: Vec<Planned> = places
             .iter()
-            .filter(|p| task.name(p.tag, p.dir, name).is_none() && matches!(self.asked(p.tag), Askable::Yes))
+            .filter(|p| task.name(p.tag, p.dir, name).is_none() && self.answers(p.tag).is_ok())
             .map(|p| Planned::look(p.tag, NativeCall::Look { dir: p.dir, name: name.clone() }))
             .collect();
         if !missing.is_empty() {

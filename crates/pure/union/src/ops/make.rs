@@ -16,23 +16,25 @@ const NEXT: &[Errno] =
 
 pub(super) fn make(union: &mut Union, task: &mut Task, dir: Ino, name: &Name) -> Decided<Finished> {
     union.hold(task, &[Held { dir, name: Some(name.clone()) }])?;
-    if let Progress::Changing(tag) = task.phase {
-        let home = union.dir(dir)?.home(tag).map(|home| home.id);
-        match (task.result(), home) {
-            (Ok(NativeReply::Stat(stat)), Some(_)) => return union.made(dir, name, tag, &stat),
-            (Ok(NativeReply::Stat(_)), None) => return Err(Stop::Fail(Errno::ESTALE)),
-            (Ok(_), _) => return Err(Stop::Fail(Errno::EPROTO)),
+    if let Progress::Changing = task.phase {
+        let (Planned { tag, .. }, answer) = task.answered();
+        match answer {
+            Ok(NativeReply::Stat(_)) if union.dir(dir)?.home(tag).is_none() => {
+                return Err(Stop::Fail(Errno::ESTALE));
+            }
+            Ok(NativeReply::Stat(stat)) => return union.made(dir, name, tag, &stat),
+            Ok(_) => return Err(Stop::Fail(Errno::EPROTO)),
             // A member has something else than was known, or the directory has gone there.
-            (Err(Errno::EEXIST | Errno::ENOENT | Errno::ESTALE), home) => {
+            Err(Errno::EEXIST | Errno::ENOENT | Errno::ESTALE) => {
                 task.decide_anew()?;
-                home.into_iter().for_each(|id| union.known.doubt(tag, id));
+                union.known.doubt(dir, tag);
                 union.known.expire(dir);
             }
-            (Err(errno), _) if NEXT.contains(&errno) => {
+            Err(errno) if NEXT.contains(&errno) => {
                 task.refused.push((tag, errno));
                 task.phase = Progress::Decide;
             }
-            (Err(errno), _) => return Err(Stop::Fail(errno)),
+            Err(errno) => return Err(Stop::Fail(errno)),
         }
     }
     let (found, shown, _) = union.resolve(task, dir, name)?;
@@ -54,9 +56,6 @@ pub(super) fn make(union: &mut Union, task: &mut Task, dir: Ino, name: &Name) ->
         let last = refused.find(|errno| *errno != Errno::EEXIST);
         return Err(Stop::Fail(last.unwrap_or(Errno::EROFS)));
     };
-    if union.dir(dir)?.home(tag).is_none() {
-        union.may_add(task, dir)?;
-    }
     let into = union.chain(task, dir, tag)?;
     let call = match &task.request.op {
         Op::Create { kind, mode, umask, rdev, target, .. } => {
@@ -68,7 +67,7 @@ pub(super) fn make(union: &mut Union, task: &mut Task, dir: Ino, name: &Name) ->
         }
         _ => unreachable!("only these make a name"),
     };
-    task.phase = Progress::Changing(tag);
+    task.phase = Progress::Changing;
     Err(Stop::Calls(vec![Planned { tag, who: task.who(), call }]))
 }
 
@@ -76,14 +75,13 @@ pub(super) fn link(union: &mut Union, task: &mut Task, ino: Ino, dir: Ino, name:
     union.hold(task, &[Held { dir, name: Some(name.clone()) }])?;
     let file = union.known.file(ino).ok_or(Stop::Fail(Errno::ESTALE))?.clone();
     let tag = file.tag;
-    if let Progress::Changing(_) = task.phase {
-        match task.result() {
+    if let Progress::Changing = task.phase {
+        match task.answered().1 {
             Ok(NativeReply::Stat(stat)) => return union.made(dir, name, tag, &stat),
             Ok(_) => return Err(Stop::Fail(Errno::EPROTO)),
             Err(Errno::EEXIST) => {
                 task.decide_anew()?;
-                let home = union.dir(dir)?.home(tag).map(|home| home.id);
-                home.into_iter().for_each(|id| union.known.doubt(tag, id));
+                union.known.doubt(dir, tag);
             }
             Err(errno) => return Err(Stop::Fail(errno)),
         }
@@ -95,15 +93,10 @@ pub(super) fn link(union: &mut Union, task: &mut Task, ino: Ino, dir: Ino, name:
         Shown::Nothing => {}
     }
     // The file stays where it is, and its new directory is made there: so this never spans two file systems.
-    if let crate::find::Askable::No(errno) = union.asked(tag) {
-        return Err(Stop::Fail(errno));
-    }
+    union.answers(tag)?;
     task.not_refused(tag)?;
-    if union.dir(dir)?.home(tag).is_none() {
-        union.may_add(task, dir)?;
-    }
     let into = union.chain(task, dir, tag)?;
-    task.phase = Progress::Changing(tag);
+    task.phase = Progress::Changing;
     let call = NativeCall::Link { of: union.known.at(&file), dir: into, name: name.clone() };
     Err(Stop::Calls(vec![Planned { tag, who: task.who(), call }]))
 }
@@ -126,18 +119,11 @@ impl Union {
         let ino = crate::dirs::ino_of(tag, stat.id.ino);
         self.known.forget_dir(ino);
         let part = Part::Sure { times: DirTimes::from(stat), at: self.now.ms, racy: true };
-        let home = Home { tag, id: stat.id, part, watched: false };
+        let home = Home::new(tag, stat.id, part);
         self.known
             .add_dir(ino, crate::dirs::UnionDir::new(parent, Some(name.clone()), vec![home], self.now.ms));
         self.known.set_told(ino, true);
         ino
-    }
-
-    /// Whether the caller may put names into a directory. The member to which a name goes checks that by itself, unless
-    /// the directory is made there first.
-    pub(crate) fn may_add(&mut self, task: &mut Task, dir: Ino) -> Decided<()> {
-        let anchor = *self.dir(dir)?.anchor();
-        self.has(task, anchor.tag, &At { id: anchor.id, seen: None }, 3)
     }
 
     /// Whether the caller has these of read (4), write (2) and search (1). `EACCES` if not.

@@ -84,12 +84,13 @@ pub(super) fn rmdir(
     }
     match union.go_on(task, dir)? {
         Some(finished) => {
-            let gone = task.removing.map(|ino| union.known.forget_dir(ino));
-            drop(gone);
+            if let Some(ino) = task.removing {
+                union.known.forget_dir(ino);
+            }
             Ok(finished)
         }
         None => {
-            union.release_names(task);
+            union.release(task);
             rmdir(union, task, dir, name, meant)
         }
     }
@@ -117,6 +118,14 @@ impl Union {
         (!is_held).then(|| Planned::look(holder.tag, open()))
     }
 
+    /// Takes in the answer to [`Union::keep_open`], if that was the call. A file that cannot be opened goes all the same.
+    pub(crate) fn kept_open(&mut self, planned: &Planned, answer: &Result<NativeReply, Errno>) -> bool {
+        if let Ok(NativeReply::Opened { open, stat }) = answer {
+            self.known.hold_open(ino_of(planned.tag, stat.id.ino), *open);
+        }
+        matches!(planned.call, NativeCall::Open { .. })
+    }
+
     /// Makes the last of these changes, and keeps the others for later.
     pub(crate) fn next_change(&mut self, task: &mut Task, mut left: Vec<Planned>) -> Decided<Finished> {
         match left.pop() {
@@ -131,15 +140,9 @@ impl Union {
     /// Goes on with changes that were planned, if one of them was made just now. None: it must be decided.
     pub(crate) fn go_on(&mut self, task: &mut Task, dir: Ino) -> Decided<Option<Finished>> {
         let Progress::Then(left) = std::mem::take(&mut task.phase) else { return Ok(None) };
-        let (planned, answer) = task.calls.pop().expect("a call was made");
-        match answer.expect("it is answered") {
-            Ok(NativeReply::Opened { open, stat }) => {
-                self.known.hold_open(ino_of(planned.tag, stat.id.ino), open);
-                self.next_change(task, left).map(Some)
-            }
-            Err(_) if matches!(planned.call, NativeCall::Open { .. }) => {
-                self.next_change(task, left).map(Some)
-            }
+        let (planned, answer) = task.answered();
+        match answer {
+            answer if self.kept_open(&planned, &answer) => self.next_change(task, left).map(Some),
             Ok(NativeReply::Done) => {
                 if let NativeCall::Unlink { name, .. } | NativeCall::Rmdir { name, .. } = &planned.call {
                     self.known.set_name(dir, planned.tag, name, None);
@@ -154,9 +157,7 @@ impl Union {
             Ok(_) => Err(Stop::Fail(Errno::EPROTO)),
             Err(Errno::ESTALE | Errno::ENOENT) => {
                 task.decide_anew()?;
-                if let Some(home) = self.dir(dir)?.home(planned.tag).map(|home| home.id) {
-                    self.known.doubt(planned.tag, home);
-                }
+                self.known.doubt(dir, planned.tag);
                 Ok(None)
             }
             Err(errno) => Err(Stop::Fail(errno)),

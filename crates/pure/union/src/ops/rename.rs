@@ -71,9 +71,6 @@ pub(super) fn rename(union: &mut Union, task: &mut Task) -> Decided<Finished> {
         return Err(Stop::Fail(Errno::EOPNOTSUPP));
     }
     task.not_refused(tag)?;
-    if union.dir(to.dir)?.home(tag).is_none() {
-        union.may_add(task, to.dir)?;
-    }
     let into = union.chain(task, to.dir, tag)?;
     let there = target.places.iter().find(|place| place.tag == tag);
     let id = |place: &Holder| place.stat.map(|stat| stat.id).ok_or(Stop::Fail(Errno::EIO));
@@ -209,9 +206,6 @@ fn rename_dir(
     }
     let tag = source.tag;
     task.not_refused(tag)?;
-    if union.dir(to.dir)?.home(tag).is_none() {
-        union.may_add(task, to.dir)?;
-    }
     let new_dir = union.chain(task, to.dir, tag)?;
     let id = source.stat.map(|stat| stat.id).ok_or(Stop::Fail(Errno::EIO))?;
     let new_id = here.first().and_then(|place| place.stat).map(|stat| stat.id);
@@ -236,16 +230,12 @@ fn go_on(
     mode: RenameMode,
 ) -> Decided<Option<Finished>> {
     let Progress::Then(left) = std::mem::take(&mut task.phase) else { return Ok(None) };
-    let (planned, answer) = task.calls.pop().expect("a call was made");
-    let (tag, answer) = (planned.tag, answer.expect("it is answered"));
-    let is_first = !task.committed;
+    let (planned, answer) = task.answered();
+    if union.kept_open(&planned, &answer) {
+        return union.next_change(task, left).map(Some);
+    }
+    let (tag, is_first) = (planned.tag, !task.committed);
     match (&planned.call, answer) {
-        (NativeCall::Open { .. }, answer) => {
-            if let Ok(NativeReply::Opened { open, stat }) = answer {
-                union.known.hold_open(crate::dirs::ino_of(tag, stat.id.ino), open);
-            }
-            return union.next_change(task, left).map(Some);
-        }
         (NativeCall::Rename { dir, name, .. }, Ok(NativeReply::Done)) => {
             let is_back = mode == RenameMode::Exchange && !is_at(union, from, tag, *dir, name);
             let [old, new] = if is_back { [to, from] } else { [from, to] };
@@ -266,22 +256,12 @@ fn go_on(
         (_, Ok(_)) => return Err(Stop::Fail(Errno::EPROTO)),
         (_, Err(Errno::ESTALE | Errno::ENOENT | Errno::EEXIST)) if is_first => {
             task.decide_anew()?;
-            for side in [from, to] {
-                if let Some(home) = union.dir(side.dir)?.home(tag).map(|home| home.id) {
-                    union.known.doubt(tag, home);
-                }
-            }
+            [from, to].into_iter().for_each(|side| union.known.doubt(side.dir, tag));
             return Ok(None);
         }
         (_, Err(errno)) if is_first => return Err(Stop::Fail(errno)),
         // It has happened. What could not follow stays where it is and is looked at again.
-        (_, Err(_)) => {
-            for side in [from, to] {
-                if let Some(home) = union.dir(side.dir)?.home(tag).map(|home| home.id) {
-                    union.known.doubt(tag, home);
-                }
-            }
-        }
+        (_, Err(_)) => [from, to].into_iter().for_each(|side| union.known.doubt(side.dir, tag)),
     }
     task.committed = true;
     if left.is_empty() {
@@ -310,9 +290,8 @@ fn renamed(union: &mut Union, tag: Tag, from: &Side, to: &Side, mode: RenameMode
     union.known.set_name(to.dir, tag, &to.name, moved);
     // A name that was not known by its directory's listing is looked at when it is used.
     for (side, known) in [(to, moved), (from, back)] {
-        let home = union.known.dir(side.dir).and_then(|dir| dir.home(tag)).map(|home| home.id);
-        if let (None, Some(id)) = (known, home) {
-            union.known.hear(tag, id, &side.name);
+        if known.is_none() {
+            union.known.hear(side.dir, tag, &side.name);
         }
     }
 }

@@ -4,7 +4,7 @@ use atoll_core::{Ino, Name, Time};
 use atoll_posix::{Attr, Errno, Kind, NamedObject};
 
 use crate::dirs::ino_of;
-use crate::find::{Askable, Found, Holder};
+use crate::find::{Found, Holder};
 use crate::native::{At, NativeStat, Tag};
 use crate::task::{Decided, Stop, Task};
 use crate::union::Union;
@@ -96,7 +96,7 @@ impl Union {
         let homes = self.dir(ino)?.homes.clone();
         let (mut stats, mut calls, mut whole, mut error) = (Vec::new(), Vec::new(), true, None);
         for home in &homes {
-            if let Askable::No(errno) = self.asked(home.tag) {
+            if let Err(errno) = self.answers(home.tag) {
                 (whole, error) = (false, error.or(Some(errno)));
                 continue;
             }
