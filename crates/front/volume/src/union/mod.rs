@@ -2,6 +2,7 @@
 
 mod files;
 mod members;
+mod state;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,6 +19,7 @@ use crate::explain::Explanation;
 use crate::kind::{Attached, AttachedStatus};
 use files::UnionFiles;
 pub use members::{MemberPath, check_members};
+pub use state::state_dir;
 
 /// A union that this process shows.
 pub struct UnionVolume {
