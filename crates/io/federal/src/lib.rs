@@ -176,20 +176,33 @@ impl Federation {
 
     /// The frontend does not know these any more.
     pub fn forget(&self, inos: &[Ino]) {
-        let calls = self.machine().forget(inos);
-        self.let_go(calls);
+        let mut machine = self.machine();
+        let calls = machine.forget(inos);
+        self.let_go(machine, calls);
     }
 
-    fn let_go(&self, calls: Vec<Planned>) {
-        for Planned { tag, who, call } in calls {
-            // A member that is away has let go already.
+    /// Directories are closed while the machine is held: an operation would open one of them again just before it is closed.
+    fn let_go(&self, machine: MutexGuard<'_, Union>, calls: Vec<Planned>) {
+        let is_dirs = |planned: &Planned| matches!(planned.call, NativeCall::ForgetDirs { .. });
+        let (dirs, others): (Vec<Planned>, Vec<Planned>) = calls.into_iter().partition(is_dirs);
+        for Planned { tag, who, call } in dirs {
+            if let Some(tree) = self.tree(tag) {
+                // A member that is away has let go already.
+                let _ = tree.call(&who, &call, &[]);
+            }
+        }
+        drop(machine);
+        for Planned { tag, who, call } in others {
             let _ = self.call(tag, &who, &call, &[]);
         }
     }
 
+    fn tree(&self, tag: Tag) -> Option<Arc<dyn Tree>> {
+        self.trees.read().expect("no holder panics").get(&tag).cloned()
+    }
+
     fn call(&self, tag: Tag, who: &Who, call: &NativeCall, bytes: &[u8]) -> Result<NativeReply, Errno> {
-        let tree = self.trees.read().expect("no holder panics").get(&tag).cloned();
-        let tree = tree.ok_or(Errno::ESTALE)?;
+        let tree = self.tree(tag).ok_or(Errno::ESTALE)?;
         let answer = tree.call(who, call, bytes);
         if matches!(answer, Err(Errno::EIO | Errno::ETIMEDOUT)) {
             self.note_state(tag, tree.state());
@@ -233,8 +246,11 @@ impl Federation {
 
     /// Looks what has changed in members, and whether they answer.
     fn keep_house(&self, with_space: bool) {
-        let calls = self.machine().sweep();
-        self.let_go(calls);
+        if with_space {
+            let mut machine = self.machine();
+            let calls = machine.sweep();
+            self.let_go(machine, calls);
+        }
         let trees: Vec<(Tag, Arc<dyn Tree>)> = {
             let trees = self.trees.read().expect("no holder panics");
             trees.iter().map(|(tag, tree)| (*tag, Arc::clone(tree))).collect()

@@ -252,6 +252,8 @@ pub struct Known {
     dirs: IdMap<Ino, UnionDir>,
     files: IdMap<Ino, File>,
     by_home: IdMap<(Tag, u64), Ino>,
+    /// Homes that are not asked for any more, of which the members were not told yet.
+    left: Vec<(Tag, NativeId)>,
 }
 
 impl Known {
@@ -286,6 +288,7 @@ impl Known {
             Some(old) if old.id == home.id => {}
             Some(old) => {
                 self.by_home.remove(&(old.tag, old.id.ino));
+                self.left.push((old.tag, old.id));
                 *old = home;
             }
             None => dir.homes.push(home),
@@ -300,6 +303,7 @@ impl Known {
         let home = dir.homes.remove(at);
         dir.names.replace(tag, Vec::new());
         self.by_home.remove(&(tag, home.id.ino));
+        self.left.push((tag, home.id));
     }
 
     fn count_child(&mut self, ino: Ino, parent: Ino, by: i32) {
@@ -327,19 +331,26 @@ impl Known {
     }
 
     /// Forgets a directory that no frontend knows and below which none is known, and those above it of which that is true then.
-    /// Their homes.
-    pub fn prune(&mut self, mut ino: Ino) -> Vec<Home> {
-        let mut homes = Vec::new();
+    pub fn prune(&mut self, mut ino: Ino) {
         while let Some(dir) = self.dirs.get(&ino)
             && ino != Ino::ROOT
             && !dir.told
             && dir.children == 0
         {
             let above = dir.parent;
-            homes.extend(self.forget_dir(ino));
+            self.forget_dir(ino);
             ino = above;
         }
-        homes
+    }
+
+    /// Homes that members need not keep open any more. Each is told once.
+    pub fn take_left(&mut self) -> Vec<(Tag, NativeId)> {
+        let mut left = std::mem::take(&mut self.left);
+        left.retain(|(tag, id)| {
+            let again = self.dir_at(*tag, id.ino).and_then(|ino| self.dir(ino)?.home(*tag));
+            again.is_none_or(|home| home.id != *id)
+        });
+        left
     }
 
     /// Directories that no frontend knows.
@@ -352,14 +363,14 @@ impl Known {
         self.dirs.len()
     }
 
-    /// Forgets a directory. Its homes.
-    pub fn forget_dir(&mut self, ino: Ino) -> Vec<Home> {
-        let Some(dir) = self.dirs.remove(&ino) else { return Vec::new() };
+    /// Forgets a directory.
+    pub fn forget_dir(&mut self, ino: Ino) {
+        let Some(dir) = self.dirs.remove(&ino) else { return };
         self.count_child(ino, dir.parent, -1);
         for home in &dir.homes {
             self.by_home.remove(&(home.tag, home.id.ino));
+            self.left.push((home.tag, home.id));
         }
-        dir.homes
     }
 
     /// All names in a home were read.

@@ -157,27 +157,36 @@ impl Union {
                 calls.push(Planned::look(tag, NativeCall::Close { open }));
             }
             self.known.set_told(*ino, false);
-            calls.extend(self.prune(*ino));
+            self.prune(*ino);
         }
+        calls.extend(self.left());
         calls
     }
 
     /// Forgets directories that were only passed by: to be called now and then. What members need not keep open for them.
     pub fn sweep(&mut self) -> Vec<Planned> {
-        if self.known.dirs_len() < PASSED_MAX {
-            return Vec::new();
+        if self.known.dirs_len() >= PASSED_MAX {
+            self.known.untold().into_iter().for_each(|ino| self.prune(ino));
         }
-        let untold = self.known.untold();
-        untold.into_iter().flat_map(|ino| self.prune(ino)).collect()
+        self.left()
     }
 
     /// An operation under way may be about to use a directory. Then it is left for the next sweep.
-    fn prune(&mut self, ino: Ino) -> Vec<Planned> {
+    fn prune(&mut self, ino: Ino) {
+        if self.tasks.is_empty() {
+            self.known.prune(ino);
+        }
+    }
+
+    /// Directories that members need not keep open. None while an operation may have opened one of them again.
+    fn left(&mut self) -> Vec<Planned> {
         if !self.tasks.is_empty() {
             return Vec::new();
         }
-        let forget = |home: Home| Planned::look(home.tag, NativeCall::ForgetDirs { dirs: vec![home.id] });
-        self.known.prune(ino).into_iter().map(forget).collect()
+        let mut by_member: BTreeMap<Tag, Vec<NativeId>> = BTreeMap::new();
+        self.known.take_left().into_iter().for_each(|(tag, id)| by_member.entry(tag).or_default().push(id));
+        let calls = by_member.into_iter();
+        calls.map(|(tag, dirs)| Planned::look(tag, NativeCall::ForgetDirs { dirs })).collect()
     }
 
     /// The member that shows a file or directory, and where it is there. None if it is not known.
