@@ -93,6 +93,16 @@ pub(crate) fn sections(name: &str) -> Vec<Section> {
             log(),
             see_also("atoll-mount(1), nfs(5)"),
         ],
+        "atoll-union-status" => vec![terms(
+            "EXAMPLES",
+            &[
+                ("atoll union status", "All unions of this machine and their members."),
+                (
+                    "atoll union status /mnt/all --json | jq '.[0].members[] | select(.state != \"serving\")'",
+                    "Members that do not answer.",
+                ),
+            ],
+        )],
         "atoll-volume-create" => vec![terms(
             "EXAMPLES",
             &[(

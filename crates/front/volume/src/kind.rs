@@ -11,7 +11,7 @@ use anyhow::{Result, anyhow, bail};
 use atoll_control::DataDir;
 use atoll_core::VolumePath;
 use atoll_proto::control::{Metric, NodeLink};
-use atoll_proto::{VolumeConfig, VolumeKind};
+use atoll_proto::{UnionOrder, UnionReply, VolumeConfig, VolumeKind};
 use atoll_route::ListedFile;
 use atoll_server::{Serve, VolumeOptions};
 use atoll_vfs::Files;
@@ -64,6 +64,12 @@ pub trait Attached: Send + Sync + 'static {
         let config = self.config();
         let (name, kind) = (&config.name, config.kind);
         bail!("Volume {name} is of the kind {kind}, which has no listing as of one moment.\nUse ls(1).")
+    }
+
+    /// Carries out an order to a union. An error says what to do next.
+    fn union_order(&self, _order: UnionOrder) -> Result<UnionReply> {
+        let config = self.config();
+        bail!("{} is no union: it is of the kind {}.\nName the mount of a union.", config.name, config.kind)
     }
 
     /// Ends the use: locks and open files are released.

@@ -191,6 +191,10 @@ impl Desk for AboutMount {
                 let config = Box::new((*inner.attached.config()).clone());
                 ControlReply::Volume { config, node: None, from }
             }
+            Control::Union { order } => match inner.attached.union_order(order) {
+                Ok(reply) => ControlReply::Union { reply },
+                Err(why) => ControlReply::Refused { text: format!("{why:#}") },
+            },
             _ => ControlReply::Refused { text: "A mount takes no orders: ask a node.".to_owned() },
         }
     }

@@ -81,14 +81,16 @@ impl Federation {
     }
 
     fn new(settings: Settings, members: Vec<Opened>, clock: Clock) -> Arc<Self> {
+        let now = clock.now();
         let shown = members.iter().map(|(tag, read_only, tree)| Member {
             tag: *tag,
             root: tree.root(),
             read_only: *read_only,
             state: MemberState::Serving,
+            since: now.ms,
             space: None,
         });
-        let machine = Union::new(settings, shown.collect(), true, clock.now());
+        let machine = Union::new(settings, shown.collect(), true, now);
         let trees = members.into_iter().map(|(tag, _, tree)| (tag, tree)).collect();
         Arc::new(Self {
             machine: Mutex::new(machine),
@@ -126,6 +128,11 @@ impl Federation {
     /// Its machine, for status and explanations.
     pub fn machine(&self) -> MutexGuard<'_, Union> {
         self.machine.lock().expect("a broken machine ends the process")
+    }
+
+    /// Now, on the clock that its machine goes by.
+    pub fn now(&self) -> Moment {
+        self.clock.now()
     }
 
     /// Starts an operation. `done` may run on this thread before this returns.

@@ -146,6 +146,9 @@ impl Desk for Node {
             Control::Discard { volume } => done(self.discard(volume)),
             Control::Status => self.status(),
             Control::Trace { volume, ino } => self.trace(volume, ino),
+            Control::Union { .. } => {
+                ControlReply::Refused { text: "A node shows no union: ask the union's mount.".to_owned() }
+            }
         }
     }
 }

@@ -5,6 +5,7 @@
 
 use atoll_core::{Ino, IslandId, NodeId, VolumeId, wire_enum, wire_struct};
 
+use crate::union::{UnionOrder, UnionReply};
 use crate::volume::{VolumeConfig, VolumeKind};
 
 wire_enum! {
@@ -33,6 +34,9 @@ wire_enum! {
         7 => Trace { /// The volume.
             volume: VolumeId, /// The file or directory.
             ino: Ino },
+        /// For the process that shows a union. `ControlReply::Union`.
+        8 => Union { /// What it is about.
+            order: UnionOrder },
     }
 }
 
@@ -62,6 +66,9 @@ wire_enum! {
         /// What its islands have.
         6 => Traces { /// One an island.
             traces: Vec<Trace> },
+        /// About a union.
+        7 => Union { /// That.
+            reply: UnionReply },
     }
 }
 

@@ -12,6 +12,7 @@ pub mod message;
 mod options;
 pub mod record;
 pub mod row;
+pub mod union;
 pub mod volume;
 
 pub use control::{Control, ControlReply};
@@ -27,4 +28,5 @@ pub use row::{
     CarriedLink, Dir, DirPlace, Entry, Forward, Inode, OwnedDir, PlaceVersion, RequestResult, Session,
     StaticAttrs, Stub, Txn, TxnState, Xattrs, names_of,
 };
+pub use union::{UnionOrder, UnionReply};
 pub use volume::{BadConfig, Fixed, NodeConfig, VolumeConfig, VolumeKind, reserve_bytes};

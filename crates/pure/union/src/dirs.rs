@@ -395,6 +395,16 @@ impl Known {
         self.dirs.get(&ino).and_then(|dir| dir.home(tag)).is_some_and(|home| home.watched)
     }
 
+    /// In how many directories a member's names are known, and tell of changes; and in how many its times are compared.
+    pub fn noticed(&self, tag: Tag) -> [u64; 2] {
+        let homes =
+            self.dirs.values().filter_map(|dir| dir.home(tag)).filter(|home| home.part != Part::Unsure);
+        homes.fold([0, 0], |[watched, checked], home| match home.watched {
+            true => [watched + 1, checked],
+            false => [watched, checked + 1],
+        })
+    }
+
     /// A member tells of changes of a directory from now on, or does not.
     pub fn set_watched(&mut self, ino: Ino, tag: Tag, watched: bool) {
         if let Some(home) = self.dirs.get_mut(&ino).and_then(|dir| dir.home_mut(tag)) {

@@ -115,6 +115,9 @@ impl Union {
         self.now = now;
         let Some(member) = self.members.get_mut(tag) else { return };
         let before = std::mem::replace(&mut member.state, state);
+        if before != state {
+            member.since = now.ms;
+        }
         if state == MemberState::Away && before != MemberState::Away {
             self.known.member_gone(tag);
         }

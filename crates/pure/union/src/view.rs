@@ -1,5 +1,6 @@
 //! The members of a union and the rules by which it shows them. Owns no file.
 
+use crate::dirs::Tick;
 use crate::native::{NativeStat, Space, Tag};
 
 /// Where new files go.
@@ -63,6 +64,52 @@ pub struct Settings {
     pub away: AwayRule,
 }
 
+/// The rules of each kind, as users write them.
+const PLACES: [(&str, PlaceRule); 5] = [
+    ("dir", PlaceRule::Dir),
+    ("manager", PlaceRule::Manager),
+    ("room", PlaceRule::Room),
+    ("existing", PlaceRule::Existing),
+    ("first", PlaceRule::First),
+];
+const SAMES: [(&str, SameRule); 3] =
+    [("newest", SameRule::Newest), ("first", SameRule::First), ("both", SameRule::Both)];
+const UNLINKS: [(&str, UnlinkRule); 2] = [("shown", UnlinkRule::Shown), ("all", UnlinkRule::All)];
+const AWAYS: [(&str, AwayRule); 2] = [("fail", AwayRule::Fail), ("hide", AwayRule::Hide)];
+
+fn word_of<T: PartialEq>(all: &[(&'static str, T)], rule: &T) -> &'static str {
+    all.iter().find(|(_, known)| known == rule).map_or("", |(word, _)| word)
+}
+
+/// Whether the word is one of these rules, which is then taken.
+fn take<T: Copy>(all: &[(&str, T)], word: &str, rule: &mut T) -> bool {
+    let found = all.iter().find(|(known, _)| *known == word);
+    found.map(|(_, taken)| *rule = *taken).is_some()
+}
+
+impl Settings {
+    /// What each setting is, as users write it.
+    pub fn words(&self) -> [(&'static str, &'static str); 4] {
+        [
+            ("place", word_of(&PLACES, &self.place)),
+            ("same", word_of(&SAMES, &self.same)),
+            ("unlink", word_of(&UNLINKS, &self.unlink)),
+            ("away", word_of(&AWAYS, &self.away)),
+        ]
+    }
+
+    /// Takes a setting as users write it. False if it does not know the value, and none if there is no such setting.
+    pub fn set(&mut self, setting: &str, word: &str) -> Option<bool> {
+        Some(match setting {
+            "place" => take(&PLACES, word, &mut self.place),
+            "same" => take(&SAMES, word, &mut self.same),
+            "unlink" => take(&UNLINKS, word, &mut self.unlink),
+            "away" => take(&AWAYS, word, &mut self.away),
+            _ => return None,
+        })
+    }
+}
+
 /// Whether a member answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum MemberState {
@@ -86,6 +133,8 @@ pub struct Member {
     pub read_only: bool,
     /// Whether it answers.
     pub state: MemberState,
+    /// Since when that is so.
+    pub since: Tick,
     /// Its room, as far as it was told.
     pub space: Option<Space>,
 }
@@ -119,5 +168,28 @@ impl Members {
     /// All.
     pub fn iter(&self) -> impl Iterator<Item = &Member> {
         self.0.iter()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_rule_has_a_word_that_gives_it_back() {
+        let mut settings = Settings::default();
+        for (setting, words) in [
+            ("place", PLACES.map(|(word, _)| word).to_vec()),
+            ("same", SAMES.map(|(word, _)| word).to_vec()),
+            ("unlink", UNLINKS.map(|(word, _)| word).to_vec()),
+            ("away", AWAYS.map(|(word, _)| word).to_vec()),
+        ] {
+            for word in words {
+                assert_eq!(settings.set(setting, word), Some(true));
+                assert!(settings.words().contains(&(setting, word)));
+            }
+            assert_eq!(settings.set(setting, "nowhere"), Some(false));
+        }
+        assert_eq!(settings.set("soft", "3"), None);
     }
 }

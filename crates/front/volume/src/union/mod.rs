@@ -1,18 +1,21 @@
 //! Unions: native trees of this machine shown as one. Opens the members of a union, and refuses what cannot be one.
 
+pub mod ask;
 mod files;
 mod members;
 mod state;
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Instant;
 
 use anyhow::{Result, bail};
 use atoll_core::{Table, VolumeId, VolumePath};
 use atoll_federal::Federation;
 use atoll_proto::control::Metric;
-use atoll_proto::{VolumeConfig, VolumeKind};
-use atoll_union::{MemberState, Settings};
+use atoll_proto::union::{MemberCondition, MemberStatus, UnionStatus};
+use atoll_proto::{UnionOrder, UnionReply, VolumeConfig, VolumeKind};
+use atoll_union::{MemberState, Settings, Tag};
 use atoll_vfs::Files;
 
 use crate::explain::Explanation;
@@ -26,6 +29,9 @@ pub struct UnionVolume {
     federation: Arc<Federation>,
     files: Arc<UnionFiles>,
     config: Arc<VolumeConfig>,
+    settings: Settings,
+    members: Vec<(Tag, MemberPath)>,
+    began: Instant,
 }
 
 impl UnionVolume {
@@ -35,12 +41,44 @@ impl UnionVolume {
         // The same members make the same volume, so handles of it stay good.
         let tags = open.iter().flat_map(|(tag, ..)| tag.0.to_le_bytes());
         let id = VolumeId(atoll_core::siphash24(0, 0, &tags.collect::<Vec<u8>>()));
+        let shown = open.iter().map(|(tag, ..)| *tag).zip(members.iter().cloned()).collect();
         let federation = Federation::start(settings, open);
         let files = Arc::new(UnionFiles::new(Arc::clone(&federation)));
         let table = Table::new(1);
         let config =
             Arc::new(VolumeConfig { id, name, seed: 0, table, nodes: Vec::new(), kind: VolumeKind::Union });
-        Ok(Self { federation, files, config })
+        let began = Instant::now();
+        Ok(Self { federation, files, config, settings, members: shown, began })
+    }
+
+    fn describe(&self) -> UnionStatus {
+        let machine = self.federation.machine();
+        let now = self.federation.now();
+        let members = self.members.iter().filter_map(|(tag, named)| {
+            let member = machine.members().get(*tag)?;
+            let [watched, checked] = machine.known().noticed(*tag);
+            Some(MemberStatus {
+                path: named.path.display().to_string(),
+                tag: tag.0,
+                read_only: member.read_only,
+                state: match member.state {
+                    MemberState::Serving => MemberCondition::Serving,
+                    MemberState::Stuck => MemberCondition::Stuck,
+                    MemberState::Away => MemberCondition::Away,
+                },
+                state_ms: now.ms.saturating_sub(member.since),
+                space: member.space.map(|space| (space.bytes, space.bytes_available)),
+                watched,
+                checked,
+            })
+        });
+        let owned = |(setting, word): (&str, &str)| (setting.to_owned(), word.to_owned());
+        UnionStatus {
+            name: None,
+            up_ms: self.began.elapsed().as_millis() as u64,
+            settings: self.settings.words().map(owned).to_vec(),
+            members: members.collect(),
+        }
     }
 }
 
@@ -71,6 +109,12 @@ impl Attached for UnionVolume {
 
     fn explain(&self, _: &VolumePath, _: &Path) -> Result<Explanation> {
         bail!("DirNames of a union are not explained yet.\nLook into its members with ls(1).")
+    }
+
+    fn union_order(&self, order: UnionOrder) -> Result<UnionReply> {
+        match order {
+            UnionOrder::Status => Ok(UnionReply::Status { status: self.describe() }),
+        }
     }
 
     fn stop(&self) {

@@ -10,10 +10,11 @@ use atoll_proto::control::{
     Connection, Daemon, FuseCount, IslandStatus, Metric, MountStatus, NodeLink, Trace, VolumeStatus,
     VolumeSummary,
 };
+use atoll_proto::union::{MemberCondition, MemberStatus, UnionStatus};
 use atoll_proto::{
     ClientOp, Control, ControlReply, CutLost, DirAnswer, DirQuestion, DirReport, FileAt, FileHandle, Hint,
     KeyOverride, LinkTarget, ListedName, Notice, Outcome, PeerMessage, PeerOp, PlaceVersion, Reply, Request,
-    Resolved, Vote, VoteInfo,
+    Resolved, UnionOrder, UnionReply, Vote, VoteInfo,
 };
 use bytes::Bytes;
 
@@ -402,6 +403,29 @@ fn status() -> ControlReply {
     ControlReply::Status { daemon: daemon(), volumes: vec![volume], mounts: vec![mount] }
 }
 
+fn union_orders() -> Vec<(&'static str, UnionOrder)> {
+    vec![("status", UnionOrder::Status)]
+}
+
+fn union_replies() -> Vec<(&'static str, UnionReply)> {
+    vec![("status", UnionReply::Status { status: union_status() })]
+}
+
+fn union_status() -> UnionStatus {
+    let member = MemberStatus {
+        path: "/disk1".to_owned(),
+        tag: 7,
+        read_only: true,
+        state: MemberCondition::Stuck,
+        state_ms: 9,
+        space: Some((100, 50)),
+        watched: 3,
+        checked: 2,
+    };
+    let settings = vec![("place".to_owned(), "dir".to_owned())];
+    UnionStatus { name: Some("media".to_owned()), up_ms: 5, settings, members: vec![member] }
+}
+
 fn controls() -> Vec<(&'static str, Control)> {
     vec![
         ("describe", Control::Describe),
@@ -411,6 +435,7 @@ fn controls() -> Vec<(&'static str, Control)> {
         ("discard", Control::Discard { volume: VolumeId(7) }),
         ("status", Control::Status),
         ("trace", Control::Trace { volume: VolumeId(7), ino: FILE }),
+        ("union", Control::Union { order: UnionOrder::Status }),
     ]
 }
 
@@ -437,6 +462,7 @@ fn control_replies() -> Vec<(&'static str, ControlReply)> {
         ),
         ("status", status()),
         ("traces", ControlReply::Traces { traces: vec![trace] }),
+        ("union", ControlReply::Union { reply: UnionReply::Status { status: union_status() } }),
     ]
 }
 
@@ -473,7 +499,9 @@ pub fn all() -> Vec<Samples> {
             [],
             vec![("hello", message(PeerOp::Hello)), ("ask", message(PeerOp::AskOutcome { txn: TXN }))],
         ),
-        samples("control", 1..=7, controls()),
-        samples("control_reply", 1..=6, control_replies()),
+        samples("control", 1..=8, controls()),
+        samples("control_reply", 1..=7, control_replies()),
+        samples("union_order", 1..=1, union_orders()),
+        samples("union_reply", 1..=1, union_replies()),
     ]
 }

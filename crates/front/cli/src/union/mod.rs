@@ -1,10 +1,12 @@
 //! `atoll union`: show existing directories of this machine as one tree.
 
+mod status;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Result, bail};
-use atoll_union::{AwayRule, PlaceRule, SameRule, Settings, UnlinkRule};
+use atoll_union::Settings;
 use atoll_volume::mounting::{Mount, check_point};
 use atoll_volume::union::{MemberPath, UnionVolume, check_members};
 
@@ -16,7 +18,10 @@ use crate::say;
 /// Arguments of `atoll union`.
 #[derive(Debug, clap::Args)]
 #[command(
-    override_usage = "atoll union DIR... MOUNT [-o OPTIONS]",
+    override_usage = "atoll union DIR... MOUNT [-o OPTIONS]\n       atoll union COMMAND",
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
+    disable_help_subcommand = true,
     after_help = "Files stay where they are; nothing is stored in the directories. When the mount ends, the union is gone.\n\n\
         A directory may be named as DIR:ro (nothing is changed in it) or DIR:empty-ok (it may be empty although others are \
         mounted disks).\n\nOptions, beside those of `atoll mount`:\n  \
@@ -26,6 +31,8 @@ use crate::say;
         away=fail|hide                          what is said of names on a missing disk (hide: that they do not exist)"
 )]
 pub(crate) struct UnionCommand {
+    #[command(subcommand)]
+    command: Option<Command>,
     /// The directories to show as one, then the directory to mount them on
     #[arg(required = true, num_args = 2.., value_names = ["DIR", "MOUNT"])]
     places: Vec<PathBuf>,
@@ -39,8 +46,22 @@ pub(crate) struct UnionCommand {
     log: Log,
 }
 
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Show how unions and their members are
+    Status(status::Status),
+}
+
 impl UnionCommand {
     pub(crate) fn run(self) -> Result<()> {
+        match self.command {
+            Some(Command::Status(command)) => command.run(),
+            None => self.show(),
+        }
+    }
+
+    /// Shows directories without keeping anything of it.
+    fn show(self) -> Result<()> {
         let (settings, rest) = settings(&self.options)?;
         let options = Options::default().with(rest)?;
         let (point, members) = self.places.split_last().expect("clap asks for two");
@@ -78,23 +99,10 @@ pub(crate) fn settings(words: &[String]) -> Result<(Settings, Vec<&str>)> {
             rest.push(word.as_str());
             continue;
         };
-        match (key, value) {
-            ("place", "dir") => settings.place = PlaceRule::Dir,
-            ("place", "manager") => settings.place = PlaceRule::Manager,
-            ("place", "room") => settings.place = PlaceRule::Room,
-            ("place", "existing") => settings.place = PlaceRule::Existing,
-            ("place", "first") => settings.place = PlaceRule::First,
-            ("same", "newest") => settings.same = SameRule::Newest,
-            ("same", "first") => settings.same = SameRule::First,
-            ("same", "both") => settings.same = SameRule::Both,
-            ("unlink", "shown") => settings.unlink = UnlinkRule::Shown,
-            ("unlink", "all") => settings.unlink = UnlinkRule::All,
-            ("away", "fail") => settings.away = AwayRule::Fail,
-            ("away", "hide") => settings.away = AwayRule::Hide,
-            ("place" | "same" | "unlink" | "away", _) => {
-                bail!("The option {key} does not know \"{value}\".\nSee: atoll union --help")
-            }
-            _ => rest.push(word.as_str()),
+        match settings.set(key, value) {
+            Some(true) => {}
+            Some(false) => bail!("The option {key} does not know \"{value}\".\nSee: atoll union --help"),
+            None => rest.push(word.as_str()),
         }
     }
     Ok((settings, rest))
