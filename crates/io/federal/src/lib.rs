@@ -1,7 +1,8 @@
 //! A union in this process: a machine, its members, and the operations under way.
 //!
 //! The thread that brings an operation makes its native calls and gives its answer. So nothing hops between threads, and a
-//! call that hangs holds only the thread that made it. Decides nothing.
+//! call that hangs holds only the thread that made it. If that takes too long, a thread that makes no native call gives the
+//! answer in its place. Decides nothing.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
@@ -46,33 +47,47 @@ pub struct Federation {
     trees: RwLock<BTreeMap<Tag, Arc<dyn Tree>>>,
     pending: Mutex<IdMap<u64, Done>>,
     heard: Mutex<Option<Heard>>,
+    /// Opens that a member was to let go of while it hung.
+    unclosed: Mutex<Vec<Planned>>,
     next: AtomicU64,
     clock: Clock,
     stopped: AtomicBool,
 }
 
 impl Federation {
-    /// A union of these members, in the user's order. Its housekeeping runs on a thread
-    /// of its own until [`Federation::stop`].
+    /// A union of these members, in the user's order. Its housekeeping runs on threads of its own until [`Federation::stop`].
     pub fn start(settings: Settings, members: Vec<Opened>) -> Arc<Self> {
+        let tags: Vec<Tag> = members.iter().map(|(tag, ..)| *tag).collect();
         let this = Self::new(settings, members, Clock::Real(Instant::now()));
-        let (keeper, mut periods) = (Arc::downgrade(&this), 0);
-        let spawned = std::thread::Builder::new().name("atoll-union".into()).spawn(move || {
+        this.repeat("atoll-union".into(), |this, nth| this.give_up_late(nth % SPACE_PERIODS == 0));
+        for tag in tags {
+            // One for each: it makes native calls, so it may hang.
+            this.repeat(format!("union-{:04x}", tag.0), move |this, nth| {
+                this.keep_house(tag, nth % SPACE_PERIODS == 0);
+            });
+        }
+        this
+    }
+
+    /// Does this every 100 ms on a thread of this name, which is told how often it was done before.
+    fn repeat(self: &Arc<Self>, name: String, work: impl Fn(&Self, u32) + Send + 'static) {
+        let (keeper, mut nth) = (Arc::downgrade(self), 0_u32);
+        let spawned = std::thread::Builder::new().name(name).spawn(move || {
             while let Some(this) = keeper.upgrade()
                 && !this.stopped.load(Ordering::Relaxed)
             {
-                this.keep_house(periods % SPACE_PERIODS == 0);
-                periods += 1;
+                work(&this, nth);
+                nth = nth.wrapping_add(1);
                 drop(this);
                 std::thread::sleep(PERIOD);
             }
         });
         if let Err(why) = spawned {
             tracing::error!(
-                "changes that others make in the members are seen later: no thread to be had: {why}"
+                "changes that others make in a member are seen later, or operations that hang are not answered: no thread \
+                 to be had: {why}"
             );
         }
-        this
     }
 
     /// A union whose clock and housekeeping a test drives: it has no thread. `now.ms` is not 0.
@@ -97,6 +112,7 @@ impl Federation {
             trees: RwLock::new(trees),
             pending: Mutex::default(),
             heard: Mutex::default(),
+            unclosed: Mutex::default(),
             next: AtomicU64::new(1),
             clock,
             stopped: AtomicBool::new(false),
@@ -112,7 +128,8 @@ impl Federation {
     /// The same, and does what its housekeeping does every 100 ms.
     pub fn step(&self, now: Moment) {
         self.set_clock(now);
-        self.keep_house(true);
+        self.give_up_late(true);
+        self.trees().into_iter().for_each(|(tag, _)| self.keep_house(tag, true));
     }
 
     /// Ends its housekeeping.
@@ -199,13 +216,24 @@ impl Federation {
             }
         }
         drop(machine);
-        for Planned { tag, who, call } in others {
-            let _ = self.call(tag, &who, &call, &[]);
+        self.close(others);
+    }
+
+    fn close(&self, opens: Vec<Planned>) {
+        for planned in opens {
+            if self.call(planned.tag, &planned.who, &planned.call, &[]) == Err(Errno::ETIMEDOUT) {
+                self.unclosed.lock().expect("no holder panics").push(planned);
+            }
         }
     }
 
     fn tree(&self, tag: Tag) -> Option<Arc<dyn Tree>> {
         self.trees.read().expect("no holder panics").get(&tag).cloned()
+    }
+
+    fn trees(&self) -> Vec<(Tag, Arc<dyn Tree>)> {
+        let trees = self.trees.read().expect("no holder panics");
+        trees.iter().map(|(tag, tree)| (*tag, Arc::clone(tree))).collect()
     }
 
     fn call(&self, tag: Tag, who: &Who, call: &NativeCall, bytes: &[u8]) -> Result<NativeReply, Errno> {
@@ -251,36 +279,48 @@ impl Federation {
         }
     }
 
-    /// Looks what has changed in members, and whether they answer.
-    fn keep_house(&self, with_space: bool) {
-        if with_space {
-            let mut machine = self.machine();
+    /// Answers operations that have waited too long, and forgets what nobody knows. Makes no call that can hang.
+    fn give_up_late(&self, with_sweep: bool) {
+        let mut late = Vec::new();
+        let mut machine = self.machine();
+        machine.give_up_late(self.clock.now(), &mut late);
+        if with_sweep {
             let calls = machine.sweep();
             self.let_go(machine, calls);
+        } else {
+            drop(machine);
         }
-        let trees: Vec<(Tag, Arc<dyn Tree>)> = {
-            let trees = self.trees.read().expect("no holder panics");
-            trees.iter().map(|(tag, tree)| (*tag, Arc::clone(tree))).collect()
-        };
-        for (tag, tree) in trees {
-            if tree.state() == TreeState::Away && tree.reopen() != Ok(true) {
-                self.note_state(tag, TreeState::Away);
-                continue;
-            }
+        self.perform(late);
+        for (tag, tree) in self.trees() {
             self.note_state(tag, tree.state());
-            let changes = tree.changes();
-            let names = self.machine().changed(self.clock.now(), tag, &changes);
-            if !names.is_empty()
-                && let Some(heard) = &*self.heard.lock().expect("no holder panics")
-            {
-                heard(&names);
-            }
-            if with_space
-                && tree.state() == TreeState::Serving
-                && let Ok(NativeReply::Space(space)) = tree.call(&Who::Daemon, &NativeCall::Space, &[])
-            {
-                self.machine().space(tag, space);
-            }
+        }
+    }
+
+    /// Looks what has changed in a member, and whether it answers. May hang with it.
+    fn keep_house(&self, tag: Tag, with_space: bool) {
+        let Some(tree) = self.tree(tag) else { return };
+        if tree.state() == TreeState::Away && tree.reopen() != Ok(true) {
+            return self.note_state(tag, TreeState::Away);
+        }
+        self.note_state(tag, tree.state());
+        let changes = tree.changes();
+        let names = self.machine().changed(self.clock.now(), tag, &changes);
+        if !names.is_empty()
+            && let Some(heard) = &*self.heard.lock().expect("no holder panics")
+        {
+            heard(&names);
+        }
+        if tree.state() != TreeState::Serving {
+            return;
+        }
+        let unclosed: Vec<Planned> = {
+            let mut unclosed = self.unclosed.lock().expect("no holder panics");
+            unclosed.extract_if(.., |planned| planned.tag == tag).collect()
+        };
+        self.close(unclosed);
+        if with_space && let Ok(NativeReply::Space(space)) = tree.call(&Who::Daemon, &NativeCall::Space, &[])
+        {
+            self.machine().space(tag, space);
         }
     }
 }

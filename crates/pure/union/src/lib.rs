@@ -18,6 +18,6 @@ pub use dirs::{Known, Tick, ino_of};
 pub use native::{
     At, Changed, Changes, Copied, NativeCall, NativeEntry, NativeId, NativeReply, NativeStat, Space, Tag, Who,
 };
-pub use task::{Finished, Planned, UnionRequest};
+pub use task::{Finished, LONG_MS, Planned, SOFT_MS, UnionRequest};
 pub use union::{Moment, PASSED_MAX, Union, UnionEffect};
 pub use view::{AwayRule, Member, MemberState, Members, PlaceRule, SameRule, Settings, UnlinkRule};

@@ -407,6 +407,16 @@ pub enum NativeCall {
     },
 }
 
+impl NativeCall {
+    /// Whether it may take long because there is much to do, on a member that answers.
+    pub const fn takes_long(&self) -> bool {
+        matches!(
+            self,
+            Self::Fsync { .. } | Self::FsyncDir { .. } | Self::Fallocate { .. } | Self::CopyRange { .. }
+        )
+    }
+}
+
 /// The answer to a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NativeReply {

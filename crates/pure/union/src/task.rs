@@ -159,7 +159,17 @@ pub(crate) struct Task {
     pub calls: Vec<(Planned, Option<Result<NativeReply, Errno>>)>,
     /// How often it was decided anew because a member had something else than was known.
     pub anew: u32,
+    /// Since when it waits for an answer, or for a name.
+    pub waits: Tick,
+    /// Whoever asked was told `ETIMEDOUT`. It ends what it has changed in part, and begins no other change.
+    pub given_up: bool,
 }
+
+/// An operation that waits for one call, or for a name, is given up after so many milliseconds.
+pub const SOFT_MS: Tick = 10_000;
+
+/// The same for a call that takes long if there is much to do.
+pub const LONG_MS: Tick = 120_000;
 
 impl Task {
     /// One that begins.
@@ -184,7 +194,15 @@ impl Task {
             held: Vec::new(),
             calls: Vec::new(),
             anew: 0,
+            waits: began,
+            given_up: false,
         }
+    }
+
+    /// Whether whoever asked has waited long enough.
+    pub(crate) fn is_late(&self, now: Tick) -> bool {
+        let long = self.calls.iter().any(|(planned, answer)| answer.is_none() && planned.call.takes_long());
+        !self.given_up && now.saturating_sub(self.waits) >= if long { LONG_MS } else { SOFT_MS }
     }
 
     /// Its caller, for native calls.
@@ -219,8 +237,12 @@ impl Task {
         }
     }
 
-    /// Nothing that it has seen counts any more: it is decided anew. `ESTALE` after too many times.
+    /// Nothing that it has seen counts any more: it is decided anew. `ESTALE` after too many times; `ETIMEDOUT` if nobody
+    /// waits for it any more.
     pub(crate) fn decide_anew(&mut self) -> Decided<()> {
+        if self.given_up {
+            return Err(Stop::Fail(Errno::ETIMEDOUT));
+        }
         self.anew += 1;
         if self.anew > ANEW_MAX {
             return Err(Stop::Fail(Errno::ESTALE));

@@ -13,7 +13,7 @@ use crate::dirs::{DirTimes, File, Home, Known, Part, Tick, UnionDir, ino_of};
 use crate::find::{Found, Holder, TICK_NS};
 use crate::native::{At, Changes, NativeCall, NativeId, NativeReply, NativeStat, Tag, Who};
 use crate::ops;
-use crate::task::{Decided, Finished, Held, Planned, Reading, Seen, Stop, Task, UnionRequest};
+use crate::task::{Decided, Finished, Held, Planned, Progress, Reading, Seen, Stop, Task, UnionRequest};
 use crate::view::{Member, MemberState, Members, Settings};
 
 /// More directories than these are not kept for long if no frontend knows them.
@@ -48,7 +48,7 @@ pub enum UnionEffect {
     },
     /// An operation has ended.
     Ended {
-        /// Which.
+        /// Which. One that was given up ends once more when its last call has returned: nobody waits for that.
         task: u64,
         /// How.
         outcome: Result<Finished, Errno>,
@@ -108,6 +108,11 @@ impl Union {
     /// What is known, for status and tests.
     pub fn known(&self) -> &Known {
         &self.known
+    }
+
+    /// How many operations are under way, those among them that were given up.
+    pub fn under_way(&self) -> usize {
+        self.tasks.len()
     }
 
     /// A member answers again, hangs, or is away.
@@ -176,20 +181,26 @@ impl Union {
 
     /// An operation under way may be about to use a directory. Then it is left for the next sweep.
     fn prune(&mut self, ino: Ino) {
-        if self.tasks.is_empty() {
+        if !self.uses_dirs() {
             self.known.prune(ino);
         }
     }
 
     /// Directories that members need not keep open. None while an operation may have opened one of them again.
     fn left(&mut self) -> Vec<Planned> {
-        if !self.tasks.is_empty() {
+        if self.uses_dirs() {
             return Vec::new();
         }
         let mut by_member: BTreeMap<Tag, Vec<NativeId>> = BTreeMap::new();
         self.known.take_left().into_iter().for_each(|(tag, id)| by_member.entry(tag).or_default().push(id));
         let calls = by_member.into_iter();
         calls.map(|(tag, dirs)| Planned::look(tag, NativeCall::ForgetDirs { dirs })).collect()
+    }
+
+    /// Whether an operation is under way that may use any directory. One that was given up needs none, unless it must end a change.
+    fn uses_dirs(&self) -> bool {
+        let uses = |task: &Task| !task.given_up || matches!(task.phase, Progress::Then(_));
+        self.tasks.values().any(uses)
     }
 
     /// The member that shows a file or directory, and where it is there. None if it is not known.
@@ -229,6 +240,7 @@ impl Union {
         self.now = now;
         let Some(there) = self.tasks.get_mut(&task) else { return };
         there.calls[index as usize].1 = Some(answer);
+        there.waits = now.ms;
         if there.calls.iter().all(|(_, answer)| answer.is_some()) {
             let mut task = self.tasks.remove(&task).expect("it is there");
             self.learn(&mut task);
@@ -236,8 +248,27 @@ impl Union {
         }
     }
 
+    /// Answers the operations that have waited too long, with `ETIMEDOUT`: to be called now and then. A call that is under way
+    /// cannot be taken back. When it returns, the operation ends what it has changed in part; until then it holds its names.
+    pub fn give_up_late(&mut self, now: Moment, out: &mut Vec<UnionEffect>) {
+        self.now = now;
+        let late: Vec<u64> =
+            self.tasks.values().filter(|task| task.is_late(now.ms)).map(|task| task.id).collect();
+        for id in late {
+            let waiting = self.waiting.len();
+            self.waiting.retain(|waiting| *waiting != id);
+            if self.waiting.len() < waiting {
+                self.tasks.remove(&id); // It has changed nothing, and holds nothing.
+            } else if let Some(task) = self.tasks.get_mut(&id) {
+                task.given_up = true;
+            }
+            out.push(UnionEffect::Ended { task: id, outcome: Err(Errno::ETIMEDOUT) });
+        }
+    }
+
     fn run(&mut self, mut task: Task, out: &mut Vec<UnionEffect>) {
-        match ops::decide(self, &mut task) {
+        let decided = if task.given_up { self.settle(&mut task) } else { ops::decide(self, &mut task) };
+        match decided {
             Ok(finished) => self.end(task, Ok(finished), out),
             Err(Stop::Fail(errno)) => self.end(task, Err(errno), out),
             Err(Stop::Wait) => {
@@ -263,8 +294,26 @@ impl Union {
                     });
                 }
                 task.calls = calls.into_iter().map(|planned| (planned, None)).collect();
+                task.waits = self.now.ms;
                 self.tasks.insert(task.id, task);
             }
+        }
+    }
+
+    /// Goes on with an operation that was given up: what is left of a change is done, and nothing else.
+    fn settle(&mut self, task: &mut Task) -> Decided<Finished> {
+        for (planned, answer) in &task.calls {
+            self.kept_open(planned, answer.as_ref().expect("all are answered"));
+        }
+        let opens = task.calls.iter().all(|(planned, _)| matches!(planned.call, NativeCall::Open { .. }));
+        if opens || matches!(task.phase, Progress::Decide) {
+            return Err(Stop::Fail(Errno::ETIMEDOUT));
+        }
+        match ops::decide(self, task) {
+            Err(Stop::Calls(_) | Stop::Wait) if !matches!(task.phase, Progress::Then(_)) => {
+                Err(Stop::Fail(Errno::ETIMEDOUT))
+            }
+            decided => decided,
         }
     }
 

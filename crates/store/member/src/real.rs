@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 
 use atoll_core::{Name, Time};
 use atoll_posix::{Errno, Kind};
-use atoll_union::{At, Changes, NativeCall, NativeId, NativeReply, NativeStat, Space, Who};
+use atoll_union::{At, Changes, LONG_MS, NativeCall, NativeId, NativeReply, NativeStat, Space, Who};
 use rustix::fs::{AtFlags, Mode, OFlags, Statx, StatxAttributes, StatxFlags, StatxTimestamp};
 
 use crate::identity::{MemberIdentity, file_system_uuid};
@@ -242,7 +242,10 @@ impl Tree for NativeTree {
                 _ => Err(Errno::EIO),
             };
         }
-        let under_way = self.stuck.begin()?;
+        if let NativeCall::ForgetDirs { .. } = call {
+            return self.run(who, call, bytes); // Asks the file system nothing.
+        }
+        let under_way = self.stuck.begin(if call.takes_long() { LONG_MS } else { 0 })?;
         if !read(&self.mount).local {
             who::daemon();
             atoll_handover::slow();

@@ -18,7 +18,8 @@ const CALLS_MAX: usize = 256;
 /// The calls that are under way.
 #[derive(Debug)]
 pub(super) struct Calls {
-    /// When each began, in milliseconds (upper 40 bits), and on which thread (lower 24). 0: free.
+    /// When each began, or would have if it may take longer than others, in milliseconds (upper 40 bits), and on which thread
+    /// (lower 24). 0: free.
     calls: [AtomicU64; CALLS_MAX],
 }
 
@@ -49,10 +50,10 @@ pub(super) fn now_ms() -> u64 {
 }
 
 impl Calls {
-    /// A call begins. `ETIMEDOUT` if too many are under way.
-    pub(super) fn begin(&self) -> Result<UnderWay<'_>, Errno> {
+    /// A call begins, which may take so many milliseconds more than others. `ETIMEDOUT` if too many are under way.
+    pub(super) fn begin(&self, more_ms: u64) -> Result<UnderWay<'_>, Errno> {
         let now = now_ms();
-        let mark = now.max(1) << 24 | THREAD.with(|thread| *thread);
+        let mark = (now + more_ms).max(1) << 24 | THREAD.with(|thread| *thread);
         // The first slots are the ones in use: as a rule one look finds a free one, and all calls are in front of it.
         let (mut running, mut old) = (0, false);
         for call in &self.calls {
@@ -94,23 +95,33 @@ mod tests {
     #[test]
     fn a_call_that_does_not_return_makes_the_member_stuck_and_bounds_the_calls() {
         let calls = Calls::default();
-        let first = calls.begin().unwrap();
+        let first = calls.begin(0).unwrap();
         assert!(!calls.is_stuck());
         calls.age(STUCK_MS + 1_000);
         assert!(calls.is_stuck());
-        let more: Vec<_> = (1..STUCK_CALLS_MAX).map(|_| calls.begin().unwrap()).collect();
-        assert_eq!(calls.begin().unwrap_err(), Errno::ETIMEDOUT);
+        let more: Vec<_> = (1..STUCK_CALLS_MAX).map(|_| calls.begin(0).unwrap()).collect();
+        assert_eq!(calls.begin(0).unwrap_err(), Errno::ETIMEDOUT);
         drop(first);
         assert!(!calls.is_stuck());
-        drop((calls.begin().unwrap(), calls.begin().unwrap(), more));
+        drop((calls.begin(0).unwrap(), calls.begin(0).unwrap(), more));
+    }
+
+    #[test]
+    fn a_call_that_may_take_long_makes_the_member_stuck_later() {
+        let calls = Calls::default();
+        let _sync = calls.begin(60_000).unwrap();
+        calls.age(STUCK_MS + 1_000);
+        assert!(!calls.is_stuck());
+        calls.age(60_000);
+        assert!(calls.is_stuck());
     }
 
     #[test]
     fn so_many_calls_at_once_and_no_more() {
         let calls = Calls::default();
-        let all: Vec<_> = (0..CALLS_MAX).map(|_| calls.begin().unwrap()).collect();
-        assert_eq!(calls.begin().unwrap_err(), Errno::ETIMEDOUT);
+        let all: Vec<_> = (0..CALLS_MAX).map(|_| calls.begin(0).unwrap()).collect();
+        assert_eq!(calls.begin(0).unwrap_err(), Errno::ETIMEDOUT);
         drop(all);
-        assert!(calls.begin().is_ok());
+        assert!(calls.begin(0).is_ok());
     }
 }
