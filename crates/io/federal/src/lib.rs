@@ -6,12 +6,15 @@
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
-use std::collections::{BTreeMap, VecDeque};
+mod intents;
+
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use atoll_core::{IdMap, Ino, Name, Time};
+use atoll_intents::Intents;
 use atoll_member::{Tree, TreeState};
 use atoll_posix::{Answer, Caller, Errno, Op, RequestOptions};
 use atoll_union::{
@@ -19,6 +22,9 @@ use atoll_union::{
     UnionEffect, UnionRequest, Who,
 };
 use bytes::Bytes;
+
+use intents::Written;
+pub use intents::{SettledRename, Trees, settle, settle_left};
 
 /// How often members are asked for changes, and whether they answer.
 const PERIOD: Duration = Duration::from_millis(100);
@@ -44,11 +50,12 @@ enum Clock {
 /// A union in this process.
 pub struct Federation {
     machine: Mutex<Union>,
-    trees: RwLock<BTreeMap<Tag, Arc<dyn Tree>>>,
+    trees: RwLock<Trees>,
     pending: Mutex<IdMap<u64, Done>>,
     heard: Mutex<Option<Heard>>,
     /// Opens that a member was to let go of while it hung.
     unclosed: Mutex<Vec<Planned>>,
+    written: Written,
     next: AtomicU64,
     clock: Clock,
     stopped: AtomicBool,
@@ -113,6 +120,7 @@ impl Federation {
             pending: Mutex::default(),
             heard: Mutex::default(),
             unclosed: Mutex::default(),
+            written: Written::default(),
             next: AtomicU64::new(1),
             clock,
             stopped: AtomicBool::new(false),
@@ -135,6 +143,16 @@ impl Federation {
     /// Ends its housekeeping.
     pub fn stop(&self) {
         self.stopped.store(true, Ordering::Relaxed);
+        self.trees().iter().for_each(|(tag, tree)| self.written.sync(*tag, tree));
+    }
+
+    /// Where it writes down what it renames in several members. Without it such renames are `EXDEV`.
+    pub fn keep_intents_in(&self, store: Arc<dyn Intents>) {
+        self.written.keep_in(store);
+    }
+
+    fn trees(&self) -> Trees {
+        self.trees.read().expect("no holder panics").clone()
     }
 
     /// Sets who is told of changed names.
@@ -231,15 +249,11 @@ impl Federation {
         self.trees.read().expect("no holder panics").get(&tag).cloned()
     }
 
-    fn trees(&self) -> Vec<(Tag, Arc<dyn Tree>)> {
-        let trees = self.trees.read().expect("no holder panics");
-        trees.iter().map(|(tag, tree)| (*tag, Arc::clone(tree))).collect()
-    }
-
     fn call(&self, tag: Tag, who: &Who, call: &NativeCall, bytes: &[u8]) -> Result<NativeReply, Errno> {
         let tree = self.tree(tag).ok_or(Errno::ESTALE)?;
         let answer = tree.call(who, call, bytes);
-        if matches!(answer, Err(Errno::EIO | Errno::ETIMEDOUT)) {
+        // Whether it serves again is found by the housekeeping, which settles first what is in doubt there.
+        if matches!(answer, Err(Errno::EIO | Errno::ETIMEDOUT)) && tree.state() != TreeState::Serving {
             self.note_state(tag, tree.state());
         }
         answer
@@ -251,10 +265,12 @@ impl Federation {
             TreeState::Stuck => MemberState::Stuck,
             TreeState::Away => MemberState::Away,
         };
-        let mut machine = self.machine();
-        let before = machine.members().get(tag).map(|member| member.state);
+        let before = self.machine().members().get(tag).map(|member| member.state);
         if before != Some(state) {
-            machine.member_is(self.clock.now(), tag, state);
+            if state == MemberState::Serving && !self.written.settle(tag, &self.trees()) {
+                return; // It does not serve before that.
+            }
+            self.machine().member_is(self.clock.now(), tag, state);
             tracing::warn!("member {:04x} is {state:?} now", tag.0);
         }
     }
@@ -269,6 +285,12 @@ impl Federation {
                     self.machine().answered(self.clock.now(), task, index, answer, &mut more);
                     left.extend(more.drain(..));
                 }
+                UnionEffect::Intend { task, intent } => {
+                    let outcome = self.written.keep(task, &intent);
+                    self.machine().intended(self.clock.now(), task, outcome, &mut more);
+                    left.extend(more.drain(..));
+                }
+                UnionEffect::IntentOver { task, over } => self.written.over(task, over),
                 UnionEffect::Ended { task, outcome } => {
                     let done = self.pending.lock().expect("no holder panics").remove(&task);
                     if let Some(done) = done {
@@ -318,6 +340,9 @@ impl Federation {
             unclosed.extract_if(.., |planned| planned.tag == tag).collect()
         };
         self.close(unclosed);
+        if with_space {
+            self.written.sync(tag, &tree);
+        }
         if with_space && let Ok(NativeReply::Space(space)) = tree.call(&Who::Daemon, &NativeCall::Space, &[])
         {
             self.machine().space(tag, space);

@@ -7,6 +7,7 @@
 
 mod dirs;
 mod find;
+mod intent;
 pub mod native;
 mod ops;
 mod place;
@@ -15,9 +16,10 @@ mod union;
 mod view;
 
 pub use dirs::{Known, Tick, ino_of};
+pub use intent::{Direction, Intent, IntentStep, Reach};
 pub use native::{
     At, Changed, Changes, Copied, NativeCall, NativeEntry, NativeId, NativeReply, NativeStat, Space, Tag, Who,
 };
-pub use task::{Finished, LONG_MS, Planned, SOFT_MS, UnionRequest};
+pub use task::{Finished, IntentOver, LONG_MS, Planned, SOFT_MS, UnionRequest};
 pub use union::{Moment, PASSED_MAX, Union, UnionEffect};
 pub use view::{AwayRule, Member, MemberState, Members, PlaceRule, SameRule, Settings, UnlinkRule};

@@ -3,7 +3,7 @@
 //! A member is a directory of a machine with everything below it. Directories and files in it are named by their native
 //! identity ([`NativeId`]), so a name that means another file by now is noticed and not acted on.
 
-use atoll_core::{Name, Time};
+use atoll_core::{Decode, Encode, Malformed, Name, Reader, Time, wire_struct};
 use atoll_posix::{Allocation, Caller, Kind, LockRange, RenameMode, SetAttr, Whence, XattrMode};
 use bytes::Bytes;
 
@@ -11,13 +11,31 @@ use bytes::Bytes;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tag(pub u16);
 
-/// A file or directory, as its file system tells it from all others, also from one that got its inode number later.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct NativeId {
-    /// The native inode number.
-    pub ino: u64,
-    /// When it was made. 0 if the file system does not tell: then the inode number alone counts.
-    pub btime: Time,
+impl Encode for Tag {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.0.encode(out);
+    }
+
+    fn encoded_len(&self) -> usize {
+        self.0.encoded_len()
+    }
+}
+
+impl Decode for Tag {
+    fn decode(r: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Ok(Self(u16::decode(r)?))
+    }
+}
+
+wire_struct! {
+    /// A file or directory, as its file system tells it from all others, also from one that got its inode number later.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub struct NativeId {
+        /// The native inode number.
+        pub ino: u64,
+        /// When it was made. 0 if the file system does not tell: then the inode number alone counts.
+        pub btime: Time,
+    }
 }
 
 /// Where a member finds an object.

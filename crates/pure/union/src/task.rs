@@ -8,7 +8,9 @@ use atoll_posix::{Answer, Caller, Errno, Op, RequestOptions};
 use bytes::Bytes;
 
 use crate::dirs::Tick;
+use crate::intent::Intent;
 use crate::native::{Copied, NativeCall, NativeEntry, NativeId, NativeReply, NativeStat, Tag, Who};
+use crate::ops::Several;
 
 /// An operation of a frontend.
 #[derive(Debug, Clone)]
@@ -63,6 +65,8 @@ pub(crate) enum Stop {
     Calls(Vec<Planned>),
     /// Another operation changes one of its names.
     Wait,
+    /// This must be written down first.
+    Intend(Intent),
     /// It fails.
     Fail(Errno),
 }
@@ -96,6 +100,26 @@ pub(crate) enum Progress {
     Changing,
     /// One of several calls is under way; these are left, the next one last.
     Then(Vec<Planned>),
+    /// A rename in several members is under way.
+    Several(Box<Several>),
+}
+
+impl Progress {
+    /// It may have changed something in part.
+    pub(crate) fn is_changing(&self) -> bool {
+        matches!(self, Self::Then(_) | Self::Several(_))
+    }
+}
+
+/// The end of a rename in several members.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IntentOver {
+    /// What was written down.
+    pub intent: Intent,
+    /// Members in which it is in doubt. If there are none, the intent is not needed any more once `dirs` are synced.
+    pub in_doubt: Vec<Tag>,
+    /// The directories whose names were changed.
+    pub dirs: Vec<(Tag, NativeId)>,
 }
 
 /// A listing in a member that is being read.
@@ -149,6 +173,10 @@ pub(crate) struct Task {
     pub beside: Option<(Name, Tag)>,
     /// The directory that is being removed.
     pub removing: Option<Ino>,
+    /// Whether what it wanted to be written down was.
+    pub intended: Option<Result<(), Errno>>,
+    /// What was written down and is not needed any more, or is still needed for a member that does not answer.
+    pub intent_over: Option<IntentOver>,
     /// Listings that are being read.
     pub reading: Vec<Reading>,
     /// Members that could not take the new name, and why.
@@ -189,6 +217,8 @@ impl Task {
             committed: false,
             beside: None,
             removing: None,
+            intended: None,
+            intent_over: None,
             reading: Vec::new(),
             refused: Vec::new(),
             held: Vec::new(),

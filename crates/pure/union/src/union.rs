@@ -11,9 +11,12 @@ use bytes::Bytes;
 
 use crate::dirs::{DirTimes, File, Home, Known, Part, Tick, UnionDir, ino_of};
 use crate::find::{Found, Holder, TICK_NS};
+use crate::intent::Intent;
 use crate::native::{At, Changes, NativeCall, NativeId, NativeReply, NativeStat, Tag, Who};
 use crate::ops;
-use crate::task::{Decided, Finished, Held, Planned, Progress, Reading, Seen, Stop, Task, UnionRequest};
+use crate::task::{
+    Decided, Finished, Held, IntentOver, Planned, Progress, Reading, Seen, Stop, Task, UnionRequest,
+};
 use crate::view::{Member, MemberState, Members, Settings};
 
 /// More directories than these are not kept for long if no frontend knows them.
@@ -46,6 +49,21 @@ pub enum UnionEffect {
         /// The bytes of a write.
         bytes: Bytes,
     },
+    /// Write this down so that it survives a power cut, in place of what was written for this operation before, and tell
+    /// [`Union::intended`].
+    Intend {
+        /// The operation that it belongs to.
+        task: u64,
+        /// What.
+        intent: Intent,
+    },
+    /// What was written down for an operation is over, or stands for members that do not answer.
+    IntentOver {
+        /// The operation.
+        task: u64,
+        /// How it ended.
+        over: IntentOver,
+    },
     /// An operation has ended.
     Ended {
         /// Which. One that was given up ends once more when its last call has returned: nobody waits for that.
@@ -69,6 +87,8 @@ pub struct Union {
     tasks: BTreeMap<u64, Task>,
     waiting: Vec<u64>,
     held: Vec<(Held, u64)>,
+    /// Operations that rename in several members now. A name that they hold has two places.
+    moving: Vec<u64>,
 }
 
 impl Union {
@@ -87,6 +107,7 @@ impl Union {
             tasks: BTreeMap::new(),
             waiting: Vec::new(),
             held: Vec::new(),
+            moving: Vec::new(),
         };
         union.make_root();
         union
@@ -199,7 +220,7 @@ impl Union {
 
     /// Whether an operation is under way that may use any directory. One that was given up needs none, unless it must end a change.
     fn uses_dirs(&self) -> bool {
-        let uses = |task: &Task| !task.given_up || matches!(task.phase, Progress::Then(_));
+        let uses = |task: &Task| !task.given_up || task.phase.is_changing();
         self.tasks.values().any(uses)
     }
 
@@ -266,6 +287,20 @@ impl Union {
         }
     }
 
+    /// What an operation wanted to be written down was, or was not.
+    pub fn intended(
+        &mut self,
+        now: Moment,
+        task: u64,
+        outcome: Result<(), Errno>,
+        out: &mut Vec<UnionEffect>,
+    ) {
+        self.now = now;
+        let Some(mut task) = self.tasks.remove(&task) else { return };
+        task.intended = Some(outcome);
+        self.run(task, out);
+    }
+
     fn run(&mut self, mut task: Task, out: &mut Vec<UnionEffect>) {
         let decided = if task.given_up { self.settle(&mut task) } else { ops::decide(self, &mut task) };
         match decided {
@@ -274,6 +309,10 @@ impl Union {
             Err(Stop::Wait) => {
                 self.release(&mut task);
                 self.waiting.push(task.id);
+                self.tasks.insert(task.id, task);
+            }
+            Err(Stop::Intend(intent)) => {
+                out.push(UnionEffect::Intend { task: task.id, intent });
                 self.tasks.insert(task.id, task);
             }
             Err(Stop::Calls(calls)) => {
@@ -305,12 +344,13 @@ impl Union {
         for (planned, answer) in &task.calls {
             self.kept_open(planned, answer.as_ref().expect("all are answered"));
         }
-        let opens = task.calls.iter().all(|(planned, _)| matches!(planned.call, NativeCall::Open { .. }));
+        let opens = !task.calls.is_empty()
+            && task.calls.iter().all(|(planned, _)| matches!(planned.call, NativeCall::Open { .. }));
         if opens || matches!(task.phase, Progress::Decide) {
             return Err(Stop::Fail(Errno::ETIMEDOUT));
         }
         match ops::decide(self, task) {
-            Err(Stop::Calls(_) | Stop::Wait) if !matches!(task.phase, Progress::Then(_)) => {
+            Err(Stop::Calls(_) | Stop::Wait | Stop::Intend(_)) if !task.phase.is_changing() => {
                 Err(Stop::Fail(Errno::ETIMEDOUT))
             }
             decided => decided,
@@ -319,6 +359,9 @@ impl Union {
 
     fn end(&mut self, mut task: Task, outcome: Result<Finished, Errno>, out: &mut Vec<UnionEffect>) {
         self.release(&mut task);
+        if let Some(over) = task.intent_over.take() {
+            out.push(UnionEffect::IntentOver { task: task.id, over });
+        }
         out.push(UnionEffect::Ended { task: task.id, outcome });
         // Few operations wait, so each is simply decided anew.
         for id in std::mem::take(&mut self.waiting) {
@@ -334,6 +377,24 @@ impl Union {
             task.held.clear();
             self.held.retain(|(_, holder)| *holder != task.id);
         }
+        self.set_moving(task.id, false);
+    }
+
+    /// From now on the names that an operation holds have two places, or one again.
+    pub(crate) fn set_moving(&mut self, task: u64, is_moving: bool) {
+        self.moving.retain(|moving| *moving != task);
+        self.moving.extend(is_moving.then_some(task));
+    }
+
+    /// Waits while another operation renames this name in several members.
+    pub(crate) fn not_moving(&self, task: &Task, dir: Ino, name: &Name) -> Decided<()> {
+        let is_moving = |(held, holder): &(Held, u64)| {
+            held.dir == dir
+                && held.name.as_ref() == Some(name)
+                && *holder != task.id
+                && self.moving.contains(holder)
+        };
+        if !self.moving.is_empty() && self.held.iter().any(is_moving) { Err(Stop::Wait) } else { Ok(()) }
     }
 
     /// Holds names against other operations that change them. Waits if one of them is held.
@@ -341,16 +402,24 @@ impl Union {
         if !task.held.is_empty() {
             return Ok(());
         }
-        let is_taken = |want: &Held| {
-            self.held.iter().any(|(held, _)| {
-                held.dir == want.dir && (held.name == want.name || held.name.is_none() || want.name.is_none())
+        self.hold_more(task, names)
+    }
+
+    /// The same for an operation that holds names already. What is held last must be held by all that hold it in the same order.
+    pub(crate) fn hold_more(&mut self, task: &mut Task, names: &[Held]) -> Decided<()> {
+        let new: Vec<&Held> = names.iter().filter(|name| !task.held.contains(name)).collect();
+        let is_taken = |want: &&Held| {
+            self.held.iter().any(|(held, holder)| {
+                *holder != task.id
+                    && held.dir == want.dir
+                    && (held.name == want.name || held.name.is_none() || want.name.is_none())
             })
         };
-        if names.iter().any(is_taken) {
+        if new.iter().any(is_taken) {
             return Err(Stop::Wait);
         }
-        task.held = names.to_vec();
-        self.held.extend(names.iter().map(|held| (held.clone(), task.id)));
+        self.held.extend(new.iter().map(|held| ((*held).clone(), task.id)));
+        task.held.extend(new.into_iter().cloned().collect::<Vec<_>>());
         Ok(())
     }
 

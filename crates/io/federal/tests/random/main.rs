@@ -257,6 +257,7 @@ impl Run {
             match (shown(before, from), shown(after, from)) {
                 (Shows::File(..), Shows::File(member, _)) if is_blocked(&after[member]) => {}
                 (Shows::File(..), left) => assert_eq!(left, Shows::Nothing, "{from} is left by its rename"),
+                (Shows::Dir, left) => assert_ne!(left, Shows::Dir, "part of {from} is left by its rename"),
                 _ => {}
             }
         }

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use atoll_core::{Ino, Name, Time};
 use atoll_federal::Federation;
+use atoll_intents::SimIntents;
 use atoll_member::{SimTree, Tree, TreeState};
 use atoll_posix::{Answer, Attr, Caller, Errno, Kind, Op, RenameMode, RequestOptions, SetAttr};
 use atoll_union::{
@@ -171,6 +172,7 @@ impl World {
             |(n, tree): (usize, &Arc<Clocked>)| (Tag(n as u16 + 1), false, Arc::clone(tree) as Arc<dyn Tree>);
         let opened = trees.iter().enumerate().map(member).collect();
         let union = Federation::stepped(Settings::default(), opened, moment(&clock));
+        union.keep_intents_in(Arc::new(SimIntents::default()));
         Self { trees, union, clock, away: vec![false; members], written: 0, files: Mutex::default() }
     }
 

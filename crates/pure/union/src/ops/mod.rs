@@ -8,12 +8,14 @@ mod look;
 mod make;
 mod remove;
 mod rename;
+mod several;
 mod shown;
 
 use atoll_posix::{Errno, Op};
 
 use crate::task::{Decided, Finished, Stop, Task};
 use crate::union::Union;
+pub(crate) use several::Several;
 
 /// Decides an operation as far as what is known goes.
 pub(crate) fn decide(union: &mut Union, task: &mut Task) -> Decided<Finished> {

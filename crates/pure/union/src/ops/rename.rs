@@ -1,4 +1,5 @@
-//! Renames. A file stays in its member: its new directory is made there, and one native rename does it.
+//! Renames. A file stays in its member: its new directory is made there, and one native rename does it. What several members
+//! have is renamed in each (`several`).
 
 use atoll_core::{Ino, Name};
 use atoll_posix::{Answer, Errno, Kind, Op, RenameMode, SetAttr};
@@ -11,11 +12,14 @@ use crate::union::Union;
 use crate::view::SameRule;
 
 /// One side of a rename.
-#[derive(Clone)]
-struct Side {
-    dir: Ino,
-    name: Name,
+#[derive(Debug, Clone)]
+pub(super) struct Side {
+    pub dir: Ino,
+    pub name: Name,
 }
+
+/// Held by a rename of a directory to another one, so that two of them never put each below the other. It is held last.
+const MOVES_DIRECTORY: Held = Held { dir: Ino(0), name: None };
 
 pub(super) fn rename(union: &mut Union, task: &mut Task) -> Decided<Finished> {
     let Op::Rename { dir, name, new_dir, new_name, mode, meant, new_meant } = task.request.op.clone() else {
@@ -27,6 +31,9 @@ pub(super) fn rename(union: &mut Union, task: &mut Task) -> Decided<Finished> {
     let held = |side: &Side| Held { dir: side.dir, name: Some(side.name.clone()) };
     union.hold(task, &[held(&from), held(&to)])?;
     if let Some(finished) = go_on(union, task, &from, &to, mode)? {
+        return Ok(finished);
+    }
+    if let Some(finished) = union.go_on_several(task, [&from, &to])? {
         return Ok(finished);
     }
     let mut found = union.find_attrs(task, from.dir, &from.name)?;
@@ -51,7 +58,7 @@ pub(super) fn rename(union: &mut Union, task: &mut Task) -> Decided<Finished> {
         (Shown::Nothing, _) => None,
         (_, RenameMode::NoReplace) => return Err(Stop::Fail(Errno::EEXIST)),
         (Shown::Dir, RenameMode::Replace) => return Err(Stop::Fail(Errno::EISDIR)),
-        (Shown::Dir, RenameMode::Exchange) => return Err(Stop::Fail(Errno::EOPNOTSUPP)),
+        (Shown::Dir, RenameMode::Exchange) => return rename_dir(union, task, &from, &to, [meant, new_meant]),
         (Shown::File(place), _) => Some(place),
     };
     let tag = source.tag;
@@ -68,7 +75,7 @@ pub(super) fn rename(union: &mut Union, task: &mut Task) -> Decided<Finished> {
         return Ok(Answer::Removed { orphan: None }.into());
     }
     if mode == RenameMode::Exchange && replaced.is_some_and(|other| other.tag != tag) {
-        return Err(Stop::Fail(Errno::EOPNOTSUPP));
+        return exchange(union, task, [&from, &to], [&found, &target]);
     }
     task.not_refused(tag)?;
     let into = union.chain(task, to.dir, tag)?;
@@ -150,8 +157,20 @@ fn followers(
     Ok(calls)
 }
 
-/// A directory all of whose homes lie in one member. One in several members needs an intent and is refused until that is
-/// built: programs then copy it.
+/// Exchanges what lies in several members. What stands behind a file would have to stay behind it in each: that is
+/// refused.
+fn exchange(union: &mut Union, task: &mut Task, sides: [&Side; 2], found: [&Found; 2]) -> Decided<Finished> {
+    let is_plain = |found: &&Found| match found.places.as_slice() {
+        [_] => true,
+        many => many.iter().all(|place| place.kind == Kind::Directory),
+    };
+    if task.beside.is_some() || !found.iter().all(is_plain) {
+        return Err(Stop::Fail(Errno::EOPNOTSUPP));
+    }
+    union.rename_several(task, sides, found.map(|found| found.places.as_slice()), RenameMode::Exchange)
+}
+
+/// A rename of a directory, or an exchange with one. Where one member has all of it, one native rename does it.
 fn rename_dir(
     union: &mut Union,
     task: &mut Task,
@@ -160,23 +179,19 @@ fn rename_dir(
     [meant, new_meant]: [Option<Ino>; 2],
 ) -> Decided<Finished> {
     let Op::Rename { mode, .. } = task.request.op else { unreachable!("only called for it") };
+    if from.dir != to.dir {
+        union.hold_more(task, &[MOVES_DIRECTORY])?;
+    }
     let found = union.find_attrs(task, from.dir, &from.name)?;
     let target = union.find_attrs(task, to.dir, &to.name)?;
-    let ino = union.take_homes(task, from.dir, &from.name, &found)?.expect("it is a directory");
+    let ino = union.take_homes(task, from.dir, &from.name, &found)?;
     let other = union.take_homes(task, to.dir, &to.name, &target)?;
-    if meant.is_some_and(|meant| meant != ino) || (new_meant.is_some() && new_meant != other) {
+    if (meant.is_some() && meant != ino) || (new_meant.is_some() && new_meant != other) {
         return Err(Stop::Fail(Errno::ESTALE));
     }
     // A directory does not go into itself.
-    let mut at = to.dir;
-    while let Some(dir) = union.known.dir(at) {
-        if at == ino {
-            return Err(Stop::Fail(Errno::EINVAL));
-        }
-        if dir.parent == at {
-            break;
-        }
-        at = dir.parent;
+    if is_below(union, to.dir, ino) || (mode == RenameMode::Exchange && is_below(union, from.dir, other)) {
+        return Err(Stop::Fail(Errno::EINVAL));
     }
     match (target.places.first().map(|place| place.kind), mode) {
         (None, RenameMode::Exchange) => return Err(Stop::Fail(Errno::ENOENT)),
@@ -186,11 +201,12 @@ fn rename_dir(
         }
         _ => {}
     }
-    if other == Some(ino) {
+    if other.is_some() && other == ino {
         return Ok(Answer::Removed { orphan: None }.into());
     }
     // Nothing is made in a directory that is about to be replaced.
     if let (Some(other), RenameMode::Replace) = (other, mode) {
+        union.hold_more(task, &[Held { dir: other, name: None }])?;
         if let Some(errno) = union.read_parts(task, other)? {
             return Err(Stop::Fail(errno));
         }
@@ -198,12 +214,22 @@ fn rename_dir(
             return Err(Stop::Fail(Errno::ENOTEMPTY));
         }
     }
-    let [source] = found.places.as_slice() else { return Err(Stop::Fail(Errno::EXDEV)) };
+    let is_elsewhere = |place: &Holder| found.places.iter().all(|source| source.tag != place.tag);
+    if mode == RenameMode::Exchange && (found.places.len() > 1 || target.places.iter().any(is_elsewhere)) {
+        return exchange(union, task, [from, to], [&found, &target]);
+    }
+    let [source] = found.places.as_slice() else {
+        // A file that is shown beside the directory has its name in its member, and keeps it.
+        let is_dir = |place: &&Holder| place.kind == Kind::Directory;
+        let is_in_the_way = |place: &Holder| place.kind != Kind::Directory && !is_elsewhere(place);
+        if target.places.iter().any(is_in_the_way) {
+            return Err(Stop::Fail(Errno::ENOTDIR));
+        }
+        let of = |found: &Found| found.places.iter().filter(is_dir).copied().collect::<Vec<Holder>>();
+        return union.rename_several(task, [from, to], [&of(&found), &of(&target)], mode);
+    };
     let (here, elsewhere): (Vec<Holder>, Vec<Holder>) =
         target.places.iter().copied().partition(|place| place.tag == source.tag);
-    if mode == RenameMode::Exchange && !elsewhere.is_empty() {
-        return Err(Stop::Fail(Errno::EXDEV));
-    }
     let tag = source.tag;
     task.not_refused(tag)?;
     let new_dir = union.chain(task, to.dir, tag)?;
@@ -221,6 +247,20 @@ fn rename_dir(
     union.next_change(task, calls)
 }
 
+/// Whether a directory is another one, or lies below it.
+fn is_below(union: &Union, mut at: Ino, above: Option<Ino>) -> bool {
+    while let Some(dir) = union.known.dir(at) {
+        if Some(at) == above {
+            return true;
+        }
+        if dir.parent == at {
+            break;
+        }
+        at = dir.parent;
+    }
+    false
+}
+
 /// Takes in a change that was made just now, and goes on with the next one.
 fn go_on(
     union: &mut Union,
@@ -229,7 +269,9 @@ fn go_on(
     to: &Side,
     mode: RenameMode,
 ) -> Decided<Option<Finished>> {
-    let Progress::Then(left) = std::mem::take(&mut task.phase) else { return Ok(None) };
+    let Progress::Then(left) = &mut task.phase else { return Ok(None) };
+    let left = std::mem::take(left);
+    task.phase = Progress::Decide;
     let (planned, answer) = task.answered();
     if union.kept_open(&planned, &answer) {
         return union.next_change(task, left).map(Some);
@@ -271,13 +313,13 @@ fn go_on(
 }
 
 /// Whether a name in a directory of a member is this side.
-fn is_at(union: &Union, side: &Side, tag: Tag, dir: NativeId, name: &Name) -> bool {
+pub(super) fn is_at(union: &Union, side: &Side, tag: Tag, dir: NativeId, name: &Name) -> bool {
     let home = union.known.dir(side.dir).and_then(|node| node.home(tag));
     *name == side.name && home.is_some_and(|home| home.id == dir)
 }
 
 /// A native rename was made in a member.
-fn renamed(union: &mut Union, tag: Tag, from: &Side, to: &Side, mode: RenameMode) {
+pub(super) fn renamed(union: &mut Union, tag: Tag, from: &Side, to: &Side, mode: RenameMode) {
     let what = |side: &Side| {
         let names =
             union.known.dir(side.dir).map(|dir| dir.names.of(&side.name).to_vec()).unwrap_or_default();

@@ -1,0 +1,231 @@
+//! The file of one process (`docs/FORMATS.md`, Intents of unions): records behind each other, each with its checksum. The
+//! first record that does not fit its checksum is where a write was cut off: the file ends there.
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use atoll_core::{Decode, Encode, wire_enum};
+use atoll_union::Intent;
+
+use crate::IntentMember;
+
+/// How the names of these files end.
+pub(crate) const EXTENSION: &str = "intents";
+/// The first bytes; the last of them is the version.
+const MAGIC: [u8; 8] = *b"ATOLINT\x01";
+/// Length and checksum before each record.
+const HEAD_BYTES: usize = 8;
+/// A file without an open intent that is longer than this begins anew.
+const BYTES_MAX: u64 = 1 << 16;
+/// A longer file was not written by this.
+const READ_BYTES_MAX: u64 = 1 << 28;
+
+wire_enum! {
+    /// A record.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub enum IntentRecord {
+        /// The members that the intents speak of. The first record.
+        1 => Members {
+            /// They.
+            members: Vec<IntentMember>,
+        },
+        /// An intent, in place of the one that had this number.
+        2 => Keep {
+            /// Its number.
+            id: u64,
+            /// What is to be done.
+            intent: Intent,
+        },
+        /// An intent is not needed any more.
+        3 => Over {
+            /// Its number.
+            id: u64,
+        },
+    }
+}
+
+/// A file that this process holds.
+pub(crate) struct IntentFile {
+    file: File,
+    path: PathBuf,
+    /// Where the next record goes, and where the first intent is.
+    end: u64,
+    first: u64,
+    open: BTreeMap<u64, Intent>,
+}
+
+impl IntentFile {
+    /// Makes a file in a folder, which is made too.
+    pub(crate) fn make(dir: &Path, members: &[IntentMember]) -> io::Result<Self> {
+        let mut builder = std::fs::DirBuilder::new();
+        std::os::unix::fs::DirBuilderExt::mode(builder.recursive(true), 0o700);
+        builder.create(dir)?;
+        for n in 0.. {
+            let path = dir.join(format!("{}-{n}.{EXTENSION}", std::process::id()));
+            let mut options = OpenOptions::new();
+            let file = match options.read(true).write(true).create_new(true).mode(0o600).open(&path) {
+                Ok(file) => file,
+                Err(why) if why.kind() == io::ErrorKind::AlreadyExists => continue,
+                Err(why) => return Err(why),
+            };
+            // Somebody who looks for what was left may have been faster: it was empty, so it is gone.
+            if !hold(&file, &path)? {
+                continue;
+            }
+            file.write_all_at(&MAGIC, 0)?;
+            let mut this = Self { file, path, end: MAGIC.len() as u64, first: 0, open: BTreeMap::new() };
+            this.append(&IntentRecord::Members { members: members.to_vec() })?;
+            this.first = this.end;
+            this.file.sync_all()?;
+            File::open(dir)?.sync_all()?;
+            return Ok(this);
+        }
+        unreachable!("a number is free")
+    }
+
+    fn append(&mut self, record: &IntentRecord) -> io::Result<()> {
+        let payload = record.to_vec();
+        let len = u32::try_from(payload.len()).map_err(io::Error::other)?;
+        let crc = crc32c::crc32c(&payload);
+        let bytes = [&len.to_le_bytes()[..], &crc.to_le_bytes(), &payload].concat();
+        self.file.write_all_at(&bytes, self.end)?;
+        self.end += bytes.len() as u64;
+        Ok(())
+    }
+
+    pub(crate) fn keep(&mut self, id: u64, intent: &Intent) -> io::Result<()> {
+        self.append(&IntentRecord::Keep { id, intent: intent.clone() })?;
+        self.file.sync_data()?;
+        self.open.insert(id, intent.clone());
+        Ok(())
+    }
+
+    pub(crate) fn over(&mut self, id: u64) -> io::Result<()> {
+        self.open.remove(&id);
+        if self.open.is_empty() && self.end > BYTES_MAX {
+            self.file.set_len(self.first)?;
+            self.end = self.first;
+            return Ok(());
+        }
+        self.append(&IntentRecord::Over { id })
+    }
+
+    /// Removes it if nothing in it is open.
+    pub(crate) fn remove_if_over(self) {
+        if self.open.is_empty() {
+            // It would be found empty by whoever looks for what was left.
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Locks a new or left file. False if somebody holds it, or has removed it meanwhile.
+fn hold(file: &File, path: &Path) -> io::Result<bool> {
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => return Ok(false),
+        Err(TryLockError::Error(why)) => return Err(why),
+    }
+    let (held, named) = (file.metadata()?, std::fs::metadata(path));
+    Ok(named.is_ok_and(|named| (named.dev(), named.ino()) == (held.dev(), held.ino())))
+}
+
+/// What a process that died has left. It is held as long as this is there.
+pub struct LeftIntents {
+    file: IntentFile,
+    members: Vec<IntentMember>,
+}
+
+impl LeftIntents {
+    /// None if a process holds it, or nothing in it is open.
+    pub(crate) fn open(path: &Path) -> io::Result<Option<Self>> {
+        let file = match OpenOptions::new().read(true).write(true).open(path) {
+            Ok(file) => file,
+            Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(why) => return Err(why),
+        };
+        if !hold(&file, path)? {
+            return Ok(None);
+        }
+        let len = file.metadata()?.len();
+        if len > READ_BYTES_MAX {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "it is too long for what it should be"));
+        }
+        let mut bytes = vec![0; len as usize];
+        file.read_exact_at(&mut bytes, 0)?;
+        let mut this = Self {
+            file: IntentFile { file, path: path.to_owned(), end: 0, first: 0, open: BTreeMap::new() },
+            members: Vec::new(),
+        };
+        this.read(&bytes)?;
+        if this.file.open.is_empty() {
+            this.file.remove_if_over();
+            return Ok(None);
+        }
+        Ok(Some(this))
+    }
+
+    fn read(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let bad = |why: &str| io::Error::new(io::ErrorKind::InvalidData, why.to_owned());
+        if bytes.len() < MAGIC.len() {
+            return Ok(()); // Its first write was cut off: nothing was done yet.
+        }
+        if bytes[..7] != MAGIC[..7] {
+            return Err(bad("it does not hold what a union writes down"));
+        }
+        if bytes[7] != MAGIC[7] {
+            return Err(bad("another version of Atoll has written it: use that one, or remove the file"));
+        }
+        let mut at = MAGIC.len();
+        while let Some((record, len)) = next_record(&bytes[at..])? {
+            at += len;
+            match record {
+                IntentRecord::Members { members } => self.members = members,
+                IntentRecord::Keep { id, intent } => _ = self.file.open.insert(id, intent),
+                IntentRecord::Over { id } => _ = self.file.open.remove(&id),
+            }
+        }
+        self.file.end = at as u64;
+        self.file.file.set_len(self.file.end)
+    }
+
+    /// The members that its intents speak of.
+    pub fn members(&self) -> &[IntentMember] {
+        &self.members
+    }
+
+    /// The intents that are open, in the order in which they were written, by their numbers.
+    pub fn intents(&self) -> Vec<(u64, Intent)> {
+        self.file.open.iter().map(|(id, intent)| (*id, intent.clone())).collect()
+    }
+
+    /// Writes an intent down in place of the one that had this number.
+    pub fn keep(&mut self, id: u64, intent: &Intent) -> io::Result<()> {
+        self.file.keep(id, intent)
+    }
+
+    /// An intent is settled.
+    pub fn over(&mut self, id: u64) -> io::Result<()> {
+        self.file.over(id)
+    }
+
+    /// Removes the file if all is settled.
+    pub fn end(self) {
+        self.file.remove_if_over();
+    }
+}
+
+/// The first record, and its length with its head. None where the file ends, or a write was cut off.
+fn next_record(bytes: &[u8]) -> io::Result<Option<(IntentRecord, usize)>> {
+    let Some((head, rest)) = bytes.split_first_chunk::<HEAD_BYTES>() else { return Ok(None) };
+    let number = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+    let Some(payload) = rest.get(..number(0) as usize) else { return Ok(None) };
+    if crc32c::crc32c(payload) != number(4) || payload.is_empty() {
+        return Ok(None);
+    }
+    let record = IntentRecord::from_slice(payload).map_err(io::Error::other)?;
+    Ok(Some((record, HEAD_BYTES + payload.len())))
+}
