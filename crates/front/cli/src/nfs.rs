@@ -13,7 +13,7 @@ use atoll_volume::kind::{Attached, Manner, attach};
 use atoll_volume::nfs;
 use atoll_volume::places::data_socket;
 use atoll_volume::source::Source;
-use atoll_volume::union::{MemberPath, UnionVolume, check_members};
+use atoll_volume::union::{MemberPath, UnionVolume, check_members, state_dir};
 
 /// How long an operation waits for a node that is away, before the client gets an error.
 const PATIENCE_MS: u64 = 10_000;
@@ -37,6 +37,9 @@ pub(crate) struct Nfs {
     /// Serve directories of this machine as one, without a daemon; as /union. May be given again
     #[arg(long, value_name = "DIR", conflicts_with = "data")]
     union: Vec<PathBuf>,
+    /// Where a union keeps what must outlive its process, outside of all members
+    #[arg(long, requires = "union", value_name = "DIR")]
+    state: Option<PathBuf>,
     /// The address to listen on, for NFS and for MOUNT. NFSv3 is clear text: trusted networks only
     #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:2049")]
     listen: SocketAddr,
@@ -98,7 +101,13 @@ impl Nfs {
             let members: Vec<MemberPath> =
                 self.union.iter().map(|text| MemberPath::parse(text)).collect::<Result<_>>()?;
             check_members(&members, None)?;
-            return Ok(Arc::new(UnionVolume::open("union".to_owned(), &members, Settings::default())?));
+            let state = state_dir(self.state.as_deref(), &members)?;
+            return Ok(Arc::new(UnionVolume::open(
+                "union".to_owned(),
+                &members,
+                Settings::default(),
+                &state,
+            )?));
         }
         let socket = self.data.as_deref().map(data_socket).transpose()?;
         let source = match (&self.source, &socket) {

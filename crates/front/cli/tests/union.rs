@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use atoll_needs::needs;
-use common::{PATIENCE, Scratch, bad, good, is_mounted, text};
+use common::{Daemon, PATIENCE, Scratch, bad, good, is_mounted, text};
 
 /// What `find` shows of a tree: paths and the sizes of files.
 fn tree(at: &Path) -> BTreeMap<PathBuf, u64> {
@@ -138,4 +138,62 @@ fn what_cannot_be_a_union_is_refused_with_the_path_and_the_next_step() {
     refused([&one, &point, &scratch.dir("other")], &["union's own mount", text(&point)]);
     good(["umount", text(&point)]);
     assert!(tree(&two).is_empty(), "nothing is left behind");
+}
+
+/// A directory in several members moves in each of them; what a killed process left half made is finished.
+#[test]
+fn a_directory_in_several_members_is_renamed_whole_also_if_the_process_is_killed() {
+    needs!(Mounts);
+    let scratch = Scratch::new();
+    let (one, two, point) = (scratch.dir("one"), scratch.dir("two"), scratch.dir("mnt"));
+    let state = scratch.path("state");
+    fs::create_dir_all(one.join("d/sub")).unwrap();
+    fs::create_dir_all(two.join("d")).unwrap();
+    fs::create_dir(two.join("to")).unwrap();
+    fs::write(one.join("d/sub/a"), "a").unwrap();
+    fs::write(two.join("d/b"), "bb").unwrap();
+    let arguments = ["union", "-f", text(&one), text(&two), text(&point), "--state", text(&state)];
+    let mut union = Daemon::start(arguments, "stop");
+    let ino = fs::metadata(point.join("d")).unwrap().ino();
+    fs::rename(point.join("d"), point.join("to/e")).unwrap();
+    assert_eq!(fs::metadata(point.join("to/e")).unwrap().ino(), ino);
+    let moved =
+        |member: &Path, path: &str| member.join("to/e").join(path).exists() && !member.join("d").exists();
+    assert!(moved(&one, "sub/a") && moved(&two, "b"));
+    union.kill();
+    common::detach(&point);
+    // As if it had been killed between the two members.
+    fs::rename(two.join("to/e"), two.join("d")).unwrap();
+    let said = good(["union", "finish", "--state", text(&state)]);
+    assert!(said.contains("the rename of /d to /to/e is made"), "{said}");
+    assert!(moved(&one, "sub/a") && moved(&two, "b"));
+    assert!(good(["union", "finish", "--state", text(&state)]).contains("nothing was left"));
+
+    // The same by a start of a union that has one of the members, while the other one is not there.
+    let mut union = Daemon::start(arguments, "stop");
+    fs::rename(point.join("to/e"), point.join("d")).unwrap();
+    union.kill();
+    common::detach(&point);
+    fs::rename(one.join("d"), one.join("to/e")).unwrap();
+    fs::rename(&two, scratch.path("elsewhere")).unwrap();
+    let said = bad(["union", "finish", "--state", text(&state)]);
+    assert!(said.contains(text(&two)) && said.contains("atoll union finish"), "{said}");
+    fs::rename(scratch.path("elsewhere"), &two).unwrap();
+    let union = Daemon::start(arguments, "stop");
+    let shown: Vec<_> = tree(&point).into_keys().collect();
+    let whole = ["d", "d/b", "d/sub", "d/sub/a", "to"].map(PathBuf::from).to_vec();
+    let at_new = ["to", "to/e", "to/e/b", "to/e/sub", "to/e/sub/a"].map(PathBuf::from).to_vec();
+    assert!(shown == whole || shown == at_new, "{shown:?}");
+    drop(union);
+}
+
+#[test]
+fn the_state_of_a_union_never_lies_in_a_member() {
+    needs!(Mounts);
+    let scratch = Scratch::new();
+    let (one, two, point) = (scratch.dir("one"), scratch.dir("two"), scratch.dir("mnt"));
+    let inside = one.join("state");
+    let said = bad(["union", text(&one), text(&two), text(&point), "--state", text(&inside)]);
+    assert!(said.contains("lies inside the member") && said.contains(text(&one)), "{said}");
+    assert!(tree(&one).is_empty() && !is_mounted(&point));
 }

@@ -13,7 +13,7 @@ use atoll_torture::pjdfstest::{self, Expecting};
 use atoll_torture::place::Place;
 use atoll_union::Settings;
 use atoll_volume::kind::Attached;
-use atoll_volume::union::{MemberPath, UnionVolume};
+use atoll_volume::union::{MemberPath, UnionVolume, state_dir};
 
 /// A run in which fewer pass has not tested what it should: NFSv3 has two tests less than a volume.
 const PASSED_MIN: usize = 394;
@@ -25,9 +25,10 @@ struct OverUnion {
 }
 
 impl OverUnion {
-    fn start(members: &[PathBuf], start: u64, at: SocketAddr) -> Self {
+    fn start(place: &Place, members: &[PathBuf], start: u64, at: SocketAddr) -> Self {
         let members: Vec<MemberPath> = members.iter().map(|path| MemberPath::parse(path).unwrap()).collect();
-        let volume = UnionVolume::open("union".to_owned(), &members, Settings::default()).unwrap();
+        let state = state_dir(Some(&place.join("state")), &members).unwrap();
+        let volume = UnionVolume::open("union".to_owned(), &members, Settings::default(), &state).unwrap();
         let rules = vec!["127.0.0.1(no_root_squash)".parse().unwrap()];
         let id = volume.config().id.0;
         let key = SigningKey::new([7; 16]);
@@ -72,7 +73,7 @@ fn a_client_goes_on_by_its_handles_when_the_server_has_started_again() {
     needs!(Mounts);
     let place = Place::new("nfs-union").unwrap();
     let members = members(&place);
-    let server = OverUnion::start(&members, 1, "127.0.0.1:0".parse().unwrap());
+    let server = OverUnion::start(&place, &members, 1, "127.0.0.1:0".parse().unwrap());
     let at = server.server.address();
     let mount = mounted(at, &place.join("mnt"));
     let dir = mount.path().join("d");
@@ -82,7 +83,7 @@ fn a_client_goes_on_by_its_handles_when_the_server_has_started_again() {
     // Moved meanwhile: the handle follows it.
     let home = members.iter().find(|member| member.join("d/f").exists()).unwrap();
     fs::rename(home.join("d/f"), home.join("g")).unwrap();
-    let server = OverUnion::start(&members, 2, at);
+    let server = OverUnion::start(&place, &members, 2, at);
     std::os::unix::fs::FileExt::write_at(&file, b"behind", 6).unwrap();
     file.sync_all().unwrap();
     assert_eq!(fs::read_to_string(home.join("g")).unwrap(), "beforebehind");
@@ -101,7 +102,7 @@ fn a_client_goes_on_by_its_handles_when_the_server_has_started_again() {
 fn pjdfstest_over_nfs_over_a_union_finds_only_what_nfs_cannot_do() {
     needs!(Mounts, Programs(&["pjdfstest"]));
     let place = Place::new("nfs-union").unwrap();
-    let server = OverUnion::start(&members(&place), 1, "127.0.0.1:0".parse().unwrap());
+    let server = OverUnion::start(&place, &members(&place), 1, "127.0.0.1:0".parse().unwrap());
     let mount = mounted(server.server.address(), &place.join("mnt"));
     let list = include_str!("../pjdfstest-expected.txt");
     let expecting = Expecting { list, passed_min: PASSED_MIN, tick_ms: 20 };

@@ -33,7 +33,7 @@ impl Union {
         std::fs::create_dir_all(&mount).unwrap();
         let mut command = Command::new(binary());
         command.arg("union").args(members.iter().map(|(path, _)| path)).arg(&mount);
-        run(command.args(["-o", "suid,dev,allow_other"])).unwrap();
+        run(command.args(["-o", "suid,dev,allow_other", "--state"]).arg(place.join("state"))).unwrap();
         Self { place, mount, members }
     }
 
@@ -76,8 +76,19 @@ fn pjdfstest_finds_only_what_is_expected_over_a_union() {
 fn programs_that_people_use_work_over_a_union() {
     needs!(Mounts, LoopDevices, Programs(&["mkfs.ext4", "mkfs.xfs", "mount"]));
     let union = Union::new("union-programs");
-    // Not "worktrees", "packages" and "incremental", which rename directories: see docs/UNION.md.
-    let names = ["fsx", "fio", "git", "sqlite", "make", "copy", "maildir", "vim"];
+    let names = [
+        "worktrees",
+        "packages",
+        "incremental",
+        "fsx",
+        "fio",
+        "git",
+        "sqlite",
+        "make",
+        "copy",
+        "maildir",
+        "vim",
+    ];
     let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
     let mounts = [union.mount.clone()];
     programs::run_all(&mounts, union.place.path(), programs::Scale::Short, &names, &mut |line| {

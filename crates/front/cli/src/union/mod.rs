@@ -8,7 +8,7 @@ use std::sync::Arc;
 use anyhow::{Result, bail};
 use atoll_union::Settings;
 use atoll_volume::mounting::{Mount, check_point};
-use atoll_volume::union::{MemberPath, UnionVolume, check_members};
+use atoll_volume::union::{self, MemberPath, UnionVolume, check_members, state_dir};
 
 use crate::daemonize::{Parent, Waiting, fork};
 use crate::log::Log;
@@ -42,6 +42,9 @@ pub(crate) struct UnionCommand {
     /// Stay in the foreground, as under a supervisor
     #[arg(long, short)]
     foreground: bool,
+    /// Where unions keep what must outlive their processes, outside of all members
+    #[arg(long, value_name = "DIR", global = true)]
+    state: Option<PathBuf>,
     #[command(flatten)]
     log: Log,
 }
@@ -50,12 +53,15 @@ pub(crate) struct UnionCommand {
 enum Command {
     /// Show how unions and their members are
     Status(status::Status),
+    /// Finish renames of directories that a process left half made, without showing a union
+    Finish,
 }
 
 impl UnionCommand {
     pub(crate) fn run(self) -> Result<()> {
         match self.command {
             Some(Command::Status(command)) => command.run(),
+            Some(Command::Finish) => finish(self.state.as_deref()),
             None => self.show(),
         }
     }
@@ -69,14 +75,16 @@ impl UnionCommand {
             members.iter().map(|text| MemberPath::parse(text)).collect::<Result<_>>()?;
         // Before the mount point is looked at: it may be a member that is about to be hidden.
         check_members(&members, Some(&absolute(point)?))?;
+        let state = state_dir(self.state.as_deref(), &members)?;
         let point = check_point(point, false)?;
+        let serve = |parent| serve(&members, settings, &state, &point, &options, parent, &self.log);
         if self.foreground {
-            return serve(&members, settings, &point, &options, None, &self.log);
+            return serve(None);
         }
         match fork()? {
             Parent::Me(child) => child.wait(),
             Parent::Child(parent) => {
-                let result = serve(&members, settings, &point, &options, Some(&parent), &self.log);
+                let result = serve(Some(&parent));
                 if parent.failed_if(&result) {
                     std::process::exit(1);
                 }
@@ -113,9 +121,25 @@ fn fuse_config(options: &Options) -> atoll_fuse::Config {
     atoll_fuse::Config { locks: atoll_fuse::Locks::Local, ..options.fuse_config() }
 }
 
+/// Settles what was left, and says what became of it.
+fn finish(state: Option<&Path>) -> Result<()> {
+    let settled = union::finish(&state_dir(state, &[])?)?;
+    let (done, waiting): (Vec<_>, Vec<_>) = settled.iter().partition(|rename| rename.missing.is_empty());
+    done.iter().for_each(|rename| say::line(format_args!("{}", union::told(rename))));
+    if settled.is_empty() {
+        say::line(format_args!("nothing was left half made"));
+    }
+    if !waiting.is_empty() {
+        let told: Vec<String> = waiting.iter().map(|rename| union::told(rename)).collect();
+        bail!("{}.\nMount what is missing, and run this again: atoll union finish", told.join("\n"));
+    }
+    Ok(())
+}
+
 fn serve(
     members: &[MemberPath],
     settings: Settings,
+    state: &Path,
     point: &Path,
     options: &Options,
     parent: Option<&Waiting>,
@@ -125,7 +149,7 @@ fn serve(
     let stop = crate::signals::block()?;
     crate::memory::keep_small();
     let source = members.iter().map(|member| member.path.display().to_string()).collect::<Vec<_>>().join(":");
-    let volume = Arc::new(UnionVolume::open(source.clone(), members, settings)?);
+    let volume = Arc::new(UnionVolume::open(source.clone(), members, settings, state)?);
     let mount = Mount::new(volume, point, &options.mount_options(&source), fuse_config(options))?;
     mount.when_ended(crate::signals::end_this_process)?;
     match parent {

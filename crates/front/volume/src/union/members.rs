@@ -5,9 +5,11 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use atoll_federal::Opened;
+use atoll_intents::IntentMember;
 use atoll_member::NativeTree;
 use atoll_union::Tag;
 
+use super::intents;
 use crate::places;
 
 /// A directory that the user names as a member.
@@ -143,9 +145,9 @@ fn on_system_disk(path: &Path) -> Result<bool> {
     Ok(std::fs::metadata(path)?.dev() == std::fs::metadata("/")?.dev())
 }
 
-/// Opens members that were checked.
-pub(super) fn open(members: &[MemberPath]) -> Result<Vec<Opened>> {
-    let mut open: Vec<Opened> = Vec::new();
+/// Opens members that were checked, and says how each is found again.
+pub(super) fn open(members: &[MemberPath]) -> Result<(Vec<Opened>, Vec<IntentMember>)> {
+    let (mut open, mut names): (Vec<Opened>, Vec<IntentMember>) = Default::default();
     for member in members {
         let tree = NativeTree::open(&member.path)
             .with_context(|| format!("The member {} cannot be opened", member.path.display()))?;
@@ -154,7 +156,8 @@ pub(super) fn open(members: &[MemberPath]) -> Result<Vec<Opened>> {
         while tag.0 == 0 || open.iter().any(|(taken, ..)| *taken == tag) {
             tag = Tag(tag.0.wrapping_add(1));
         }
+        names.push(intents::named(tag, &member.path, &tree));
         open.push((tag, member.read_only, Arc::new(tree)));
     }
-    Ok(open)
+    Ok((open, names))
 }

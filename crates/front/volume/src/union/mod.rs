@@ -2,6 +2,7 @@
 
 pub mod ask;
 mod files;
+mod intents;
 mod members;
 mod state;
 
@@ -21,6 +22,7 @@ use atoll_vfs::Files;
 use crate::explain::Explanation;
 use crate::kind::{Attached, AttachedStatus};
 use files::UnionFiles;
+pub use intents::{finish, told};
 pub use members::{MemberPath, check_members};
 pub use state::state_dir;
 
@@ -35,14 +37,18 @@ pub struct UnionVolume {
 }
 
 impl UnionVolume {
-    /// Opens the members in their order, under this name. An error says which cannot be one, and what to do.
-    pub fn open(name: String, members: &[MemberPath], settings: Settings) -> Result<Self> {
-        let open = members::open(members)?;
+    /// Opens the members in their order, under this name. What must outlive the process lies in `state` ([`state_dir`]); renames that
+    /// a process left there unfinished in one of the members are settled first. An error says which cannot be a member,
+    /// and what to do.
+    pub fn open(name: String, members: &[MemberPath], settings: Settings, state: &Path) -> Result<Self> {
+        let (open, names) = members::open(members)?;
+        let kept = intents::settle(state, &names, &open)?;
         // The same members make the same volume, so handles of it stay good.
         let tags = open.iter().flat_map(|(tag, ..)| tag.0.to_le_bytes());
         let id = VolumeId(atoll_core::siphash24(0, 0, &tags.collect::<Vec<u8>>()));
         let shown = open.iter().map(|(tag, ..)| *tag).zip(members.iter().cloned()).collect();
         let federation = Federation::start(settings, open);
+        federation.keep_intents_in(Arc::new(kept));
         let files = Arc::new(UnionFiles::new(Arc::clone(&federation)));
         let table = Table::new(1);
         let config =

@@ -19,7 +19,8 @@ pub fn state_dir(chosen: Option<&Path>, members: &[MemberPath]) -> Result<PathBu
         Some(dir) => dir.to_owned(),
         None => usual()?,
     };
-    let cannot = || format!("The state folder {} cannot be made", dir.display());
+    let cannot =
+        || format!("The state folder {} cannot be made.\nName another one: --state DIR", dir.display());
     // Before it is made: nothing is made in a member.
     refuse_inside(&beyond_links(&dir)?, members)?;
     std::fs::DirBuilder::new().mode(0o700).recursive(true).create(&dir).with_context(cannot)?;
