@@ -505,12 +505,13 @@ pub struct Space {
     pub inodes_free: u64,
 }
 
-/// What a member's feed tells of one directory whose changes are watched.
+/// What a member's feed tells of one directory whose changes are watched. It tells of changes that others have made, and of what
+/// has come to a name by any rename.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Changed {
     /// The directory.
     pub dir: NativeId,
-    /// Names that may mean something else now. Empty: its own attributes have changed.
+    /// Names that may mean something else now.
     pub names: Vec<Name>,
 }
 

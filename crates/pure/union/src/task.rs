@@ -3,7 +3,7 @@
 //! An operation is decided as a function of what is known. If something must be asked first, the decision stops with the
 //! calls that ask. When they are answered it is decided again from the same point, and now knows more.
 
-use atoll_core::{Ino, Name};
+use atoll_core::{IdMap, Ino, Name};
 use atoll_posix::{Answer, Caller, Errno, Op, RequestOptions};
 use bytes::Bytes;
 
@@ -154,9 +154,9 @@ pub(crate) struct Task {
     /// How far it has come.
     pub phase: Progress,
     /// What this operation has seen of names in members. It counts more than what is kept.
-    pub names: Vec<(Tag, NativeId, Name, Seen)>,
+    pub names: IdMap<(Tag, NativeId, Name), Seen>,
     /// What this operation has seen of objects.
-    pub objects: Vec<(Tag, NativeId, Seen)>,
+    pub objects: IdMap<(Tag, NativeId), Seen>,
     /// Directories whose names it has read in members.
     pub read: Vec<(Tag, NativeId)>,
     /// Directories that it has opened in members.
@@ -185,6 +185,8 @@ pub(crate) struct Task {
     pub held: Vec<Held>,
     /// Calls under way, or just answered, with their answers.
     pub calls: Vec<(Planned, Option<Result<NativeReply, Errno>>)>,
+    /// How many of them are not answered yet.
+    pub unanswered: usize,
     /// How often it was decided anew because a member had something else than was known.
     pub anew: u32,
     /// Since when it waits for an answer, or for a name.
@@ -207,8 +209,8 @@ impl Task {
             request,
             began,
             phase: Progress::Decide,
-            names: Vec::new(),
-            objects: Vec::new(),
+            names: IdMap::default(),
+            objects: IdMap::default(),
             read: Vec::new(),
             opened: Vec::new(),
             making: None,
@@ -223,6 +225,7 @@ impl Task {
             refused: Vec::new(),
             held: Vec::new(),
             calls: Vec::new(),
+            unanswered: 0,
             anew: 0,
             waits: began,
             given_up: false,
@@ -242,13 +245,12 @@ impl Task {
 
     /// What it has seen of a name in a member.
     pub(crate) fn name(&self, tag: Tag, dir: NativeId, name: &Name) -> Option<Seen> {
-        let mut seen = self.names.iter().rev();
-        seen.find(|(t, d, n, _)| *t == tag && *d == dir && n == name).map(|(.., seen)| *seen)
+        self.names.get(&(tag, dir, name.clone())).copied()
     }
 
     /// What it has seen of an object in a member.
     pub(crate) fn object(&self, tag: Tag, id: NativeId) -> Option<Seen> {
-        self.objects.iter().rev().find(|(t, i, _)| *t == tag && *i == id).map(|(.., seen)| *seen)
+        self.objects.get(&(tag, id)).copied()
     }
 
     /// The only call that was made, and its answer.

@@ -332,6 +332,7 @@ impl Union {
                         bytes,
                     });
                 }
+                task.unanswered = calls.len();
                 task.calls = calls.into_iter().map(|planned| (planned, None)).collect();
                 task.waits = self.now.ms;
                 self.tasks.insert(task.id, task);
@@ -437,7 +438,7 @@ impl Union {
                     self.learn_name(task, tag, *dir, name, seen(answer));
                 }
                 NativeCall::Look { dir, name } => self.learn_name(task, tag, *dir, name, seen(answer)),
-                NativeCall::Stat { of } => task.objects.push((tag, of.id, seen(answer))),
+                NativeCall::Stat { of } => _ = task.objects.insert((tag, of.id), seen(answer)),
                 NativeCall::Watch { dir } => {
                     let watched = *answer == Ok(NativeReply::Watched(true));
                     if let Some(ino) = self.known.dir_at(tag, dir.ino) {
@@ -472,7 +473,7 @@ impl Union {
     fn learn_name(&mut self, task: &mut Task, tag: Tag, dir: NativeId, name: &Name, seen: Seen) {
         match (&seen, self.known.dir_at(tag, dir.ino)) {
             (Ok(stat), ino) => {
-                task.objects.push((tag, stat.id, Ok(*stat)));
+                task.objects.insert((tag, stat.id), Ok(*stat));
                 if let Some(ino) = ino {
                     self.known.note_name(ino, tag, name, Some((stat.kind, stat.id.ino)));
                 }
@@ -480,7 +481,7 @@ impl Union {
             (Err(Errno::ENOENT), Some(ino)) => self.known.note_name(ino, tag, name, None),
             _ => {}
         }
-        task.names.push((tag, dir, name.clone(), seen));
+        task.names.insert((tag, dir, name.clone()), seen);
     }
 
     fn learn_list(&mut self, task: &mut Task, tag: Tag, dir: NativeId, answer: Result<NativeReply, Errno>) {

@@ -286,17 +286,13 @@ impl World {
         let (now, later): (Vec<_>, Vec<_>) = self.feed.drain(..).partition(|(at, _, _)| due(*at));
         self.feed = later.into();
         for (_, dir, name) in now {
-            let has =
-                |changed: &&mut Changed| changed.dir == dir && changed.names.is_empty() == name.is_none();
-            let there = told.dirs.iter_mut().find(has);
-            match (there, name) {
-                (Some(changed), Some(name)) => {
+            match told.dirs.iter_mut().find(|changed| changed.dir == dir) {
+                Some(changed) => {
                     if let Err(at) = changed.names.binary_search(&name) {
                         changed.names.insert(at, name);
                     }
                 }
-                (Some(_), None) => {}
-                (None, name) => told.dirs.push(Changed { dir, names: name.into_iter().collect() }),
+                None => told.dirs.push(Changed { dir, names: vec![name] }),
             }
         }
         told.dirs.sort_by_key(|changed| changed.dir);

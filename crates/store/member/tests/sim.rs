@@ -131,11 +131,11 @@ fn the_feed_is_late_forgets_and_overflows_as_it_is_told_to() {
     assert_eq!(tree.changes(), told);
     assert_eq!(tree.changes(), Changes::default());
     tree.set_faults(|faults| (faults.feed_delay_ms, faults.feed_drops) = (0, true));
-    call(&tree, &make(dir, "unseen")).unwrap();
+    tree.direct(&Who::Daemon, &make(dir, "unseen"), &[]).unwrap();
     assert_eq!(tree.changes(), Changes::default());
     tree.set_faults(|faults| (faults.feed_drops, faults.feed_max) = (false, 1));
-    call(&tree, &make(dir, "a")).unwrap();
-    call(&tree, &make(dir, "b")).unwrap();
+    tree.direct(&Who::Daemon, &make(dir, "a"), &[]).unwrap();
+    tree.direct(&Who::Daemon, &make(dir, "b"), &[]).unwrap();
     assert_eq!(tree.changes(), Changes { lost: true, dirs: Vec::new() });
 }
 

@@ -82,7 +82,7 @@ pub(super) fn attrs(union: &mut Union, task: &mut Task, ino: Ino) -> Decided<Fin
             }
             (NativeReply::Done, _) => Ok(Answer::Done.into()),
             (NativeReply::Stat(stat), _) if union.known.dir(ino).is_some() => {
-                task.objects.push((planned.tag, stat.id, Ok(stat)));
+                task.objects.insert((planned.tag, stat.id), Ok(stat));
                 let object = union.dir_object(task, ino)?;
                 Ok(Answer::Attr { attr: object.attr }.into())
             }

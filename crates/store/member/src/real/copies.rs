@@ -43,7 +43,9 @@ impl NativeTree {
         who::daemon();
         let above = self.dir(dir)?;
         let before = stat_fd(std::os::fd::AsFd::as_fd(&*above))?;
+        let own = self.feed.own(dir, name, super::feed::Event::Made);
         rustix::fs::mkdirat(&*above, name.as_bytes(), Mode::RWXU).map_err(os)?;
+        own.made();
         let made = self.open_dir(dir, name).and_then(|stat| {
             let fd = self.dir(stat.id)?;
             let fd = std::os::fd::AsFd::as_fd(&*fd);

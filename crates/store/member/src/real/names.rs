@@ -10,6 +10,7 @@ use atoll_union::{At, NativeId, NativeReply, NativeStat, Who};
 use bytes::Bytes;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags};
 
+use super::feed::{Event, OwnChange};
 use super::{Found, NativeTree, ProcPath, expect_name, os, stat_fd, stat_name};
 use crate::who;
 
@@ -75,6 +76,7 @@ impl NativeTree {
         rdev: u32,
         target: &Bytes,
     ) -> Result<NativeStat, Errno> {
+        let own = self.feed.own(dir, name, Event::Made);
         let dir = self.dir(dir)?;
         let taken = self.act(who)?;
         let mask = Umask::set(umask)?;
@@ -90,6 +92,7 @@ impl NativeTree {
                     }
                     made => made?,
                 };
+                own.made();
                 drop((mask, taken));
                 let stat = stat_fd(fd.as_fd())?;
                 // Whatever its mode, its maker can open it right afterwards: this descriptor is there.
@@ -99,6 +102,7 @@ impl NativeTree {
             Kind::Directory => return Err(Errno::EINVAL),
             Kind::Symlink => {
                 rustix::fs::symlinkat(&target[..], &*dir, name.as_bytes()).map_err(os)?;
+                own.made();
                 return stat_name(dir.as_fd(), name);
             }
             Kind::Fifo => FileType::Fifo,
@@ -108,6 +112,7 @@ impl NativeTree {
         };
         let dev = rustix::fs::makedev((rdev >> 8) & 0xfff, (rdev & 0xff) | ((rdev >> 12) & 0xfff00));
         rustix::fs::mknodat(&*dir, name.as_bytes(), file_type, bits, dev).map_err(os)?;
+        own.made();
         drop((mask, taken));
         stat_name(dir.as_fd(), name)
     }
@@ -123,7 +128,9 @@ impl NativeTree {
         let above = self.dir(dir)?;
         let taken = self.act(who)?;
         let mask = Umask::set(umask)?;
+        let own = self.feed.own(dir, name, Event::Made);
         rustix::fs::mkdirat(&*above, name.as_bytes(), Mode::from_raw_mode(mode & 0o1777)).map_err(os)?;
+        own.made();
         drop((mask, taken));
         self.open_dir(dir, name)
     }
@@ -149,21 +156,26 @@ impl NativeTree {
     }
 
     pub(super) fn unlink(&self, who: &Who, dir: NativeId, name: &Name, id: NativeId) -> Result<(), Errno> {
+        let own = self.feed.own(dir, name, Event::Removed);
         let dir = self.dir(dir)?;
         let _as = self.act(who)?;
         if expect_name(dir.as_fd(), name, id)?.kind == Kind::Directory {
             return Err(Errno::EISDIR);
         }
         rustix::fs::unlinkat(&*dir, name.as_bytes(), AtFlags::empty()).map_err(os)?;
+        own.made();
         self.files.let_go(id);
         Ok(())
     }
 
     pub(super) fn rmdir(&self, who: &Who, dir: NativeId, name: &Name, id: NativeId) -> Result<(), Errno> {
+        let own = self.feed.own(dir, name, Event::Removed);
         let dir = self.dir(dir)?;
         let _as = self.act(who)?;
         expect_name(dir.as_fd(), name, id)?;
-        rustix::fs::unlinkat(&*dir, name.as_bytes(), AtFlags::REMOVEDIR).map_err(os)
+        rustix::fs::unlinkat(&*dir, name.as_bytes(), AtFlags::REMOVEDIR).map_err(os)?;
+        own.made();
+        Ok(())
     }
 
     pub(super) fn rename(
@@ -175,6 +187,11 @@ impl NativeTree {
         new_id: Option<NativeId>,
         mode: RenameMode,
     ) -> Result<(), Errno> {
+        // Between two names of one file nothing happens. An exchange moves both names away.
+        let moves = new_id != Some(id);
+        let away = moves.then(|| self.feed.own(dir, name, Event::MovedAway));
+        let swaps = moves && mode == RenameMode::Exchange;
+        let back = swaps.then(|| self.feed.own(new_dir, new_name, Event::MovedAway));
         let (from, to) = (self.dir(dir)?, self.dir(new_dir)?);
         let _as = self.act(who)?;
         expect_name(from.as_fd(), name, id)?;
@@ -208,6 +225,7 @@ impl NativeTree {
                 done => done?,
             },
         }
+        away.into_iter().chain(back).for_each(OwnChange::made);
         self.dirs.moved(id, (new_dir, new_name.clone()));
         match (mode, new_id) {
             (RenameMode::Exchange, Some(new_id)) => self.dirs.moved(new_id, (dir, name.clone())),
@@ -219,11 +237,13 @@ impl NativeTree {
 
     pub(super) fn link(&self, who: &Who, of: &At, dir: NativeId, name: &Name) -> Result<NativeStat, Errno> {
         let found = self.find(of)?;
+        let own = self.feed.own(dir, name, Event::Made);
         let dir = self.dir(dir)?;
         let taken = self.act(who)?;
         let path = ProcPath::of(found.fd());
         let follow = AtFlags::SYMLINK_FOLLOW;
         rustix::fs::linkat(rustix::fs::CWD, path.as_c_str(), &*dir, name.as_bytes(), follow).map_err(os)?;
+        own.made();
         drop(taken);
         stat_fd(found.fd())
     }

@@ -28,7 +28,6 @@ impl World {
         }
         (node.mode, node.uid, node.gid) = (after.mode, after.uid, after.gid);
         (node.atime, node.mtime, node.ctime) = (after.atime, after.mtime, after.ctime);
-        self.tell_of(ino);
         Ok(self.stat(ino))
     }
 
@@ -91,7 +90,6 @@ impl World {
             }
         }
         self.node_mut(ino).ctime = now;
-        self.tell_of(ino);
         Ok(())
     }
 
@@ -128,7 +126,6 @@ impl World {
             }
         }
         node.ctime = now;
-        self.tell_of(ino);
         Ok(())
     }
 
@@ -173,7 +170,6 @@ impl World {
         node.xattrs = xattrs.into_iter().collect();
         (node.mode, node.uid, node.gid) = (like.mode, like.uid, like.gid);
         (node.atime, node.mtime, node.ctime) = (like.atime, like.mtime, now);
-        self.tell_of(ino);
         Ok(())
     }
 }

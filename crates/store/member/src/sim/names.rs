@@ -141,7 +141,7 @@ impl World {
         if is_dir {
             node.above = dir;
         }
-        self.tell(dir, Some(name));
+        self.tell_of_others(dir, name);
     }
 
     /// Takes a name away, and with the last one the node unless somebody holds it.
@@ -159,7 +159,7 @@ impl World {
             (true, false) => node.nlink = 0,
             (false, _) => node.nlink -= 1,
         }
-        self.tell(dir, Some(name));
+        self.tell_of_others(dir, name);
         if !moves {
             self.free(entry.ino);
         }
@@ -363,9 +363,11 @@ impl World {
             self.take(to, new_name, exchange);
             if exchange {
                 self.put(from, name, there);
+                self.tell(from, name);
             }
         }
         self.put(to, new_name, ino);
+        self.tell(to, new_name);
         Ok(())
     }
 

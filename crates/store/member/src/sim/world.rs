@@ -103,7 +103,7 @@ pub(super) struct World {
     pub(super) handles: BTreeSet<NativeId>,
     pub(super) locks: BTreeMap<u64, Locks>,
     pub(super) watched: BTreeSet<NativeId>,
-    pub(super) feed: VecDeque<(Time, NativeId, Option<Name>)>,
+    pub(super) feed: VecDeque<(Time, NativeId, Name)>,
     pub(super) feed_lost: bool,
 }
 
@@ -229,8 +229,15 @@ impl World {
         }
     }
 
-    /// The feed tells of a name in a directory, or of the directory itself.
-    pub(super) fn tell(&mut self, dir: u64, name: Option<&Name>) {
+    /// The feed tells of a name that somebody else has made or removed.
+    pub(super) fn tell_of_others(&mut self, dir: u64, name: &Name) {
+        if self.direct {
+            self.tell(dir, name);
+        }
+    }
+
+    /// The feed tells of a name in a directory.
+    pub(super) fn tell(&mut self, dir: u64, name: &Name) {
         let id = self.id(dir);
         if !self.watched.contains(&id) || self.faults.feed_drops {
             return;
@@ -240,22 +247,7 @@ impl World {
             self.feed_lost = true;
             return;
         }
-        self.feed.push_back((self.clock.plus_millis(self.faults.feed_delay_ms), id, name.cloned()));
-    }
-
-    /// The feed tells of new attributes: of the names of a file, of a directory itself too.
-    pub(super) fn tell_of(&mut self, ino: u64) {
-        let dirs = self.tree.nodes.iter().filter(|(_, node)| node.kind == Kind::Directory);
-        let names = dirs.flat_map(|(dir, node)| {
-            let named = node.entries.iter().filter(|(_, entry)| entry.ino == ino);
-            named.map(|(name, _)| (*dir, name.clone()))
-        });
-        for (dir, name) in names.collect::<Vec<_>>() {
-            self.tell(dir, Some(&name));
-        }
-        if self.node(ino).kind == Kind::Directory {
-            self.tell(ino, None);
-        }
+        self.feed.push_back((self.clock.plus_millis(self.faults.feed_delay_ms), id, name.clone()));
     }
 
     pub(super) fn opened(&mut self, ino: u64) -> u64 {
