@@ -81,7 +81,7 @@ uninstall: ## Remove what `make install` has installed
 	rm -f "$(SHARE)"/man/man1/atoll.1 "$(SHARE)"/man/man1/atoll-*.1 "$(SHARE)/man/man8/mount.atoll.8"
 	rm -f "$(SHARE)/bash-completion/completions/atoll" "$(SHARE)/zsh/site-functions/_atoll" \
 	  "$(SHARE)/fish/vendor_completions.d/atoll.fish"
-	rm -f "$(DESTDIR)$(UNITDIR)/atoll.service" "$(DESTDIR)$(UNITDIR)/atoll@.service"
+	rm -f "$(DESTDIR)$(UNITDIR)/atoll.service" "$(DESTDIR)$(UNITDIR)/atoll@.service" "$(DESTDIR)$(UNITDIR)/atoll-union@.service"
 
 # Where cargo puts release binaries.
 BIN = $(or $(CARGO_TARGET_DIR),target)/release

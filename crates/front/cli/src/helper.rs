@@ -9,6 +9,8 @@ use anyhow::{Result, anyhow, bail};
 use crate::log::Log;
 use crate::mount::mount;
 use crate::mount_options::Options;
+use crate::union::{Showing, settings};
+use atoll_union::Settings;
 use atoll_volume::source::Source;
 
 /// The names by which mount(8) finds it: for the type that users write, and for the one that the
@@ -51,7 +53,13 @@ pub(crate) fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> Result<()> {
-    let words = arguments.options.iter().map(String::as_str);
+    // No cluster volume's source begins with a slash: these are directories to show as one.
+    let is_union = arguments.source.starts_with('/');
+    let (union_settings, words) = match is_union {
+        true => settings(&arguments.options)?,
+        false => (Settings::default(), arguments.options.iter().map(String::as_str).collect()),
+    };
+    let words = words.into_iter();
     let remount = words.clone().any(|word| word == "remount");
     // mount(8) hands on all that the system's table shows of a mount, also what only the kernel wrote there.
     let words = words.filter(|word| !(remount && is_of_the_table(word)));
@@ -62,7 +70,9 @@ fn run(arguments: &Arguments) -> Result<()> {
         Options::of_mount_8().with(words.clone())?
     };
     if remount {
-        let fixed = Options::fixed(words);
+        let mut fixed = Options::fixed(words.clone());
+        fixed
+            .extend(arguments.options.iter().map(String::as_str).filter(|word| is_union && is_setting(word)));
         if !fixed.is_empty() {
             eprintln!("atoll: \"{}\" stays as it was when it was mounted.", fixed.join(","));
         }
@@ -71,11 +81,20 @@ fn run(arguments: &Arguments) -> Result<()> {
         }
         return Ok(());
     }
+    if is_union {
+        let showing = Showing::of_source(&arguments.source, &arguments.point, union_settings, options)?;
+        return if arguments.fake { Ok(()) } else { showing.show(None, None, false, &Log::default()) };
+    }
     let source: Source = arguments.source.parse()?;
     if arguments.fake {
         return Ok(());
     }
     mount(&source, &arguments.point, &options, false, &Log::default())
+}
+
+/// Whether a word is a setting of a union, which lasts as long as the mount.
+fn is_setting(word: &str) -> bool {
+    word.split_once('=').is_some_and(|(key, value)| Settings::default().set(key, value).is_some())
 }
 
 /// Whether a word stands in the system's table without anybody having asked for it, or is mount(8)'s for a remount.

@@ -93,6 +93,27 @@ pub(crate) fn sections(name: &str) -> Vec<Section> {
             log(),
             see_also("atoll-mount(1), nfs(5)"),
         ],
+        "atoll-union-start" => vec![
+            terms(
+                "EXAMPLES",
+                &[
+                    (
+                        "atoll union start media /disk1 /disk2 /mnt/all -o place=room",
+                        "Defines the union media and shows it.",
+                    ),
+                    (
+                        "atoll union start media",
+                        "Shows it again. Each directory must be the one that it was.",
+                    ),
+                ],
+            ),
+            text(
+                "FSTAB",
+                "A line of /etc/fstab shows a union without a name: /disk1:/disk2 /mnt/all atoll nofail 0 0",
+            ),
+            log(),
+            see_also("atoll-union(1), atoll-union-stop(1), mount.atoll(8)"),
+        ],
         "atoll-union-status" => vec![terms(
             "EXAMPLES",
             &[

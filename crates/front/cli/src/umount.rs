@@ -38,6 +38,11 @@ pub(crate) struct Umount {
 }
 
 impl Umount {
+    /// Of this mount point, and now.
+    pub(crate) const fn of(point: PathBuf) -> Self {
+        Self { point, lazy: false, if_mounted: false }
+    }
+
     pub(crate) fn run(self) -> ExitCode {
         match self.try_run() {
             Ok(()) => ExitCode::SUCCESS,
@@ -48,7 +53,8 @@ impl Umount {
         }
     }
 
-    fn try_run(self) -> Result<()> {
+    /// The same, for other commands.
+    pub(crate) fn try_run(self) -> Result<()> {
         let point = absolute(&self.point)?;
         match mounted_at(&point)? {
             None if self.if_mounted => return Ok(()),

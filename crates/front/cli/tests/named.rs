@@ -3,10 +3,10 @@
 mod common;
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use atoll_needs::needs;
-use common::{Scratch, bad, good, text};
+use common::{Scratch, bad, good, is_mounted, script, text};
 use serde_json::Value;
 
 fn json<I: AsRef<std::ffi::OsStr>>(arguments: impl IntoIterator<Item = I>) -> Value {
@@ -59,4 +59,139 @@ fn only_a_union_takes_orders_to_unions() {
     let said = bad(["union", "status", text(&point)]);
     assert!(said.contains("is no union"), "{said}");
     assert!(Path::new(&point).exists());
+}
+
+/// Two members, a mount point and a state folder.
+struct Place {
+    scratch: Scratch,
+    members: [PathBuf; 2],
+    point: PathBuf,
+    state: PathBuf,
+}
+
+impl Place {
+    fn new() -> Self {
+        let scratch = Scratch::new();
+        let members = ["one", "two"].map(|name| scratch.dir(name));
+        let (point, state) = (scratch.dir("mnt"), scratch.path("state"));
+        Self { scratch, members, point, state }
+    }
+
+    fn arguments<'a>(&'a self, words: &[&'a str]) -> Vec<&'a str> {
+        [&["union"], words, &["--state", text(&self.state)]].concat()
+    }
+
+    fn good(&self, words: &[&str]) -> String {
+        good(self.arguments(words))
+    }
+
+    fn bad(&self, words: &[&str]) -> String {
+        bad(self.arguments(words))
+    }
+
+    fn define(&self, options: &str) {
+        let [one, two] = self.members.each_ref().map(|member| text(member));
+        self.good(&["start", "all", one, two, text(&self.point), "-o", options]);
+    }
+
+    fn status(&self) -> Value {
+        let told: Value = serde_json::from_str(&self.good(&["status", "all", "--json"])).unwrap();
+        told[0].clone()
+    }
+}
+
+#[test]
+fn a_named_union_is_shown_again_by_its_name_alone() {
+    needs!(Mounts);
+    let place = Place::new();
+    place.define("same=first,noatime");
+    let said = place.bad(&["start", "all"]);
+    assert!(said.contains("shown already") && said.contains("atoll union stop all"), "{said}");
+    fs::write(place.point.join("f"), "kept").unwrap();
+    place.good(&["stop", "all"]);
+    assert!(!is_mounted(&place.point));
+    let said = place.bad(&["status", "all"]);
+    assert!(said.contains("is not shown") && said.contains("atoll union start all"), "{said}");
+    place.good(&["start", "all"]);
+    assert_eq!(fs::read_to_string(place.point.join("f")).unwrap(), "kept");
+    let told = place.status();
+    assert_eq!(told["name"], "all");
+    assert_eq!(told["settings"]["same"], "first");
+    assert_eq!(told["members"][1]["path"], text(&place.members[1]));
+    place.good(&["stop", text(&place.point)]);
+    let said = place.bad(&["start", "other"]);
+    assert!(said.contains("Nothing is remembered of a union other"), "{said}");
+    assert!(!place.state.join("named/other").exists());
+    let kept: Vec<_> = place.members.iter().map(|member| fs::read_dir(member).unwrap().count()).collect();
+    assert_eq!(kept.iter().sum::<usize>(), 1, "the members have the file that was made, and nothing else");
+}
+
+#[test]
+fn a_member_that_is_another_one_than_before_is_refused_until_the_union_is_defined_anew() {
+    needs!(Mounts);
+    let place = Place::new();
+    place.define("rw");
+    place.good(&["stop", "all"]);
+    fs::rename(&place.members[1], place.scratch.path("old")).unwrap();
+    fs::create_dir(&place.members[1]).unwrap();
+    let said = place.bad(&["start", "all"]);
+    assert!(said.contains(text(&place.members[1])) && said.contains("atoll union start all DIR"), "{said}");
+    assert!(!is_mounted(&place.point));
+    place.define("rw");
+    place.good(&["stop", "all"]);
+    place.good(&["start", "all"]);
+    place.good(&["stop", "all"]);
+}
+
+#[test]
+fn a_member_is_refused_on_another_file_system_than_the_one_that_it_is_pinned_to() {
+    needs!(Mounts);
+    let place = Place::new();
+    let [one, two] = place.members.each_ref().map(|member| text(member));
+    let wrong = format!("{one}@00000000-1111-2222-3333-444444444444");
+    let said = place.bad(&["start", "all", &wrong, two, text(&place.point)]);
+    assert!(said.contains("on another file system"), "{said}");
+    assert!(!place.state.join("named/all/union.json").exists(), "what could not be shown is not remembered");
+    place.define("rw");
+    let told = place.status();
+    place.good(&["stop", "all"]);
+    let right = format!("{one}@{}:ro", told["members"][0]["file_system"].as_str().unwrap());
+    place.good(&["start", "all", &right, two, text(&place.point)]);
+    assert_eq!(place.status()["members"][0]["read_only"], true);
+    place.good(&["stop", "all"]);
+}
+
+#[test]
+fn what_is_kept_of_unions_never_lies_in_a_member() {
+    needs!(Mounts);
+    let place = Place::new();
+    let inside = place.members[0].join("state");
+    let [one, two] = place.members.each_ref().map(|member| text(member));
+    let said = bad(["union", "start", "all", one, two, text(&place.point), "--state", text(&inside)]);
+    assert!(said.contains("lies inside the member") && said.contains("--state"), "{said}");
+    assert!(!inside.exists() && !is_mounted(&place.point));
+}
+
+#[test]
+fn a_line_of_fstab_shows_a_union() {
+    needs!(Mounts, Programs(&["mount", "umount", "unshare", "bash"]));
+    let place = Place::new();
+    let [one, two] = place.members.each_ref().map(|member| text(member));
+    let said = script(
+        &place.scratch,
+        &format!(
+            "echo '{one}:ro:{two} {point} atoll place=first,nofail,noatime 0 0' > {fstab}\n\
+             mount --bind {fstab} /etc/fstab\n\
+             mount {point}\n\
+             echo kept > {point}/f\n\
+             mount -o remount,ro {point}\n\
+             ! touch {point}/g 2> /dev/null\n\
+             cat {two}/f\n\
+             umount {point}",
+            point = text(&place.point),
+            fstab = text(&place.scratch.path("fstab")),
+        ),
+    );
+    assert!(said.contains("kept"), "{said}");
+    assert!(said.contains("place=first") && said.contains("stays as it was"), "{said}");
 }

@@ -44,6 +44,8 @@ wire_struct! {
         pub path: String,
         /// Its number in ids of files.
         pub tag: u16,
+        /// The number of its file system, as a user may name it behind the directory.
+        pub file_system: String,
         /// Nothing is changed in it.
         pub read_only: bool,
         /// Whether it answers.

@@ -52,6 +52,21 @@ impl MemberIdentity {
         Ok(Self { file_system, root, host: host.trim_ascii().to_vec() })
     }
 
+    /// The file system as people write it: a UUID with its hyphens, the name below `/dev/disk/by-uuid`, or digits.
+    pub fn file_system_text(&self) -> String {
+        let bytes = &self.file_system;
+        // The name of a device's link is text already.
+        if !bytes.is_empty() && bytes.iter().all(|byte| byte.is_ascii_hexdigit() || *byte == b'-') {
+            return String::from_utf8_lossy(bytes).into_owned();
+        }
+        let hyphens: &[usize] = if bytes.len() == 16 { &[4, 6, 8, 10] } else { &[] };
+        let digits = bytes.iter().enumerate().map(|(at, byte)| {
+            let hyphen = if hyphens.contains(&at) { "-" } else { "" };
+            format!("{hyphen}{byte:02x}")
+        });
+        digits.collect()
+    }
+
     /// 16 bits of the hash of this, never 0.
     pub fn tag(&self) -> Tag {
         let mut sum = 0;
@@ -82,6 +97,18 @@ fn uuid_of_device((major, minor): (u32, u32)) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_system_is_written_as_blkid_writes_it() {
+        let text = |file_system: &[u8]| {
+            let (file_system, root, host) = (file_system.to_vec(), Vec::new(), Vec::new());
+            MemberIdentity { file_system, root, host }.file_system_text()
+        };
+        let bytes: Vec<u8> = (0x10..0x20).collect();
+        assert_eq!(text(&bytes), "10111213-1415-1617-1819-1a1b1c1d1e1f");
+        assert_eq!(text(b"1A2B-3C4D"), "1A2B-3C4D", "of a device's link");
+        assert_eq!(text(&[0, 1, 0xff]), "0001ff");
+    }
 
     #[test]
     fn a_tag_follows_from_the_identity_and_is_never_zero() {

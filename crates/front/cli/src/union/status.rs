@@ -1,6 +1,6 @@
 //! `atoll union status`: how unions and their members are.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use atoll_proto::union::{MemberCondition, MemberStatus, UnionStatus};
@@ -12,8 +12,8 @@ use crate::say;
 /// Arguments of `atoll union status`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Status {
-    /// A mount point. Without it: all unions of this machine
-    #[arg(value_name = "MOUNT")]
+    /// A union's name, or its mount point. Without it: all unions of this machine
+    #[arg(value_name = "NAME|MOUNT")]
     which: Option<PathBuf>,
     /// Print JSON, for programs
     #[arg(long)]
@@ -21,10 +21,10 @@ pub(super) struct Status {
 }
 
 impl Status {
-    pub(super) fn run(self) -> Result<()> {
+    pub(super) fn run(self, state: Option<&Path>) -> Result<()> {
         let AllUnions { told, silent } = match &self.which {
             Some(which) => {
-                let union = ShownUnion::of(which)?;
+                let union = ShownUnion::named(state, which)?;
                 let status = union.status()?;
                 AllUnions { told: vec![(union, status)], silent: Vec::new() }
             }
@@ -89,7 +89,7 @@ fn to_json(union: &ShownUnion, status: &UnionStatus) -> Value {
             MemberCondition::Away => "away",
         };
         json!({
-            "path": member.path, "tag": member.tag, "read_only": member.read_only,
+            "path": member.path, "tag": member.tag, "file_system": member.file_system, "read_only": member.read_only,
             "state": state, "state_ms": member.state_ms,
             "bytes": member.space.map(|(bytes, _)| bytes),
             "bytes_available": member.space.map(|(_, available)| available),

@@ -1,12 +1,13 @@
 //! Asks the processes that show unions of this machine, each by the socket of its mount.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Result, bail};
 use atoll_proto::union::UnionStatus;
 use atoll_proto::{Control, ControlReply, UnionOrder, UnionReply, VolumeKind};
 
+use super::named::{Definition, check_union_name};
 use crate::ask::{QUESTION, ask, strange};
 use crate::places::{MountPoint, SocketPlace, absolute, mount_socket, mounted_at, mounts};
 use crate::source::of_mount;
@@ -28,6 +29,23 @@ pub struct AllUnions {
     pub silent: Vec<String>,
 }
 
+/// What a user means by NAME or MOUNT.
+enum Found {
+    Mount(PathBuf),
+    Named(String, Definition),
+}
+
+fn find(state: Option<&Path>, text: &Path) -> Result<Found> {
+    // A path with a slash is no name, so a mount point can always be named.
+    let name = text.to_str().filter(|name| check_union_name(name).is_ok());
+    let Some(name) = name else { return Ok(Found::Mount(text.to_owned())) };
+    match Definition::recall(state, name)? {
+        Some(definition) => Ok(Found::Named(name.to_owned(), definition)),
+        None if text.exists() => Ok(Found::Mount(text.to_owned())),
+        None => bail!("There is no union {name}.\n\"atoll union status\" lists those that are shown."),
+    }
+}
+
 impl ShownUnion {
     /// The union on a directory that a user named.
     pub fn of(named: &Path) -> Result<Self> {
@@ -38,6 +56,17 @@ impl ShownUnion {
                 "No union is mounted on {}.\n\"atoll union status\" lists those that are shown.",
                 path.display()
             ),
+        }
+    }
+
+    /// The union of this name, by its definition in the state folder; or the one on this mount point.
+    pub fn named(state: Option<&Path>, text: &Path) -> Result<Self> {
+        match find(state, text)? {
+            Found::Mount(point) => Self::of(&point),
+            Found::Named(name, definition) => match mounted_at(&definition.mount)? {
+                Some((mount, true)) => Ok(Self { mount }),
+                _ => bail!("Union {name} is not shown.\nShow it: atoll union start {name}"),
+            },
         }
     }
 
@@ -55,6 +84,16 @@ impl ShownUnion {
             }
         }
         Ok(all)
+    }
+
+    /// Refuses a mount of another kind. One whose process does not answer is left to whoever takes the mount away.
+    pub fn check(&self) -> Result<()> {
+        match of_mount(&self.mount) {
+            Ok((config, _)) if config.kind != VolumeKind::Union => {
+                bail!("{} is no union.\nTake it away with atoll umount.", self.mount.path.display())
+            }
+            _ => Ok(()),
+        }
     }
 
     fn socket(&self) -> Result<SocketPlace> {

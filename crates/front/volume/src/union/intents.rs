@@ -4,11 +4,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use atoll_federal::{Opened, SettledRename, settle_left};
+use atoll_federal::{SettledRename, settle_left};
 use atoll_intents::{IntentMember, KeptIntents};
 use atoll_member::{NativeTree, Tree};
 use atoll_union::{Direction, Tag};
 use bytes::Bytes;
+
+use super::members::OpenMember;
 
 /// The folder of intents in a state folder.
 fn folder(state: &Path) -> PathBuf {
@@ -45,11 +47,13 @@ fn as_path(bytes: &[u8]) -> PathBuf {
 }
 
 /// Settles what was left in these members before they are shown, and gives a place for what this union will write down.
-pub(super) fn settle(state: &Path, members: &[IntentMember], opened: &[Opened]) -> Result<KeptIntents> {
+pub(super) fn settle(state: &Path, opened: &[OpenMember]) -> Result<KeptIntents> {
     let dir = folder(state);
+    let members: Vec<IntentMember> = opened.iter().map(OpenMember::for_intents).collect();
     let mine = |member: &IntentMember| members.iter().find(|own| is_same(own, member));
     let tree = |own: &IntentMember| {
-        opened.iter().find(|(tag, ..)| *tag == own.tag).map(|(.., tree)| Arc::clone(tree))
+        let open = opened.iter().find(|open| open.tag == own.tag);
+        open.map(|open| Arc::clone(&open.tree) as Arc<dyn Tree>)
     };
     let mut open = |member: &IntentMember| mine(member).map_or_else(|| reopen(member), tree);
     let settled = settle_left(&dir, &|member| mine(member).is_some(), &mut open)
@@ -57,7 +61,7 @@ pub(super) fn settle(state: &Path, members: &[IntentMember], opened: &[Opened]) 
     for rename in &settled {
         tracing::warn!("{}", told(rename));
     }
-    Ok(KeptIntents::new(dir, members.to_vec()))
+    Ok(KeptIntents::new(dir, members))
 }
 
 /// Settles everything that unions have left in a state folder, as far as their members are there.

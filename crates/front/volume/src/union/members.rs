@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail};
 use atoll_federal::Opened;
 use atoll_intents::IntentMember;
-use atoll_member::NativeTree;
+use atoll_member::{MemberIdentity, NativeTree, Tree};
 use atoll_union::Tag;
 
 use super::intents;
@@ -21,14 +21,19 @@ pub struct MemberPath {
     pub read_only: bool,
     /// It may be empty although others are mounted file systems.
     pub empty_ok: bool,
+    /// The file system that it must lie on.
+    pub pin: Option<String>,
 }
 
+/// Fewest characters of a file system's number behind an `@`. Fewer belong to the path.
+const PIN_CHARS_MIN: usize = 8;
+
 impl MemberPath {
-    /// Reads `DIR`, `DIR:ro` or `DIR:empty-ok`.
+    /// Reads `DIR`, `DIR:ro`, `DIR:empty-ok` or `DIR@UUID`, or several of these behind each other.
     pub fn parse(text: &Path) -> Result<Self> {
         use std::os::unix::ffi::{OsStrExt, OsStringExt};
         let mut bytes = text.as_os_str().as_bytes().to_vec();
-        let (mut read_only, mut empty_ok) = (false, false);
+        let (mut read_only, mut empty_ok, mut pin) = (false, false, None);
         loop {
             if bytes.ends_with(b":ro") {
                 bytes.truncate(bytes.len() - 3);
@@ -36,6 +41,8 @@ impl MemberPath {
             } else if bytes.ends_with(b":empty-ok") {
                 bytes.truncate(bytes.len() - 9);
                 empty_ok = true;
+            } else if let (None, Some((path, number))) = (&pin, split_pin(&bytes)) {
+                (bytes, pin) = (path, Some(number));
             } else {
                 break;
             }
@@ -44,8 +51,19 @@ impl MemberPath {
         let shown = path.display();
         let path = std::fs::canonicalize(&path)
             .with_context(|| format!("The member {shown} cannot be used.\nName a directory that exists"))?;
-        Ok(Self { path, read_only, empty_ok })
+        Ok(Self { path, read_only, empty_ok, pin })
     }
+}
+
+/// A path and the number of a file system behind it. None if the whole names something: an `@` may be part of a path.
+fn split_pin(text: &[u8]) -> Option<(Vec<u8>, String)> {
+    use std::os::unix::ffi::OsStrExt;
+    let at = text.iter().rposition(|byte| *byte == b'@')?;
+    let number = std::str::from_utf8(&text[at + 1..]).ok()?;
+    let is_number =
+        number.len() >= PIN_CHARS_MIN && number.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-');
+    let is_path = Path::new(std::ffi::OsStr::from_bytes(text)).exists();
+    (is_number && !is_path).then(|| (text[..at].to_vec(), number.to_owned()))
 }
 
 /// Refuses members that cannot be shown together, or on this mount point. Nothing is left behind.
@@ -145,19 +163,56 @@ fn on_system_disk(path: &Path) -> Result<bool> {
     Ok(std::fs::metadata(path)?.dev() == std::fs::metadata("/")?.dev())
 }
 
-/// Opens members that were checked, and says how each is found again.
-pub(super) fn open(members: &[MemberPath]) -> Result<(Vec<Opened>, Vec<IntentMember>)> {
-    let (mut open, mut names): (Vec<Opened>, Vec<IntentMember>) = Default::default();
-    for member in members {
-        let tree = NativeTree::open(&member.path)
-            .with_context(|| format!("The member {} cannot be opened", member.path.display()))?;
-        let mut tag = tree.identity().tag();
+/// A member that is open.
+pub(super) struct OpenMember {
+    pub tag: Tag,
+    pub named: MemberPath,
+    pub identity: MemberIdentity,
+    pub tree: Arc<NativeTree>,
+}
+
+impl OpenMember {
+    /// Opens a member that was checked. `taken` are the tags of the others.
+    pub(super) fn open(named: &MemberPath, taken: &[Tag]) -> Result<Self> {
+        let shown = named.path.display();
+        let tree =
+            NativeTree::open(&named.path).with_context(|| format!("The member {shown} cannot be opened"))?;
+        let identity = tree.identity().clone();
+        if let Some(pin) = &named.pin {
+            let there = identity.file_system_text();
+            let plain = |text: &str| text.replace('-', "").to_ascii_lowercase();
+            if plain(pin) != plain(&there) {
+                bail!(
+                    "The member {shown} is on another file system than {pin}: on {there}.\nMount the right disk there, or \
+                     name the member as {shown}@{there}."
+                );
+            }
+        }
+        let mut tag = identity.tag();
         // Two identities may have one hash: the later member takes the next number that is free.
-        while tag.0 == 0 || open.iter().any(|(taken, ..)| *taken == tag) {
+        while tag.0 == 0 || taken.contains(&tag) {
             tag = Tag(tag.0.wrapping_add(1));
         }
-        names.push(intents::named(tag, &member.path, &tree));
-        open.push((tag, member.read_only, Arc::new(tree)));
+        Ok(Self { tag, named: named.clone(), identity, tree: Arc::new(tree) })
     }
-    Ok((open, names))
+
+    /// Opens several.
+    pub(super) fn open_all(members: &[MemberPath]) -> Result<Vec<Self>> {
+        let mut open: Vec<Self> = Vec::new();
+        for member in members {
+            let taken: Vec<Tag> = open.iter().map(|member| member.tag).collect();
+            open.push(Self::open(member, &taken)?);
+        }
+        Ok(open)
+    }
+
+    /// How it is found again by whoever settles what this process leaves unfinished.
+    pub(super) fn for_intents(&self) -> IntentMember {
+        intents::named(self.tag, &self.named.path, &self.tree)
+    }
+
+    /// As the union's machine takes it.
+    pub(super) fn opened(&self) -> Opened {
+        (self.tag, self.named.read_only, Arc::clone(&self.tree) as Arc<dyn Tree>)
+    }
 }

@@ -4,15 +4,17 @@ pub mod ask;
 mod files;
 mod intents;
 mod members;
+mod named;
 mod state;
 
-use std::path::Path;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
 use anyhow::{Result, bail};
 use atoll_core::{Table, VolumeId, VolumePath};
 use atoll_federal::Federation;
+use atoll_member::MemberIdentity;
 use atoll_proto::control::Metric;
 use atoll_proto::union::{MemberCondition, MemberStatus, UnionStatus};
 use atoll_proto::{UnionOrder, UnionReply, VolumeConfig, VolumeKind};
@@ -23,7 +25,9 @@ use crate::explain::Explanation;
 use crate::kind::{Attached, AttachedStatus};
 use files::UnionFiles;
 pub use intents::{finish, told};
+use members::OpenMember;
 pub use members::{MemberPath, check_members};
+pub use named::{Definition, UnionHome, check_union_name};
 pub use state::state_dir;
 
 /// A union that this process shows.
@@ -32,8 +36,29 @@ pub struct UnionVolume {
     files: Arc<UnionFiles>,
     config: Arc<VolumeConfig>,
     settings: Settings,
-    members: Vec<(Tag, MemberPath)>,
+    members: Mutex<Vec<Listed>>,
+    kept: Option<Kept>,
     began: Instant,
+}
+
+/// A member, as this process knows it.
+struct Listed {
+    tag: Tag,
+    named: MemberPath,
+    identity: MemberIdentity,
+}
+
+/// What makes a union a named one.
+#[derive(Debug)]
+pub struct Kept {
+    /// Its folder.
+    pub home: UnionHome,
+    /// Where it is mounted.
+    pub mount: PathBuf,
+    /// The options of the union and its mount, as they were given.
+    pub options: Vec<String>,
+    /// What was remembered, if it is shown again by that.
+    pub before: Option<Definition>,
 }
 
 impl UnionVolume {
@@ -41,31 +66,63 @@ impl UnionVolume {
     /// a process left there unfinished in one of the members are settled first. An error says which cannot be a member,
     /// and what to do.
     pub fn open(name: String, members: &[MemberPath], settings: Settings, state: &Path) -> Result<Self> {
-        let (open, names) = members::open(members)?;
-        let kept = intents::settle(state, &names, &open)?;
+        Self::over(name, OpenMember::open_all(members)?, settings, state, None)
+    }
+
+    /// The same for a named union. A member that is another one than was remembered is refused.
+    pub fn open_named(kept: Kept, members: &[MemberPath], settings: Settings, state: &Path) -> Result<Self> {
+        let open = OpenMember::open_all(members)?;
+        if let Some(before) = &kept.before {
+            open.iter().try_for_each(|m| before.check(kept.home.name(), &m.named, &m.identity))?;
+        }
+        Self::over(kept.home.name().to_owned(), open, settings, state, Some(kept))
+    }
+
+    fn over(
+        name: String,
+        open: Vec<OpenMember>,
+        settings: Settings,
+        state: &Path,
+        kept: Option<Kept>,
+    ) -> Result<Self> {
+        let intents = intents::settle(state, &open)?;
         // The same members make the same volume, so handles of it stay good.
-        let tags = open.iter().flat_map(|(tag, ..)| tag.0.to_le_bytes());
+        let tags = open.iter().flat_map(|member| member.tag.0.to_le_bytes());
         let id = VolumeId(atoll_core::siphash24(0, 0, &tags.collect::<Vec<u8>>()));
-        let shown = open.iter().map(|(tag, ..)| *tag).zip(members.iter().cloned()).collect();
-        let federation = Federation::start(settings, open);
-        federation.keep_intents_in(Arc::new(kept));
+        let federation = Federation::start(settings, open.iter().map(OpenMember::opened).collect());
+        federation.keep_intents_in(Arc::new(intents));
         let files = Arc::new(UnionFiles::new(Arc::clone(&federation)));
         let table = Table::new(1);
         let config =
             Arc::new(VolumeConfig { id, name, seed: 0, table, nodes: Vec::new(), kind: VolumeKind::Union });
-        let began = Instant::now();
-        Ok(Self { federation, files, config, settings, members: shown, began })
+        let listed = |OpenMember { tag, named, identity, .. }| Listed { tag, named, identity };
+        let members = Mutex::new(open.into_iter().map(listed).collect());
+        Ok(Self { federation, files, config, settings, members, kept, began: Instant::now() })
+    }
+
+    /// Remembers a named union as it is now. Nothing else is remembered.
+    pub fn remember(&self) -> Result<()> {
+        let Some(kept) = &self.kept else { return Ok(()) };
+        let members = self.members();
+        let listed = members.iter().map(|member| (&member.named, &member.identity));
+        kept.home.remember(&Definition::new(kept.mount.clone(), kept.options.clone(), listed))
+    }
+
+    fn members(&self) -> MutexGuard<'_, Vec<Listed>> {
+        self.members.lock().expect("no holder panics")
     }
 
     fn describe(&self) -> UnionStatus {
+        let listed = self.members();
         let machine = self.federation.machine();
         let now = self.federation.now();
-        let members = self.members.iter().filter_map(|(tag, named)| {
+        let members = listed.iter().filter_map(|Listed { tag, named, identity }| {
             let member = machine.members().get(*tag)?;
             let [watched, checked] = machine.known().noticed(*tag);
             Some(MemberStatus {
                 path: named.path.display().to_string(),
                 tag: tag.0,
+                file_system: identity.file_system_text(),
                 read_only: member.read_only,
                 state: match member.state {
                     MemberState::Serving => MemberCondition::Serving,
@@ -80,7 +137,7 @@ impl UnionVolume {
         });
         let owned = |(setting, word): (&str, &str)| (setting.to_owned(), word.to_owned());
         UnionStatus {
-            name: None,
+            name: self.kept.as_ref().map(|kept| kept.home.name().to_owned()),
             up_ms: self.began.elapsed().as_millis() as u64,
             settings: self.settings.words().map(owned).to_vec(),
             members: members.collect(),

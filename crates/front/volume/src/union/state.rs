@@ -15,10 +15,7 @@ const OF_ROOT: &str = "/var/lib/atoll/union";
 /// The state folder of a union of these members: the one that the user chose, or else the usual one of this user. It is made if
 /// it is not there, for its owner alone. An error says why it cannot be used: it lies beneath a member, or cannot be made.
 pub fn state_dir(chosen: Option<&Path>, members: &[MemberPath]) -> Result<PathBuf> {
-    let dir = match chosen {
-        Some(dir) => dir.to_owned(),
-        None => usual()?,
-    };
+    let dir = state_path(chosen)?;
     let cannot =
         || format!("The state folder {} cannot be made.\nName another one: --state DIR", dir.display());
     // Before it is made: nothing is made in a member.
@@ -27,6 +24,11 @@ pub fn state_dir(chosen: Option<&Path>, members: &[MemberPath]) -> Result<PathBu
     let dir = std::fs::canonicalize(&dir).with_context(cannot)?;
     refuse_inside(&dir, members)?;
     Ok(dir)
+}
+
+/// Where it is, whether or not it is there.
+pub(super) fn state_path(chosen: Option<&Path>) -> Result<PathBuf> {
+    chosen.map_or_else(usual, |dir| Ok(dir.to_owned()))
 }
 
 fn usual() -> Result<PathBuf> {
@@ -73,8 +75,12 @@ mod tests {
         let scratch = tempfile::tempdir().unwrap();
         let inside = scratch.path().join("member");
         std::fs::create_dir(&inside).unwrap();
-        let members =
-            [MemberPath { path: std::fs::canonicalize(&inside).unwrap(), read_only: false, empty_ok: false }];
+        let members = [MemberPath {
+            path: std::fs::canonicalize(&inside).unwrap(),
+            read_only: false,
+            empty_ok: false,
+            pin: None,
+        }];
         let dir = state_dir(Some(&scratch.path().join("state/of/unions")), &members).unwrap();
         assert_eq!(std::fs::metadata(&dir).unwrap().permissions().mode() & 0o777, 0o700);
         std::os::unix::fs::symlink(&inside, scratch.path().join("link")).unwrap();

@@ -415,6 +415,7 @@ fn union_status() -> UnionStatus {
     let member = MemberStatus {
         path: "/disk1".to_owned(),
         tag: 7,
+        file_system: "ab-cd".to_owned(),
         read_only: true,
         state: MemberCondition::Stuck,
         state_ms: 9,

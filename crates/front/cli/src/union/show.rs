@@ -1,0 +1,150 @@
+//! Shows a union: mounts it and serves it, in the background unless told otherwise.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Result, bail};
+use atoll_union::Settings;
+use atoll_volume::mounting::{Mount, check_point};
+use atoll_volume::union::{Kept, MemberPath, UnionVolume, check_members, state_dir};
+
+use crate::daemonize::{Parent, Waiting, fork};
+use crate::log::Log;
+use crate::mount_options::Options;
+use crate::say;
+
+/// A union that is about to be shown.
+pub(crate) struct Showing {
+    pub(super) members: Vec<MemberPath>,
+    settings: Settings,
+    pub(super) point: PathBuf,
+    options: Options,
+}
+
+impl Showing {
+    /// One of the directories that a user named, the mount point last.
+    pub(crate) fn new(places: &[PathBuf], settings: Settings, options: Options) -> Result<Self> {
+        let Some((point, members)) = places.split_last().filter(|(_, members)| !members.is_empty()) else {
+            bail!("The directories to show, or the one to mount them on, are missing.\nWrite: DIR... MOUNT")
+        };
+        let members = members.iter().map(|text| MemberPath::parse(text)).collect::<Result<_>>()?;
+        Self::of(members, point, settings, options)
+    }
+
+    /// One of these members.
+    pub(super) fn of(
+        members: Vec<MemberPath>,
+        point: &Path,
+        settings: Settings,
+        options: Options,
+    ) -> Result<Self> {
+        // Before the mount point is looked at: it may be a member that is about to be hidden.
+        check_members(&members, Some(&absolute(point)?))?;
+        let point = check_point(point, false)?;
+        Ok(Self { members, settings, point, options })
+    }
+
+    /// One of a source as it stands in fstab: `/DIR:/DIR`.
+    pub(crate) fn of_source(
+        source: &str,
+        point: &Path,
+        settings: Settings,
+        options: Options,
+    ) -> Result<Self> {
+        let mut places = parts(source);
+        places.push(point.to_owned());
+        Self::new(&places, settings, options)
+    }
+
+    /// Shows it, and remembers it if it is a named one.
+    pub(crate) fn show(
+        self,
+        state: Option<&Path>,
+        kept: Option<Kept>,
+        foreground: bool,
+        log: &Log,
+    ) -> Result<()> {
+        let state = state_dir(state, &self.members)?;
+        if foreground {
+            return self.serve(&state, kept, None, log);
+        }
+        match fork()? {
+            Parent::Me(child) => child.wait(),
+            Parent::Child(parent) => {
+                let result = self.serve(&state, kept, Some(&parent), log);
+                if parent.failed_if(&result) {
+                    std::process::exit(1);
+                }
+                result
+            }
+        }
+    }
+
+    fn serve(self, state: &Path, kept: Option<Kept>, parent: Option<&Waiting>, log: &Log) -> Result<()> {
+        log.start(parent.is_some())?;
+        let stop = crate::signals::block()?;
+        crate::memory::keep_small();
+        let Self { members, settings, point, options } = self;
+        let paths: Vec<String> = members.iter().map(|member| member.path.display().to_string()).collect();
+        let source = paths.join(":");
+        let volume = Arc::new(match kept {
+            Some(kept) => UnionVolume::open_named(kept, &members, settings, state)?,
+            None => UnionVolume::open(source.clone(), &members, settings, state)?,
+        });
+        let attached = Arc::clone(&volume);
+        let mount = Mount::new(attached, &point, &options.mount_options(&source), fuse_config(&options))?;
+        // What could not be shown is not remembered.
+        if let Err(why) = volume.remember() {
+            mount.end();
+            return Err(why);
+        }
+        mount.when_ended(crate::signals::end_this_process)?;
+        match parent {
+            Some(parent) => parent.ready()?,
+            None => {
+                paths.iter().for_each(|path| say::line(format_args!("member   {path}")));
+                say::line(format_args!("mounted  {}", mount.point().display()));
+                say::line(format_args!("stop     Ctrl-C, or: atoll umount {}", mount.point().display()));
+            }
+        }
+        stop.wait();
+        mount.end();
+        Ok(())
+    }
+}
+
+/// Where a path leads, as far as it exists.
+fn absolute(path: &Path) -> Result<PathBuf> {
+    Ok(std::fs::canonicalize(path).or_else(|_| std::path::absolute(path))?)
+}
+
+/// Nobody else has this union mounted, so the kernel keeps its locks.
+fn fuse_config(options: &Options) -> atoll_fuse::Config {
+    atoll_fuse::Config { locks: atoll_fuse::Locks::Local, ..options.fuse_config() }
+}
+
+/// The directories of a source. A colon stands before the slash of each but the first.
+fn parts(source: &str) -> Vec<PathBuf> {
+    let mut parts = Vec::new();
+    let mut rest = source.as_bytes();
+    while !rest.is_empty() {
+        let end = rest.windows(2).position(|two| two == b":/").unwrap_or(rest.len());
+        parts.push(PathBuf::from(OsStr::from_bytes(&rest[..end])));
+        rest = rest.get(end + 1..).unwrap_or_default();
+    }
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_source_names_directories_with_what_stands_behind_each() {
+        let paths = |source| parts(source).iter().map(|p| p.display().to_string()).collect::<Vec<_>>();
+        assert_eq!(paths("/a"), ["/a"]);
+        assert_eq!(paths("/a:ro:/b c:empty-ok:/d"), ["/a:ro", "/b c:empty-ok", "/d"]);
+    }
+}
