@@ -7,10 +7,11 @@
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
 mod intents;
+mod locks;
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, RwLock, Weak};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use atoll_core::{IdMap, Ino, Name, Time};
@@ -25,6 +26,8 @@ use bytes::Bytes;
 
 use intents::Written;
 pub use intents::{SettledRename, Trees, settle, settle_left};
+pub use locks::LOCK_WAITS_MAX;
+use locks::Waits;
 
 /// How often members are asked for changes, and whether they answer.
 const PERIOD: Duration = Duration::from_millis(100);
@@ -53,12 +56,15 @@ pub struct Federation {
     trees: RwLock<Trees>,
     pending: Mutex<IdMap<u64, Done>>,
     heard: Mutex<Option<Heard>>,
-    /// Opens that a member was to let go of while it hung.
+    /// Opens and locks that a member was to let go of while it hung.
     unclosed: Mutex<Vec<Planned>>,
     written: Written,
     next: AtomicU64,
     clock: Clock,
     stopped: AtomicBool,
+    /// Locks that are waited for.
+    waits: Arc<Waits>,
+    me: Weak<Self>,
 }
 
 impl Federation {
@@ -114,7 +120,7 @@ impl Federation {
         });
         let machine = Union::new(settings, shown.collect(), true, now);
         let trees = members.into_iter().map(|(tag, _, tree)| (tag, tree)).collect();
-        Arc::new(Self {
+        Arc::new_cyclic(|me| Self {
             machine: Mutex::new(machine),
             trees: RwLock::new(trees),
             pending: Mutex::default(),
@@ -124,6 +130,8 @@ impl Federation {
             next: AtomicU64::new(1),
             clock,
             stopped: AtomicBool::new(false),
+            waits: Arc::default(),
+            me: Weak::clone(me),
         })
     }
 
@@ -137,7 +145,10 @@ impl Federation {
     pub fn step(&self, now: Moment) {
         self.set_clock(now);
         self.give_up_late(true);
-        self.trees().into_iter().for_each(|(tag, _)| self.keep_house(tag, true));
+        for (tag, _) in self.trees() {
+            self.keep_house(tag, true);
+            self.ask_again(tag);
+        }
     }
 
     /// Ends its housekeeping.
@@ -170,8 +181,18 @@ impl Federation {
         self.clock.now()
     }
 
-    /// Starts an operation. `done` may run on this thread before this returns.
-    pub fn submit(&self, request: UnionRequest, done: Done) {
+    /// Starts an operation. `done` may run on this thread before this returns. The number is for [`Federation::cancel`].
+    pub fn submit(&self, request: UnionRequest, done: Done) -> u64 {
+        match request.op {
+            Op::SetLock { ino, lock, wait } => self.submit_lock(request, (ino, lock, wait), done),
+            _ => {
+                self.begin(request, done);
+                0
+            }
+        }
+    }
+
+    fn begin(&self, request: UnionRequest, done: Done) {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         self.pending.lock().expect("no holder panics").insert(id, done);
         let mut effects = Vec::new();
@@ -209,7 +230,7 @@ impl Federation {
             // Whoever asks waits for it.
             let _ = send.send(outcome);
         };
-        self.submit(request, Box::new(done));
+        self.begin(request, Box::new(done));
         match receive.recv().unwrap_or(Err(Errno::EIO))?.answer {
             Answer::Found { found } => Ok(found.attr.ino),
             _ => Err(Errno::EPROTO),
@@ -243,6 +264,15 @@ impl Federation {
                 self.unclosed.lock().expect("no holder panics").push(planned);
             }
         }
+    }
+
+    /// Closes what a member has not closed while it hung.
+    fn close_late(&self, tag: Tag) {
+        let unclosed: Vec<Planned> = {
+            let mut unclosed = self.unclosed.lock().expect("no holder panics");
+            unclosed.extract_if(.., |planned| planned.tag == tag).collect()
+        };
+        self.close(unclosed);
     }
 
     fn tree(&self, tag: Tag) -> Option<Arc<dyn Tree>> {
@@ -335,11 +365,7 @@ impl Federation {
         if tree.state() != TreeState::Serving {
             return;
         }
-        let unclosed: Vec<Planned> = {
-            let mut unclosed = self.unclosed.lock().expect("no holder panics");
-            unclosed.extract_if(.., |planned| planned.tag == tag).collect()
-        };
-        self.close(unclosed);
+        self.close_late(tag);
         if with_space {
             self.written.sync(tag, &tree);
         }

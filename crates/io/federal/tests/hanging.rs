@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use atoll_core::{Ino, Name, Time};
 use atoll_federal::Federation;
 use atoll_member::{SimTree, Tree, TreeState};
-use atoll_posix::{Answer, Caller, Errno, Kind, Op, RenameMode, RequestOptions};
+use atoll_posix::{Answer, Caller, Errno, Kind, LockKind, LockRange, Op, RenameMode, RequestOptions};
 use atoll_union::{
     Changes, Finished, LONG_MS, Moment, NativeCall, NativeReply, NativeStat, SOFT_MS, Settings, Tag,
     UnionRequest, Who,
@@ -257,4 +257,39 @@ fn the_other_member_goes_on_and_a_call_that_takes_long_has_more_time() {
     assert_eq!(synced.recv().unwrap(), Err(Errno::ETIMEDOUT));
     world.let_go();
     assert_eq!(world.op(Op::Read { ino, offset: 0, len: 9 }).unwrap().bytes, "bytes");
+}
+
+fn lock(ino: Ino, owner: u64, kind: LockKind) -> Op {
+    let lock = LockRange { start: 0, end: u64::MAX, kind, owner, pid: 1, flock: false };
+    Op::SetLock { ino, lock, wait: false }
+}
+
+#[test]
+fn a_lock_that_is_granted_too_late_is_let_go() {
+    let world = World::new();
+    world.op(create("f")).unwrap();
+    let ino = world.ino("f").unwrap();
+    world.first.hang(Some(|call| matches!(call, NativeCall::Lock { .. })));
+    let late = world.begin_late(lock(ino, 1, LockKind::Write));
+    world.first.wait(1);
+    world.union.step(moment(SOFT_MS));
+    assert_eq!(late.recv().unwrap(), Err(Errno::ETIMEDOUT));
+    world.let_go();
+    world.op(lock(ino, 2, LockKind::Write)).unwrap();
+}
+
+#[test]
+fn an_unlock_that_a_hanging_member_missed_is_made_up_for() {
+    let world = World::new();
+    world.op(create("f")).unwrap();
+    let ino = world.ino("f").unwrap();
+    world.op(lock(ino, 1, LockKind::Write)).unwrap();
+    world.first.tree.set_faults(|faults| faults.hung = true);
+    assert_eq!(world.op(lock(ino, 1, LockKind::Unlock)), Err(Errno::ETIMEDOUT));
+    world.first.tree.set_faults(|faults| faults.hung = false);
+    assert_eq!(world.op(lock(ino, 2, LockKind::Write)), Err(Errno::ETIMEDOUT), "it is not known to answer");
+    world.union.step(moment(1));
+    world.op(lock(ino, 2, LockKind::Write)).unwrap();
+    world.union.step(moment(2));
+    assert_eq!(world.op(lock(ino, 1, LockKind::Write)), Err(Errno::EAGAIN), "nothing is let go twice");
 }

@@ -22,4 +22,4 @@ pub use native::{
 };
 pub use task::{Finished, IntentOver, LONG_MS, Planned, SOFT_MS, UnionRequest};
 pub use union::{Moment, PASSED_MAX, Union, UnionEffect};
-pub use view::{AwayRule, Member, MemberState, Members, PlaceRule, SameRule, Settings, UnlinkRule};
+pub use view::{AwayRule, LockRule, Member, MemberState, Members, PlaceRule, SameRule, Settings, UnlinkRule};

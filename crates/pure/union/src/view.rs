@@ -51,6 +51,16 @@ pub enum AwayRule {
     Hide,
 }
 
+/// Against whom locks of files hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum LockRule {
+    /// Against the processes of this mount: its kernel keeps them.
+    #[default]
+    Local,
+    /// Against everybody who uses the members: their file systems keep them.
+    Native,
+}
+
 /// The rules of a union.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Settings {
@@ -62,6 +72,8 @@ pub struct Settings {
     pub unlink: UnlinkRule,
     /// What is said of names that a missing member may have.
     pub away: AwayRule,
+    /// Against whom locks of files hold. For the frontend: the machine takes a lock for whoever asks.
+    pub locks: LockRule,
 }
 
 /// The rules of each kind, as users write them.
@@ -76,6 +88,7 @@ const SAMES: [(&str, SameRule); 3] =
     [("newest", SameRule::Newest), ("first", SameRule::First), ("both", SameRule::Both)];
 const UNLINKS: [(&str, UnlinkRule); 2] = [("shown", UnlinkRule::Shown), ("all", UnlinkRule::All)];
 const AWAYS: [(&str, AwayRule); 2] = [("fail", AwayRule::Fail), ("hide", AwayRule::Hide)];
+const LOCKS: [(&str, LockRule); 2] = [("local", LockRule::Local), ("native", LockRule::Native)];
 
 fn word_of<T: PartialEq>(all: &[(&'static str, T)], rule: &T) -> &'static str {
     all.iter().find(|(_, known)| known == rule).map_or("", |(word, _)| word)
@@ -89,12 +102,13 @@ fn take<T: Copy>(all: &[(&str, T)], word: &str, rule: &mut T) -> bool {
 
 impl Settings {
     /// What each setting is, as users write it.
-    pub fn words(&self) -> [(&'static str, &'static str); 4] {
+    pub fn words(&self) -> [(&'static str, &'static str); 5] {
         [
             ("place", word_of(&PLACES, &self.place)),
             ("same", word_of(&SAMES, &self.same)),
             ("unlink", word_of(&UNLINKS, &self.unlink)),
             ("away", word_of(&AWAYS, &self.away)),
+            ("locks", word_of(&LOCKS, &self.locks)),
         ]
     }
 
@@ -105,6 +119,7 @@ impl Settings {
             "same" => take(&SAMES, word, &mut self.same),
             "unlink" => take(&UNLINKS, word, &mut self.unlink),
             "away" => take(&AWAYS, word, &mut self.away),
+            "locks" => take(&LOCKS, word, &mut self.locks),
             _ => return None,
         })
     }
@@ -183,6 +198,7 @@ mod tests {
             ("same", SAMES.map(|(word, _)| word).to_vec()),
             ("unlink", UNLINKS.map(|(word, _)| word).to_vec()),
             ("away", AWAYS.map(|(word, _)| word).to_vec()),
+            ("locks", LOCKS.map(|(word, _)| word).to_vec()),
         ] {
             for word in words {
                 assert_eq!(settings.set(setting, word), Some(true));

@@ -31,7 +31,8 @@ use crate::say;
         place=dir|manager|room|existing|first   where new files go (dir: where their directory is)\n  \
         same=newest|first|both                  which of several files of one name is shown\n  \
         unlink=shown|all                        what an unlink removes\n  \
-        away=fail|hide                          what is said of names on a missing disk (hide: that they do not exist)"
+        away=fail|hide                          what is said of names on a missing disk (hide: that they do not exist)\n  \
+        locks=local|native                      against whom locks hold (native: programs that use the directories, too)"
 )]
 pub(crate) struct UnionCommand {
     #[command(subcommand)]

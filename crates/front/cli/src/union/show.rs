@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Result, bail};
-use atoll_union::Settings;
+use atoll_union::{LockRule, Settings};
 use atoll_volume::mounting::{Mount, check_point};
 use atoll_volume::union::{Kept, MemberPath, UnionVolume, check_members, state_dir};
 
@@ -94,7 +94,8 @@ impl Showing {
             None => UnionVolume::open(source.clone(), &members, settings, state)?,
         });
         let attached = Arc::clone(&volume);
-        let mount = Mount::new(attached, &point, &options.mount_options(&source), fuse_config(&options))?;
+        let mount =
+            Mount::new(attached, &point, &options.mount_options(&source), fuse_config(&options, &settings))?;
         // What could not be shown is not remembered.
         if let Err(why) = volume.remember() {
             mount.end();
@@ -120,9 +121,13 @@ fn absolute(path: &Path) -> Result<PathBuf> {
     Ok(std::fs::canonicalize(path).or_else(|_| std::path::absolute(path))?)
 }
 
-/// Nobody else has this union mounted, so the kernel keeps its locks.
-fn fuse_config(options: &Options) -> atoll_fuse::Config {
-    atoll_fuse::Config { locks: atoll_fuse::Locks::Local, ..options.fuse_config() }
+/// Nobody else has this union mounted, so the kernel keeps its locks if they need not hold against others.
+fn fuse_config(options: &Options, settings: &Settings) -> atoll_fuse::Config {
+    let locks = match settings.locks {
+        LockRule::Local => atoll_fuse::Locks::Local,
+        LockRule::Native => atoll_fuse::Locks::Shared,
+    };
+    atoll_fuse::Config { locks, ..options.fuse_config() }
 }
 
 /// The directories of a source. A colon stands before the slash of each but the first.

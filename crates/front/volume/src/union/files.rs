@@ -38,12 +38,12 @@ impl Files for UnionFiles {
                 Err(errno) => done(Err(errno), AnswerExtras { bytes: &[], caching, around: &[] }),
             }
         };
-        self.0.submit(request, Box::new(done));
-        Ticket::default()
+        Ticket(self.0.submit(request, Box::new(done)))
     }
 
-    fn cancel(&self, _: Ticket) {
-        // An operation ends with its native call, which cannot be interrupted.
+    fn cancel(&self, ticket: Ticket) {
+        // Only a wait for a lock can be ended: a native call cannot be interrupted.
+        self.0.cancel(ticket.0);
     }
 
     fn forget(&self, inos: &[Ino]) {

@@ -1,7 +1,7 @@
 //! Bytes of files, syncs and space.
 
 use atoll_core::Ino;
-use atoll_posix::{Answer, Errno, Op};
+use atoll_posix::{Answer, Errno, LockKind, LockRange, Op};
 
 use crate::native::{NativeCall, NativeReply};
 use crate::task::{Decided, Finished, Planned, Progress, Stop, Task};
@@ -39,8 +39,36 @@ fn answer(reply: NativeReply) -> Decided<Finished> {
         NativeReply::Data(bytes) => Finished { answer: Answer::Data, bytes },
         NativeReply::Wrote { len, offset } => Answer::Wrote { len, offset }.into(),
         NativeReply::Offset(offset) => Answer::Offset { offset }.into(),
+        NativeReply::Lock(lock) => Answer::Lock { lock }.into(),
         _ => return Err(Stop::Fail(Errno::EPROTO)),
     })
+}
+
+/// The member's file system keeps the lock, so it holds against everybody who uses the member. Nobody waits here.
+pub(super) fn lock(union: &mut Union, task: &mut Task, ino: Ino, lock: LockRange) -> Decided<Finished> {
+    let file = union.known.file(ino).ok_or(Stop::Fail(Errno::ESTALE))?;
+    let (tag, of) = (file.tag, union.known.at(file));
+    match std::mem::take(&mut task.phase) {
+        Progress::Decide => {}
+        Progress::Changing => {
+            let reply = task.answered().1?;
+            if task.given_up && matches!(task.request.op, Op::SetLock { .. }) {
+                // Whoever asked does not know of the lock, and so would never let it go.
+                let undo = LockRange { kind: LockKind::Unlock, ..lock };
+                return union
+                    .next_change(task, vec![Planned::look(tag, NativeCall::Lock { of, lock: undo })]);
+            }
+            return answer(reply);
+        }
+        Progress::Then(_) | Progress::Several(_) => return answer(task.answered().1?),
+    }
+    union.answers(tag)?;
+    let call = match task.request.op {
+        Op::GetLock { .. } => NativeCall::TestLock { of, lock },
+        _ => NativeCall::Lock { of, lock },
+    };
+    task.phase = Progress::Changing;
+    Err(Stop::Calls(vec![Planned::look(tag, call)]))
 }
 
 /// Within a member it is native. Between members the kernel reads and writes.

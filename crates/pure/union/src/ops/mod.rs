@@ -11,9 +11,9 @@ mod rename;
 mod several;
 mod shown;
 
-use atoll_posix::{Errno, Op};
+use atoll_posix::Op;
 
-use crate::task::{Decided, Finished, Stop, Task};
+use crate::task::{Decided, Finished, Task};
 use crate::union::Union;
 pub(crate) use several::Several;
 
@@ -40,7 +40,7 @@ pub(crate) fn decide(union: &mut Union, task: &mut Task) -> Decided<Finished> {
         Op::FsyncDir { dir } => data::fsync_dir(union, task, dir),
         Op::Statfs => data::statfs(union, task),
         Op::Accessed { .. } => Ok(atoll_posix::Answer::Done.into()),
-        Op::GetLock { .. } | Op::SetLock { .. } => Err(Stop::Fail(Errno::ENOSYS)),
+        Op::GetLock { ino, lock } | Op::SetLock { ino, lock, .. } => data::lock(union, task, ino, lock),
         Op::CopyRange { from, to, .. } => data::copy_range(union, task, from, to),
         Op::Readlink { ino }
         | Op::Read { ino, .. }

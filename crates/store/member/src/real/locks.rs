@@ -90,6 +90,8 @@ impl NativeTree {
     }
 
     pub(super) fn lock(&self, of: &At, want: &LockRange) -> Result<(), Errno> {
+        // Whoever is told of the outcome may start a thread.
+        who::daemon();
         let mut wanted = native(want)?;
         let key = (want.owner, of.id, want.flock);
         let mut table = lock(&self.locks.0);
