@@ -76,25 +76,62 @@ fn pjdfstest_finds_only_what_is_expected_over_a_union() {
 fn programs_that_people_use_work_over_a_union() {
     needs!(Mounts, LoopDevices, Programs(&["mkfs.ext4", "mkfs.xfs", "mount"]));
     let union = Union::new("union-programs");
-    let names = [
-        "worktrees",
-        "packages",
-        "incremental",
-        "fsx",
-        "fio",
-        "git",
-        "sqlite",
-        "make",
-        "copy",
-        "maildir",
-        "vim",
-    ];
+    let names = ["fsx", "fio", "git", "sqlite", "make", "copy", "maildir", "vim"];
     let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
     let mounts = [union.mount.clone()];
     programs::run_all(&mounts, union.place.path(), programs::Scale::Short, &names, &mut |line| {
         eprintln!("{line}")
     })
     .unwrap();
+    union.end();
+}
+
+/// Where the programs of `what_programs_move_and_link_...` work, when it has started itself again below strace.
+const TRACED: &str = "ATOLL_TRACED_MOUNT";
+
+/// As Sonarr imports a download (a hard link, and then a rename of the folder), and as a person moves things.
+const IMPORT: &str = r#"set -e
+mkdir -p downloads/show library/show/season
+for n in 1 2 3 4 5 6; do mkdir -p downloads/show/$n library/show/season/$n; echo $n >downloads/show/$n/f; done
+for n in 1 2 3 4 5 6; do ln downloads/show/$n/f library/show/season/$n/.f.partial; mv library/show/season/$n/.f.partial library/show/season/$n/f; done
+mv library/show/season library/show/01
+mv downloads/show done
+mv done/3/f library/show/01/3/f2
+mv library "the library"
+test "$(cat "the library/show/01/5/f")" = 5 && test "$(cat "the library/show/01/3/f2")" = 3
+test "$(find . -type f | wc -l)" = 12
+"#;
+
+#[test]
+fn what_programs_move_and_link_never_spans_file_systems() {
+    if let Some(mount) = std::env::var_os(TRACED) {
+        let mount = PathBuf::from(mount);
+        run(Command::new("sh").args(["-c", IMPORT]).current_dir(&mount)).unwrap();
+        let names = ["worktrees", "packages", "npm", "incremental", "cargo", "snapshots", "saves"];
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        let outside = mount.parent().unwrap().to_owned();
+        let say = &mut |line: &str| eprintln!("{line}");
+        return programs::run_all(&[mount], &outside, programs::Scale::Short, &names, say).unwrap();
+    }
+    needs!(
+        Mounts,
+        LoopDevices,
+        Programs(&["mkfs.ext4", "mkfs.xfs", "mount", "strace", "rsync", "git", "npm"])
+    );
+    let union = Union::new("union-moves");
+    let log = union.place.join("calls");
+    let mut command = Command::new("strace");
+    command
+        .args(["-f", "-qq", "--seccomp-bpf", "-e", "trace=rename,renameat,renameat2,link,linkat", "-o"])
+        .arg(&log);
+    command.arg(std::env::current_exe().unwrap()).args(["--exact", "--nocapture"]);
+    command.arg("what_programs_move_and_link_never_spans_file_systems").env(TRACED, &union.mount);
+    run(&mut command).unwrap();
+    let calls = std::fs::read_to_string(&log).unwrap();
+    let ours = |line: &&str| !line.contains("exited with") && !line.contains("+++");
+    assert!(calls.lines().filter(ours).count() > 100, "it has seen what was renamed:\n{calls}");
+    let spanned: Vec<&str> = calls.lines().filter(|line| line.contains("EXDEV")).collect();
+    assert!(spanned.is_empty(), "{}", spanned.join("\n"));
     union.end();
 }
 
