@@ -157,6 +157,12 @@ pub(crate) enum Request<'a> {
         umask: u32,
         name: Name,
     },
+    /// The name that stands behind it means nothing.
+    Tmpfile {
+        flags: u32,
+        mode: u32,
+        umask: u32,
+    },
     Interrupt {
         unique: u64,
     },
@@ -331,6 +337,7 @@ fn parse_body(code: u32, body: &[u8], xattr_ext: bool) -> Result<Request<'_>, Er
             let (flags, mode, umask) = (f.u32()?, f.u32()?, f.u32()?);
             Request::Create { flags, mode, umask, name: f.skip(4)?.name()? }
         }
+        opcode::TMPFILE => Request::Tmpfile { flags: f.u32()?, mode: f.u32()?, umask: f.u32()? },
         opcode::INTERRUPT => Request::Interrupt { unique: f.u64()? },
         opcode::DESTROY => Request::Destroy,
         opcode::IOCTL => Request::Ioctl,

@@ -248,6 +248,7 @@ impl Model {
             Op::Statfs => Ok(self.statfs()),
             Op::GetLock { ino, lock } => self.get_lock(session, *ino, lock),
             Op::SetLock { ino, lock, wait } => self.set_lock(session, *ino, lock, *wait),
+            Op::Tmpfile { .. } => Err(Errno::EOPNOTSUPP.into()),
             Op::Access { ino } => {
                 let node = self.node(*ino)?;
                 let granted = perm::granted(caller, node.owned(), node.acl.as_ref())?;

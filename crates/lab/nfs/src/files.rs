@@ -226,7 +226,8 @@ impl NfsFiles {
             | Op::ListXattr { .. }
             | Op::RemoveXattr { .. }
             | Op::GetLock { .. }
-            | Op::SetLock { .. } => Err(Errno::EOPNOTSUPP),
+            | Op::SetLock { .. }
+            | Op::Tmpfile { .. } => Err(Errno::EOPNOTSUPP),
         };
         answer.map(|answer| (answer, Vec::new()))
     }

@@ -234,6 +234,11 @@ wire_enum! {
         /// The directory above; the root is above itself. `Answer::Found`.
         28 => Parent { /// Of this directory.
             dir: Ino },
+        /// Make a regular file without a name (`O_TMPFILE`). `Answer::Found`.
+        29 => Tmpfile { /// Where a name may be given to it later, and whose rules for new files it follows.
+            dir: Ino, /// Permission bits before the umask.
+            mode: u32, /// The caller's umask, which a default ACL replaces.
+            umask: u32 },
     }
 }
 
@@ -276,7 +281,8 @@ impl Op {
             | Self::Link { dir, .. }
             | Self::FsyncDir { dir }
             | Self::ReadDir { dir, .. }
-            | Self::Parent { dir } => [Some(*dir), None],
+            | Self::Parent { dir }
+            | Self::Tmpfile { dir, .. } => [Some(*dir), None],
             Self::Rename { dir, new_dir, .. } => [Some(*dir), Some(*new_dir)],
             _ => [None, None],
         }
@@ -311,6 +317,7 @@ impl Op {
                 | Self::SetXattr { .. }
                 | Self::RemoveXattr { .. }
                 | Self::SetLock { .. }
+                | Self::Tmpfile { .. }
         )
     }
 }

@@ -504,6 +504,11 @@ impl Known {
         }
     }
 
+    /// A file that was held open has a name again: what its member need not keep open.
+    pub fn let_go(&mut self, ino: Ino) -> Option<u64> {
+        self.files.get_mut(&ino)?.open.take()
+    }
+
     /// A file that a frontend knows.
     pub fn file(&self, ino: Ino) -> Option<&File> {
         self.files.get(&ino)

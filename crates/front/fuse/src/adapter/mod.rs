@@ -230,6 +230,7 @@ fn translate(
         Request::Create { flags, mode, umask, name } => {
             Ok(Some(names::create(dir, name, mode, umask, flags)))
         }
+        Request::Tmpfile { flags, mode, umask } => Ok(Some(names::tmpfile(dir, mode, umask, flags))),
         Request::Unlink { name } => job(Op::Unlink { dir, name }, Shape::Unit),
         Request::Rmdir { name } => Ok(Some(names::rmdir(core, header, dir, name))),
         Request::Rename { new_dir, flags, name, new_name } => {

@@ -81,6 +81,11 @@ pub(super) fn create(dir: Ino, name: Name, st_mode: u32, umask: u32, flags: u32)
     (op, Bytes::new(), Shape::Created { flags, exclusive: flags & open::EXCLUSIVE != 0 })
 }
 
+pub(super) fn tmpfile(dir: Ino, st_mode: u32, umask: u32, flags: u32) -> Job {
+    let op = Op::Tmpfile { dir, mode: st_mode & mode::ALL, umask };
+    (op, Bytes::new(), Shape::Created { flags, exclusive: true })
+}
+
 /// A lookup found nothing, which the kernel may keep for so long.
 pub(super) fn absent(core: &Core, header: &Header, place: &Place, kept: Duration) {
     core.told.tell(header.pid, place.clone(), None);

@@ -33,6 +33,10 @@ fn read(handle: &Handle) -> Result<FileHandle, Errno> {
 
 impl Files for ClusterFiles {
     fn start(&self, caller: &Caller, options: RequestOptions, op: Op, data: Bytes, done: Done) -> Ticket {
+        if let Op::Tmpfile { .. } = op {
+            done(Err(Errno::EOPNOTSUPP), AnswerExtras::default());
+            return Ticket::default();
+        }
         Ticket(self.0.start(caller, options, op, data, done))
     }
 

@@ -107,6 +107,7 @@ impl Island {
             Op::Accessed { ino, access } => self.accessed(*ino, access),
             Op::Access { ino } => self.look().access(call.caller(), *ino),
             Op::Parent { dir } => self.look().parent(*dir),
+            Op::Tmpfile { .. } => Err(Errno::EOPNOTSUPP.into()),
         }
     }
 }

@@ -96,6 +96,7 @@ fn ops() -> Vec<(&'static str, Op)> {
         ("accessed", Op::Accessed { ino: FILE, access: ACCESS }),
         ("access", Op::Access { ino: FILE }),
         ("parent", Op::Parent { dir: DIR }),
+        ("tmpfile", Op::Tmpfile { dir: DIR, mode: 0o600, umask: 0o22 }),
     ]
 }
 
@@ -480,7 +481,7 @@ pub fn all() -> Vec<Samples> {
     }));
     vec![
         samples("client_op", (1..=12).chain(15..=20).chain(30..=32), client_ops()),
-        samples("op", 1..=28, ops()),
+        samples("op", 1..=29, ops()),
         samples("request", [], requests),
         samples("outcome", (1..=11).chain([13]).chain(20..=24).chain([30]), outcomes()),
         samples("answer", 1..=11, answers()),

@@ -4,7 +4,7 @@ use atoll_core::{Ino, Name};
 use atoll_posix::{Answer, Errno, Kind, Op};
 
 use super::shown::{Shown, attr_of};
-use crate::dirs::{DirTimes, Home, Part};
+use crate::dirs::{DirTimes, File, Home, Part, ino_of};
 use crate::native::{At, NativeCall, NativeReply, NativeStat, Tag};
 use crate::task::{Decided, Finished, Held, Planned, Progress, Stop, Task};
 use crate::union::Union;
@@ -21,6 +21,11 @@ pub(super) fn make(union: &mut Union, task: &mut Task, dir: Ino, name: &Name) ->
         match answer {
             Ok(NativeReply::Stat(_)) if union.dir(dir)?.home(tag).is_none() => {
                 return Err(Stop::Fail(Errno::ESTALE));
+            }
+            Ok(NativeReply::Stat(stat)) if task.given_up => {
+                // Nobody is told of its id, so nobody would have it forgotten.
+                union.known.set_name(dir, tag, name, Some((stat.kind, stat.id.ino)));
+                return Err(Stop::Fail(Errno::ETIMEDOUT));
             }
             Ok(NativeReply::Stat(stat)) => return union.made(dir, name, tag, &stat),
             Ok(_) => return Err(Stop::Fail(Errno::EPROTO)),
@@ -47,15 +52,7 @@ pub(super) fn make(union: &mut Union, task: &mut Task, dir: Ino, name: &Name) ->
         (_, Shown::Nothing) if !found.is_free() => return Err(Stop::Fail(Union::absent(&found))),
         (_, Shown::Nothing) => {}
     }
-    let is_dir = matches!(task.request.op, Op::Mkdir { .. });
-    let candidates = union.candidates(dir, name, is_dir);
-    let next = candidates.into_iter().find(|tag| task.refused.iter().all(|(refused, _)| refused != tag));
-    let Some(tag) = next else {
-        let mut refused = task.refused.iter().rev().map(|(_, errno)| *errno);
-        // A file that stands in the way of the directory in one member says nothing of the new name.
-        let last = refused.find(|errno| *errno != Errno::EEXIST);
-        return Err(Stop::Fail(last.unwrap_or(Errno::EROFS)));
-    };
+    let tag = union.next_candidate(task, dir, name)?;
     let into = union.chain(task, dir, tag)?;
     let call = match &task.request.op {
         Op::Create { kind, mode, umask, rdev, target, .. } => {
@@ -71,13 +68,70 @@ pub(super) fn make(union: &mut Union, task: &mut Task, dir: Ino, name: &Name) ->
     Err(Stop::Calls(vec![Planned { tag, who: task.who(), call }]))
 }
 
+/// A file without a name, in the member that would take a new name in this directory. Its member holds it open until the frontend
+/// forgets it, or gives it a name.
+pub(super) fn tmpfile(union: &mut Union, task: &mut Task, dir: Ino) -> Decided<Finished> {
+    if let Progress::Then(_) = task.phase {
+        return Err(Stop::Fail(Errno::ETIMEDOUT));
+    }
+    if let Progress::Changing = task.phase {
+        let (Planned { tag, .. }, answer) = task.answered();
+        match answer {
+            Ok(NativeReply::Opened { open, .. }) if task.given_up => {
+                return union.next_change(task, vec![Planned::look(tag, NativeCall::Close { open })]);
+            }
+            Ok(NativeReply::Opened { open, stat }) => {
+                let ino = ino_of(tag, stat.id.ino);
+                union.known.add_file(ino, File { tag, id: stat.id, seen: None, open: Some(open) });
+                let attr = attr_of(ino, &stat, stat.id.btime);
+                return Ok(Answer::Found { found: NamedObject { attr, attr_current: true } }.into());
+            }
+            Ok(_) => return Err(Stop::Fail(Errno::EPROTO)),
+            Err(Errno::ENOENT | Errno::ESTALE) => {
+                task.decide_anew()?;
+                union.known.expire(dir);
+            }
+            // Not every file system has such files.
+            Err(errno) if NEXT.contains(&errno) || errno == Errno::EOPNOTSUPP => {
+                task.refused.push((tag, errno));
+                task.phase = Progress::Decide;
+            }
+            Err(errno) => return Err(Stop::Fail(errno)),
+        }
+    }
+    let Op::Tmpfile { mode, umask, .. } = task.request.op else { unreachable!("only called for it") };
+    union.fresh_homes(task, dir)?;
+    // What stands for its name in the rules of placement.
+    let name = Name::new(b"tmpfile").expect("a plain name");
+    let tag = union.next_candidate(task, dir, &name)?;
+    let into = union.chain(task, dir, tag)?;
+    task.phase = Progress::Changing;
+    let call = NativeCall::Tmpfile { dir: into, mode, umask };
+    Err(Stop::Calls(vec![Planned { tag, who: task.who(), call }]))
+}
+
 pub(super) fn link(union: &mut Union, task: &mut Task, ino: Ino, dir: Ino, name: &Name) -> Decided<Finished> {
     union.hold(task, &[Held { dir, name: Some(name.clone()) }])?;
     let file = union.known.file(ino).ok_or(Stop::Fail(Errno::ESTALE))?.clone();
     let tag = file.tag;
+    if let Progress::Then(_) = task.phase {
+        if let (Planned { call: NativeCall::Close { open }, .. }, Err(_)) = task.answered() {
+            union.known.hold_open(ino, open);
+        }
+        let stat = task.object(tag, file.id).ok_or(Stop::Fail(Errno::EPROTO))??;
+        return union.made(dir, name, tag, &stat);
+    }
     if let Progress::Changing = task.phase {
         match task.answered().1 {
-            Ok(NativeReply::Stat(stat)) => return union.made(dir, name, tag, &stat),
+            Ok(NativeReply::Stat(stat)) => match union.known.let_go(ino) {
+                None => return union.made(dir, name, tag, &stat),
+                // It has a name now. As long as it is open for writing, nobody can run it.
+                Some(open) => {
+                    task.objects.insert((tag, file.id), Ok(stat));
+                    let close = NativeCall::Close { open };
+                    return union.next_change(task, vec![Planned::look(tag, close)]);
+                }
+            },
             Ok(_) => return Err(Stop::Fail(Errno::EPROTO)),
             Err(Errno::EEXIST) => {
                 task.decide_anew()?;
@@ -102,6 +156,19 @@ pub(super) fn link(union: &mut Union, task: &mut Task, ino: Ino, dir: Ino, name:
 }
 
 impl Union {
+    /// The member that takes the new name of a task: the first one that has not refused it. The last error if all have.
+    fn next_candidate(&self, task: &Task, dir: Ino, name: &Name) -> Decided<Tag> {
+        let is_dir = matches!(task.request.op, Op::Mkdir { .. });
+        let mut candidates = self.candidates(dir, name, is_dir).into_iter();
+        let next = candidates.find(|tag| task.refused.iter().all(|(refused, _)| refused != tag));
+        next.ok_or_else(|| {
+            let mut refused = task.refused.iter().rev().map(|(_, errno)| *errno);
+            // A file that stands in the way of the directory in one member says nothing of the new name.
+            let last = refused.find(|errno| *errno != Errno::EEXIST);
+            Stop::Fail(last.unwrap_or(Errno::EROFS))
+        })
+    }
+
     /// A member has made a name.
     fn made(&mut self, dir: Ino, name: &Name, tag: Tag, stat: &NativeStat) -> Decided<Finished> {
         self.known.set_name(dir, tag, name, Some((stat.kind, stat.id.ino)));
@@ -116,7 +183,7 @@ impl Union {
 
     /// A new directory has no other home, and no name: nothing needs to be read.
     fn made_dir(&mut self, parent: Ino, name: &Name, tag: Tag, stat: &NativeStat) -> Ino {
-        let ino = crate::dirs::ino_of(tag, stat.id.ino);
+        let ino = ino_of(tag, stat.id.ino);
         self.known.forget_dir(ino);
         let part = Part::Sure { times: DirTimes::from(stat), at: self.now.ms, racy: true };
         let home = Home::new(tag, stat.id, part);

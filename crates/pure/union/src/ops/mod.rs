@@ -26,6 +26,7 @@ pub(crate) fn decide(union: &mut Union, task: &mut Task) -> Decided<Finished> {
         Op::GetAttr { ino } => look::getattr(union, task, ino),
         Op::ReadDir { dir, after, bytes, plus } => list::read_dir(union, task, dir, after, bytes, plus),
         Op::Create { dir, name, .. } => make::make(union, task, dir, &name),
+        Op::Tmpfile { dir, .. } => make::tmpfile(union, task, dir),
         Op::Mkdir { dir, name, .. } => make::make(union, task, dir, &name),
         Op::Link { ino, dir, name } => make::link(union, task, ino, dir, &name),
         Op::Unlink { dir, name } => remove::unlink(union, task, dir, &name),
