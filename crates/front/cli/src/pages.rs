@@ -114,6 +114,26 @@ pub(crate) fn sections(name: &str) -> Vec<Section> {
             log(),
             see_also("atoll-union(1), atoll-union-stop(1), mount.atoll(8)"),
         ],
+        "atoll-union-join" => vec![terms(
+            "EXAMPLES",
+            &[
+                ("atoll union join media /disk3", "Shows it from now on. A named union remembers it."),
+                (
+                    "atoll union join /mnt/all /disk3:ro",
+                    "The same for a union without a name; nothing is changed in it.",
+                ),
+            ],
+        )],
+        "atoll-union-leave" => vec![terms(
+            "EXAMPLES",
+            &[
+                ("atoll union leave media /disk3 && umount /disk3", "Its files stay in it."),
+                (
+                    "atoll union leave media /disk3 --force",
+                    "Also if its disk is gone for good, and files are open.",
+                ),
+            ],
+        )],
         "atoll-union-status" => vec![terms(
             "EXAMPLES",
             &[

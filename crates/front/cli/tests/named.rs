@@ -195,3 +195,67 @@ fn a_line_of_fstab_shows_a_union() {
     assert!(said.contains("kept"), "{said}");
     assert!(said.contains("place=first") && said.contains("stays as it was"), "{said}");
 }
+
+#[test]
+fn members_come_and_go_while_the_union_is_shown() {
+    needs!(Mounts);
+    let place = Place::new();
+    let third = place.scratch.dir("three");
+    mount_tmpfs(&third);
+    fs::create_dir_all(place.members[0].join("d")).unwrap();
+    fs::create_dir_all(third.join("d")).unwrap();
+    fs::write(place.members[0].join("d/a"), "a").unwrap();
+    fs::write(third.join("d/c"), "c").unwrap();
+    fs::write(place.members[1].join("b"), "b").unwrap(); // It is not taken for a disk that is not mounted.
+    place.define("place=first");
+    assert!(!place.point.join("d/c").exists());
+    let names = || {
+        let entries = fs::read_dir(place.point.join("d")).unwrap();
+        let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        names
+    };
+    assert_eq!(names(), ["a"]);
+    place.good(&["join", "all", text(&third)]);
+    assert_eq!(
+        fs::read_to_string(place.point.join("d/c")).unwrap(),
+        "c",
+        "nothing that the kernel kept counts"
+    );
+    assert_eq!(names(), ["a", "c"]);
+    let said = place.bad(&["join", "all", text(&third)]);
+    assert!(said.contains("named twice"), "{said}");
+    let said = place.bad(&["join", "all", text(&place.members[1].join(".."))]);
+    assert!(said.contains("lies inside the member"), "{said}");
+
+    // It is remembered.
+    place.good(&["stop", "all"]);
+    place.good(&["start", "all"]);
+    assert_eq!(place.status()["members"].as_array().unwrap().len(), 3);
+    let open = fs::File::open(place.point.join("d/c")).unwrap();
+    let said = place.bad(&["leave", "all", text(&third)]);
+    assert!(said.contains("d/c by") && said.contains("--force"), "{said}");
+    assert_eq!(names(), ["a", "c"]);
+    place.good(&["leave", "all", text(&third), "--force"]);
+    assert_eq!(names(), ["a"]);
+    assert!(!place.point.join("d/c").exists());
+    let mut bytes = [0; 1];
+    let read = std::os::unix::fs::FileExt::read_at(&open, &mut bytes, 0);
+    assert_eq!(read.unwrap_err().raw_os_error(), Some(libc::ESTALE));
+    drop(open);
+    rustix::mount::unmount(&third, rustix::mount::UnmountFlags::empty()).expect("nothing of it is open");
+    assert_eq!(place.status()["members"].as_array().unwrap().len(), 2);
+    let said = place.bad(&["leave", "all", text(&third)]);
+    assert!(said.contains("no member"), "{said}");
+    place.good(&["leave", "all", text(&place.members[1])]);
+    let said = place.bad(&["leave", "all", text(&place.members[0])]);
+    assert!(said.contains("only one"), "{said}");
+    place.good(&["stop", "all"]);
+    place.good(&["start", "all"]);
+    assert_eq!(place.status()["members"].as_array().unwrap().len(), 1);
+}
+
+/// A file system of its own.
+fn mount_tmpfs(at: &Path) {
+    rustix::mount::mount("atoll-test", at, "tmpfs", rustix::mount::MountFlags::empty(), None).unwrap();
+}

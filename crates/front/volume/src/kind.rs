@@ -66,8 +66,8 @@ pub trait Attached: Send + Sync + 'static {
         bail!("Volume {name} is of the kind {kind}, which has no listing as of one moment.\nUse ls(1).")
     }
 
-    /// Carries out an order to a union. An error says what to do next.
-    fn union_order(&self, _order: UnionOrder) -> Result<UnionReply> {
+    /// Carries out an order to a union that is mounted on `_point`. An error says what to do next.
+    fn union_order(&self, _order: UnionOrder, _point: &Path) -> Result<UnionReply> {
         let config = self.config();
         bail!("{} is no union: it is of the kind {}.\nName the mount of a union.", config.name, config.kind)
     }

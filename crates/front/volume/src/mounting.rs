@@ -191,7 +191,7 @@ impl Desk for AboutMount {
                 let config = Box::new((*inner.attached.config()).clone());
                 ControlReply::Volume { config, node: None, from }
             }
-            Control::Union { order } => match inner.attached.union_order(order) {
+            Control::Union { order } => match inner.attached.union_order(order, &inner.point) {
                 Ok(reply) => ControlReply::Union { reply },
                 Err(why) => ControlReply::Refused { text: format!("{why:#}") },
             },

@@ -52,6 +52,13 @@ impl Written {
         }
     }
 
+    /// Whether something is not over in a member.
+    pub(crate) fn concerns(&self, tag: Tag) -> bool {
+        let lists = self.lists();
+        let unsynced = lists.unsynced.iter().any(|(_, dirs)| dirs.iter().any(|(of, _)| *of == tag));
+        unsynced || lists.in_doubt.iter().any(|(_, intent)| intent.steps.iter().any(|step| step.tag == tag))
+    }
+
     /// Has a member's disk take what was renamed there. When all have, it need not be settled after a power cut.
     pub(crate) fn sync(&self, tag: Tag, tree: &Arc<dyn Tree>) {
         // What is renamed from now on is not in this sync.

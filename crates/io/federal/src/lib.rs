@@ -8,6 +8,7 @@
 
 mod intents;
 mod locks;
+mod members;
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -19,8 +20,8 @@ use atoll_intents::Intents;
 use atoll_member::{Tree, TreeState};
 use atoll_posix::{Answer, Caller, Errno, Op, RequestOptions};
 use atoll_union::{
-    Finished, Member, MemberState, Moment, NativeCall, NativeReply, Planned, Settings, Tag, Union,
-    UnionEffect, UnionRequest, Who,
+    Finished, MemberState, Moment, NativeCall, NativeReply, Planned, Settings, Tag, Union, UnionEffect,
+    UnionRequest, Who,
 };
 use bytes::Bytes;
 
@@ -70,26 +71,35 @@ pub struct Federation {
 impl Federation {
     /// A union of these members, in the user's order. Its housekeeping runs on threads of its own until [`Federation::stop`].
     pub fn start(settings: Settings, members: Vec<Opened>) -> Arc<Self> {
-        let tags: Vec<Tag> = members.iter().map(|(tag, ..)| *tag).collect();
         let this = Self::new(settings, members, Clock::Real(Instant::now()));
-        this.repeat("atoll-union".into(), |this, nth| this.give_up_late(nth % SPACE_PERIODS == 0));
-        for tag in tags {
-            // One for each: it makes native calls, so it may hang.
-            this.repeat(format!("union-{:04x}", tag.0), move |this, nth| {
-                this.keep_house(tag, nth % SPACE_PERIODS == 0);
-            });
-        }
+        this.repeat("atoll-union".into(), |this, nth| {
+            this.give_up_late(nth % SPACE_PERIODS == 0);
+            true
+        });
+        this.trees().iter().for_each(|(tag, tree)| this.look_after(*tag, tree));
         this
     }
 
-    /// Does this every 100 ms on a thread of this name, which is told how often it was done before.
-    fn repeat(self: &Arc<Self>, name: String, work: impl Fn(&Self, u32) + Send + 'static) {
+    /// Does a member's housekeeping on a thread of its own until it leaves: it makes native calls, so it may hang.
+    fn look_after(self: &Arc<Self>, tag: Tag, tree: &Arc<dyn Tree>) {
+        let tree = Arc::downgrade(tree);
+        self.repeat(format!("union-{:04x}", tag.0), move |this, nth| {
+            let stays = this.tree(tag).is_some_and(|now| Weak::ptr_eq(&Arc::downgrade(&now), &tree));
+            if stays {
+                this.keep_house(tag, nth % SPACE_PERIODS == 0);
+            }
+            stays
+        });
+    }
+
+    /// Does this every 100 ms on a thread of this name, which is told how often it was done before, until it says false.
+    fn repeat(self: &Arc<Self>, name: String, work: impl Fn(&Self, u32) -> bool + Send + 'static) {
         let (keeper, mut nth) = (Arc::downgrade(self), 0_u32);
         let spawned = std::thread::Builder::new().name(name).spawn(move || {
             while let Some(this) = keeper.upgrade()
                 && !this.stopped.load(Ordering::Relaxed)
+                && work(&this, nth)
             {
-                work(&this, nth);
                 nth = nth.wrapping_add(1);
                 drop(this);
                 std::thread::sleep(PERIOD);
@@ -110,14 +120,7 @@ impl Federation {
 
     fn new(settings: Settings, members: Vec<Opened>, clock: Clock) -> Arc<Self> {
         let now = clock.now();
-        let shown = members.iter().map(|(tag, read_only, tree)| Member {
-            tag: *tag,
-            root: tree.root(),
-            read_only: *read_only,
-            state: MemberState::Serving,
-            since: now.ms,
-            space: None,
-        });
+        let shown = members.iter().map(|opened| members::serving(opened, now));
         let machine = Union::new(settings, shown.collect(), true, now);
         let trees = members.into_iter().map(|(tag, _, tree)| (tag, tree)).collect();
         Arc::new_cyclic(|me| Self {

@@ -1,6 +1,7 @@
 //! Orders to the process that shows a union, questions about it, and the answers. Only shapes.
 
 use atoll_core::{wire_enum, wire_struct};
+use bytes::Bytes;
 
 wire_enum! {
     /// What a command asks of the process that shows a union.
@@ -8,6 +9,13 @@ wire_enum! {
     pub enum UnionOrder {
         /// How are you, and how are your members? `UnionReply::Status`.
         1 => Status,
+        /// Show this member, too. `UnionReply::Done`.
+        2 => Join { /// It.
+            member: NamedMember },
+        /// Show this member no longer. `UnionReply::Done`.
+        3 => Leave { /// Its directory.
+            path: Bytes, /// Also if operations under way use it.
+            force: bool },
     }
 }
 
@@ -18,6 +26,23 @@ wire_enum! {
         /// How it is.
         1 => Status { /// That.
             status: UnionStatus },
+        /// It is as ordered.
+        2 => Done,
+    }
+}
+
+wire_struct! {
+    /// A directory that a user names as a member.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct NamedMember {
+        /// Its absolute path, without symbolic links.
+        pub path: Bytes,
+        /// Nothing is changed in it.
+        pub read_only: bool,
+        /// It may be empty although others are mounted file systems.
+        pub empty_ok: bool,
+        /// The file system that it must lie on.
+        pub pin: Option<String>,
     }
 }
 

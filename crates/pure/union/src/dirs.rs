@@ -2,6 +2,8 @@
 //!
 //! Everything here can be lost and is then asked for again. Never says that a name is free: that is `find`'s.
 
+mod roster;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use atoll_core::{IdMap, Ino, Name, Time, cookie_of};

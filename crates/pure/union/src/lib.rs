@@ -8,6 +8,7 @@
 mod dirs;
 mod find;
 mod intent;
+mod members;
 pub mod native;
 mod ops;
 mod place;

@@ -224,6 +224,13 @@ impl Union {
         self.tasks.values().any(uses)
     }
 
+    /// Whether an operation waits for a member, or may change something in it before it is asked again.
+    pub(crate) fn is_used(&self, tag: Tag) -> bool {
+        let calls =
+            |task: &Task| task.calls.iter().any(|(planned, answer)| planned.tag == tag && answer.is_none());
+        self.tasks.values().any(|task| task.phase.is_changing() || calls(task))
+    }
+
     /// The member that shows a file or directory, and where it is there. None if it is not known.
     pub fn place_of(&self, ino: Ino) -> Option<(Tag, At)> {
         if let Some(dir) = self.known.dir(ino) {
@@ -260,7 +267,9 @@ impl Union {
     ) {
         self.now = now;
         let Some(there) = self.tasks.get_mut(&task) else { return };
-        there.calls[index as usize].1 = Some(answer);
+        let call = &mut there.calls[index as usize];
+        let is_member = self.members.get(call.0.tag).is_some();
+        call.1 = Some(if is_member { answer } else { Err(Errno::ESTALE) });
         there.waits = now.ms;
         if there.calls.iter().all(|(_, answer)| answer.is_some()) {
             let mut task = self.tasks.remove(&task).expect("it is there");

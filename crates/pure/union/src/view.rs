@@ -165,6 +165,11 @@ impl Members {
         self.0.push(member);
     }
 
+    /// Removes one.
+    pub(crate) fn remove(&mut self, tag: Tag) {
+        self.0.retain(|member| member.tag != tag);
+    }
+
     /// The member of this tag.
     pub fn get(&self, tag: Tag) -> Option<&Member> {
         self.0.iter().find(|member| member.tag == tag)

@@ -27,7 +27,7 @@ wire_enum! {
     /// A record.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub enum IntentRecord {
-        /// The members that the intents speak of. The first record.
+        /// The members that the intents speak of, in place of those before. The first record.
         1 => Members {
             /// They.
             members: Vec<IntentMember>,
@@ -51,10 +51,11 @@ wire_enum! {
 pub(crate) struct IntentFile {
     file: File,
     path: PathBuf,
-    /// Where the next record goes, and where the first intent is.
+    /// Where the next record goes.
     end: u64,
-    first: u64,
     open: BTreeMap<u64, Intent>,
+    /// The members that the intents speak of.
+    members: Vec<IntentMember>,
 }
 
 impl IntentFile {
@@ -76,14 +77,31 @@ impl IntentFile {
                 continue;
             }
             file.write_all_at(&MAGIC, 0)?;
-            let mut this = Self { file, path, end: MAGIC.len() as u64, first: 0, open: BTreeMap::new() };
-            this.append(&IntentRecord::Members { members: members.to_vec() })?;
-            this.first = this.end;
+            let mut this = Self { file, path, end: 0, open: BTreeMap::new(), members: members.to_vec() };
+            this.begin_anew()?;
             this.file.sync_all()?;
             File::open(dir)?.sync_all()?;
             return Ok(this);
         }
         unreachable!("a number is free")
+    }
+
+    /// Nothing is open: only the members stay.
+    fn begin_anew(&mut self) -> io::Result<()> {
+        self.end = MAGIC.len() as u64;
+        self.file.set_len(self.end)?;
+        self.append(&IntentRecord::Members { members: self.members.clone() })
+    }
+
+    /// The intents from now on speak of these members; those that are open speak of some of these, too.
+    pub(crate) fn set_members(&mut self, members: &[IntentMember]) -> io::Result<()> {
+        self.members = members.to_vec();
+        if self.open.is_empty() {
+            self.begin_anew()?;
+        } else {
+            self.append(&IntentRecord::Members { members: members.to_vec() })?;
+        }
+        self.file.sync_data()
     }
 
     fn append(&mut self, record: &IntentRecord) -> io::Result<()> {
@@ -106,9 +124,7 @@ impl IntentFile {
     pub(crate) fn over(&mut self, id: u64) -> io::Result<()> {
         self.open.remove(&id);
         if self.open.is_empty() && self.end > BYTES_MAX {
-            self.file.set_len(self.first)?;
-            self.end = self.first;
-            return Ok(());
+            return self.begin_anew();
         }
         self.append(&IntentRecord::Over { id })
     }
@@ -136,7 +152,6 @@ fn hold(file: &File, path: &Path) -> io::Result<bool> {
 /// What a process that died has left. It is held as long as this is there.
 pub struct LeftIntents {
     file: IntentFile,
-    members: Vec<IntentMember>,
 }
 
 impl LeftIntents {
@@ -157,8 +172,13 @@ impl LeftIntents {
         let mut bytes = vec![0; len as usize];
         file.read_exact_at(&mut bytes, 0)?;
         let mut this = Self {
-            file: IntentFile { file, path: path.to_owned(), end: 0, first: 0, open: BTreeMap::new() },
-            members: Vec::new(),
+            file: IntentFile {
+                file,
+                path: path.to_owned(),
+                end: 0,
+                open: BTreeMap::new(),
+                members: Vec::new(),
+            },
         };
         this.read(&bytes)?;
         if this.file.open.is_empty() {
@@ -183,7 +203,7 @@ impl LeftIntents {
         while let Some((record, len)) = next_record(&bytes[at..])? {
             at += len;
             match record {
-                IntentRecord::Members { members } => self.members = members,
+                IntentRecord::Members { members } => self.file.members = members,
                 IntentRecord::Keep { id, intent } => _ = self.file.open.insert(id, intent),
                 IntentRecord::Over { id } => _ = self.file.open.remove(&id),
             }
@@ -194,7 +214,7 @@ impl LeftIntents {
 
     /// The members that its intents speak of.
     pub fn members(&self) -> &[IntentMember] {
-        &self.members
+        &self.file.members
     }
 
     /// The intents that are open, in the order in which they were written, by their numbers.

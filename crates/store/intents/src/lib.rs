@@ -49,32 +49,46 @@ wire_struct! {
 /// The intents of a running union, in a file that is made with the first one.
 pub struct KeptIntents {
     dir: PathBuf,
+    kept: Mutex<Kept>,
+}
+
+struct Kept {
     members: Vec<IntentMember>,
-    file: Mutex<Option<IntentFile>>,
+    file: Option<IntentFile>,
 }
 
 impl KeptIntents {
     /// Those of a union with these members, to be kept in `dir`, which is made when it is needed.
     pub fn new(dir: PathBuf, members: Vec<IntentMember>) -> Self {
-        Self { dir, members, file: Mutex::default() }
+        Self { dir, kept: Mutex::new(Kept { members, file: None }) }
     }
 
-    fn file(&self) -> MutexGuard<'_, Option<IntentFile>> {
-        self.file.lock().expect("no holder panics")
+    /// Its members are these from now on. Members that intents still speak of must be among them.
+    pub fn set_members(&self, members: Vec<IntentMember>) -> io::Result<()> {
+        let mut kept = self.kept();
+        if let Some(file) = &mut kept.file {
+            file.set_members(&members)?;
+        }
+        kept.members = members;
+        Ok(())
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().expect("no holder panics")
     }
 }
 
 impl Intents for KeptIntents {
     fn keep(&self, id: u64, intent: &Intent) -> Result<(), Errno> {
-        let mut file = self.file();
+        let Kept { members, file } = &mut *self.kept();
         let keep = |file: &mut Option<IntentFile>| -> io::Result<()> {
             let file = match file {
                 Some(file) => file,
-                None => file.insert(IntentFile::make(&self.dir, &self.members)?),
+                None => file.insert(IntentFile::make(&self.dir, members)?),
             };
             file.keep(id, intent)
         };
-        keep(&mut file).map_err(|why| {
+        keep(file).map_err(|why| {
             let shown = self.dir.display();
             tracing::error!("a directory in several members is not renamed: cannot write in {shown}: {why}");
             *file = None; // What was written last may be torn. The next one begins a new file.
@@ -83,7 +97,7 @@ impl Intents for KeptIntents {
     }
 
     fn over(&self, id: u64) {
-        if let Some(file) = &mut *self.file()
+        if let Some(file) = &mut self.kept().file
             && let Err(why) = file.over(id)
         {
             // The next start finds that the rename was made.
@@ -94,7 +108,7 @@ impl Intents for KeptIntents {
 
 impl Drop for KeptIntents {
     fn drop(&mut self) {
-        if let Some(file) = self.file().take() {
+        if let Some(file) = self.kept().file.take() {
             file.remove_if_over();
         }
     }

@@ -154,3 +154,26 @@ fn a_long_life_of_renames_keeps_the_file_short() {
     }
     assert!(fs::metadata(file(dir.path())).unwrap().len() < 1 << 17);
 }
+
+#[test]
+fn members_that_come_and_go_are_in_the_file_with_what_is_open() {
+    let dir = tempfile::tempdir().unwrap();
+    let kept = KeptIntents::new(dir.path().join("intents"), members());
+    kept.keep(1, &intent(1)).unwrap();
+    let third = IntentMember { tag: Tag(3), path: Bytes::from_static(b"/disk3"), ..members().remove(0) };
+    let all = [members(), vec![third.clone()]].concat();
+    kept.set_members(all.clone()).unwrap();
+    let left = |bytes: Vec<u8>| {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("1-0.intents"), bytes).unwrap();
+        let mut left = left_in(dir.path()).unwrap();
+        left.pop().map(|left| (left.members().to_vec(), left.intents()))
+    };
+    let bytes = || fs::read(file(&dir.path().join("intents"))).unwrap();
+    assert_eq!(left(bytes()), Some((all, vec![(1, intent(1))])));
+    kept.over(1);
+    kept.set_members(vec![third.clone()]).unwrap();
+    assert_eq!(left(bytes()), None, "nothing is open");
+    kept.keep(2, &intent(2)).unwrap();
+    assert_eq!(left(bytes()), Some((vec![third], vec![(2, intent(2))])));
+}

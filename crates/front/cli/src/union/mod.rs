@@ -1,5 +1,6 @@
 //! `atoll union`: show existing directories of this machine as one tree, and manage such unions.
 
+mod roster;
 mod show;
 mod start;
 mod status;
@@ -60,6 +61,10 @@ enum Command {
     Start(start::Start),
     /// Take a union away, and wait until its process has ended
     Stop(stop::Stop),
+    /// Show a directory, too, in a union that is shown
+    Join(roster::Join),
+    /// Show a member of a union no longer; its files stay in it
+    Leave(roster::Leave),
     /// Show how unions and their members are
     Status(status::Status),
     /// Finish renames of directories that a process left half made, without showing a union
@@ -72,6 +77,8 @@ impl UnionCommand {
         match self.command {
             Some(Command::Start(command)) => command.run(state),
             Some(Command::Stop(command)) => command.run(state),
+            Some(Command::Join(command)) => command.run(state),
+            Some(Command::Leave(command)) => command.run(state),
             Some(Command::Status(command)) => command.run(state),
             Some(Command::Finish) => finish(state),
             None => {

@@ -1,5 +1,6 @@
 //! Asks the processes that show unions of this machine, each by the socket of its mount.
 
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -7,8 +8,9 @@ use anyhow::{Result, bail};
 use atoll_proto::union::UnionStatus;
 use atoll_proto::{Control, ControlReply, UnionOrder, UnionReply, VolumeKind};
 
+use super::MemberPath;
 use super::named::{Definition, check_union_name};
-use crate::ask::{QUESTION, ask, strange};
+use crate::ask::{ORDER, QUESTION, ask, strange};
 use crate::places::{MountPoint, SocketPlace, absolute, mount_socket, mounted_at, mounts};
 use crate::source::of_mount;
 use crate::status::first_line;
@@ -114,6 +116,18 @@ impl ShownUnion {
     pub fn status(&self) -> Result<UnionStatus> {
         match self.order(UnionOrder::Status, QUESTION)? {
             UnionReply::Status { status } => Ok(status),
+            _ => Err(strange(&self.socket()?.address)),
         }
+    }
+
+    /// Orders it to show a member, too.
+    pub fn join(&self, member: MemberPath) -> Result<()> {
+        self.order(UnionOrder::Join { member: member.into() }, ORDER).map(drop)
+    }
+
+    /// Orders it to show a member no longer.
+    pub fn leave(&self, member: &Path, force: bool) -> Result<()> {
+        let path = member.as_os_str().as_bytes().to_vec().into();
+        self.order(UnionOrder::Leave { path, force }, ORDER).map(drop)
     }
 }

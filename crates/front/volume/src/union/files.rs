@@ -1,12 +1,12 @@
 //! A union as `Files`, for the frontends.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use atoll_core::Ino;
 use atoll_federal::Federation;
 use atoll_posix::{Caller, Errno, Kind, Op};
 use atoll_union::{Tag, UnionRequest};
-use atoll_vfs::{AnswerExtras, Caching, Done, Files, Handle, RequestOptions, Ticket, Watcher};
+use atoll_vfs::{AnswerExtras, Caching, Done, Files, Handle, RequestOptions, Scope, Ticket, Watcher};
 use bytes::Bytes;
 
 /// For how long a frontend may keep an answer, in milliseconds. Members are changed by others, too: together with what the
@@ -17,11 +17,19 @@ const KEPT_MS: u32 = 500;
 const HANDLE: u8 = 1;
 
 /// A union seen as `Files`.
-pub(super) struct UnionFiles(Arc<Federation>);
+pub(super) struct UnionFiles(Arc<Federation>, Mutex<Option<Arc<dyn Watcher>>>);
 
 impl UnionFiles {
     pub(super) fn new(federation: Arc<Federation>) -> Self {
-        Self(federation)
+        Self(federation, Mutex::default())
+    }
+
+    /// Nothing that frontends keep counts any more.
+    pub(super) fn void(&self) {
+        let watcher = self.1.lock().expect("no holder panics").clone();
+        if let Some(watcher) = watcher {
+            watcher.recall(Scope::Everything);
+        }
     }
 }
 
@@ -81,6 +89,7 @@ impl Files for UnionFiles {
     }
 
     fn set_watcher(&self, watcher: Arc<dyn Watcher>) {
+        *self.1.lock().expect("no holder panics") = Some(Arc::clone(&watcher));
         self.0.hear(Box::new(move |names| watcher.changed(&[], names)));
     }
 }

@@ -68,71 +68,99 @@ fn split_pin(text: &[u8]) -> Option<(Vec<u8>, String)> {
 
 /// Refuses members that cannot be shown together, or on this mount point. Nothing is left behind.
 pub fn check_members(members: &[MemberPath], point: Option<&Path>) -> Result<()> {
-    let fstab = std::fs::read_to_string("/etc/fstab").unwrap_or_default();
     for (at, member) in members.iter().enumerate() {
-        let shown = member.path.display();
-        let meta =
-            std::fs::metadata(&member.path).with_context(|| format!("The member {shown} cannot be read"))?;
-        if !meta.is_dir() {
-            bail!("The member {shown} is not a directory.\nName a directory.");
+        check_member(member, &members[..at], members, point)?;
+    }
+    for member in members {
+        check_not_forgotten(member, members)?;
+    }
+    Ok(())
+}
+
+/// The same for a member that comes to others that are shown.
+pub(super) fn check_joining(member: &MemberPath, others: &[MemberPath], point: &Path) -> Result<()> {
+    check_member(member, others, others, Some(point))?;
+    check_not_forgotten(member, others)
+}
+
+/// Refuses a member by itself, beside those before it, and in a mount that shows any of these.
+fn check_member(
+    member: &MemberPath,
+    before: &[MemberPath],
+    all: &[MemberPath],
+    point: Option<&Path>,
+) -> Result<()> {
+    let shown = member.path.display();
+    let meta =
+        std::fs::metadata(&member.path).with_context(|| format!("The member {shown} cannot be read"))?;
+    if !meta.is_dir() {
+        bail!("The member {shown} is not a directory.\nName a directory.");
+    }
+    std::fs::read_dir(&member.path)
+        .with_context(|| format!("The member {shown} cannot be read.\nRun as a user who may read it"))?;
+    for other in before {
+        if member.path == other.path {
+            bail!("The member {shown} is named twice.\nName it once.");
         }
-        std::fs::read_dir(&member.path)
-            .with_context(|| format!("The member {shown} cannot be read.\nRun as a user who may read it"))?;
-        for other in &members[..at] {
-            if member.path == other.path {
-                bail!("The member {shown} is named twice.\nName it once.");
-            }
-            for (inner, outer) in [(member, other), (other, member)] {
-                if inner.path.starts_with(&outer.path) {
-                    let (inner, outer) = (inner.path.display(), outer.path.display());
-                    bail!("The member {inner} lies inside the member {outer}.\nName one of them.");
-                }
-            }
-        }
-        // A union that shows itself would ask itself for ever.
-        if let Some(mount) = places::mount_of(&member.path)? {
-            let below = |other: &&MemberPath| {
-                let path = other.path.display().to_string();
-                mount.source.split(':').any(|shown| shown == path)
-            };
-            if let Some(other) = members.iter().find(below) {
-                let other = other.path.display();
-                bail!(
-                    "The member {shown} is a union's own mount, which shows {other} already.\nName the directories that it shows."
-                );
-            }
-        }
-        if let Some(point) = point {
-            if point.starts_with(&member.path) {
-                let point = point.display();
-                bail!(
-                    "The mount point {point} lies inside the member {shown}.\nChoose a directory outside of all members."
-                );
-            }
-            if member.path.starts_with(point) {
-                let point = point.display();
-                bail!(
-                    "The member {shown} lies below the mount point {point}, which would hide it.\nChoose another mount point."
-                );
+        for (inner, outer) in [(member, other), (other, member)] {
+            if inner.path.starts_with(&outer.path) {
+                let (inner, outer) = (inner.path.display(), outer.path.display());
+                bail!("The member {inner} lies inside the member {outer}.\nName one of them.");
             }
         }
-        if let Some(line) = not_mounted(&fstab, &member.path)? {
+    }
+    // A union that shows itself would ask itself for ever.
+    if let Some(mount) = places::mount_of(&member.path)? {
+        let below = |other: &&MemberPath| {
+            let path = other.path.display().to_string();
+            mount.source.split(':').any(|shown| shown == path)
+        };
+        if let Some(other) = all.iter().find(below) {
+            let other = other.path.display();
             bail!(
-                "The member {shown} is not there: its disk is not mounted. /etc/fstab says:\n  {line}\nMount it first: mount {}",
-                line.split_whitespace().nth(1).unwrap_or("DIR")
+                "The member {shown} is a union's own mount, which shows {other} already.\nName the directories that it shows."
             );
         }
     }
-    let roots: Vec<bool> = members.iter().map(|member| is_mount_root(&member.path)).collect::<Result<_>>()?;
-    for (member, is_root) in members.iter().zip(&roots) {
-        let suspicious = !is_root && !member.empty_ok && roots.iter().any(|root| *root);
-        if suspicious && std::fs::read_dir(&member.path)?.next().is_none() && on_system_disk(&member.path)? {
-            let shown = member.path.display();
+    if let Some(point) = point {
+        if point.starts_with(&member.path) {
+            let point = point.display();
             bail!(
-                "The member {shown} is empty and lies on the system's own disk, while others are mounted disks: its disk is \
-                 probably not mounted.\nMount it, or name it as {shown}:empty-ok if it is meant."
+                "The mount point {point} lies inside the member {shown}.\nChoose a directory outside of all members."
             );
         }
+        if member.path.starts_with(point) {
+            let point = point.display();
+            bail!(
+                "The member {shown} lies below the mount point {point}, which would hide it.\nChoose another mount point."
+            );
+        }
+    }
+    let fstab = std::fs::read_to_string("/etc/fstab").unwrap_or_default();
+    if let Some(line) = not_mounted(&fstab, &member.path)? {
+        bail!(
+            "The member {shown} is not there: its disk is not mounted. /etc/fstab says:\n  {line}\nMount it first: mount {}",
+            line.split_whitespace().nth(1).unwrap_or("DIR")
+        );
+    }
+    Ok(())
+}
+
+/// Refuses an empty directory on the system's disk beside mounted disks: somebody forgot to mount its disk.
+fn check_not_forgotten(member: &MemberPath, all: &[MemberPath]) -> Result<()> {
+    if member.empty_ok || is_mount_root(&member.path)? {
+        return Ok(());
+    }
+    let roots: Vec<bool> = all.iter().map(|other| is_mount_root(&other.path)).collect::<Result<_>>()?;
+    if roots.contains(&true)
+        && std::fs::read_dir(&member.path)?.next().is_none()
+        && on_system_disk(&member.path)?
+    {
+        let shown = member.path.display();
+        bail!(
+            "The member {shown} is empty and lies on the system's own disk, while others are mounted disks: its disk is \
+             probably not mounted.\nMount it, or name it as {shown}:empty-ok if it is meant."
+        );
     }
     Ok(())
 }
@@ -172,12 +200,21 @@ pub(super) struct OpenMember {
 }
 
 impl OpenMember {
-    /// Opens a member that was checked. `taken` are the tags of the others.
-    pub(super) fn open(named: &MemberPath, taken: &[Tag]) -> Result<Self> {
+    /// Opens a member that was checked. `others` are those that are open: each has its tag, path and identity.
+    pub(super) fn open<'a>(
+        named: &MemberPath,
+        others: impl Iterator<Item = (Tag, &'a Path, &'a MemberIdentity)> + Clone,
+    ) -> Result<Self> {
         let shown = named.path.display();
         let tree =
             NativeTree::open(&named.path).with_context(|| format!("The member {shown} cannot be opened"))?;
         let identity = tree.identity().clone();
+        if let Some((_, other, _)) = others.clone().find(|(.., other)| **other == identity) {
+            bail!(
+                "The member {shown} is the same directory as {}, under another path.\nName it once.",
+                other.display()
+            );
+        }
         if let Some(pin) = &named.pin {
             let there = identity.file_system_text();
             let plain = |text: &str| text.replace('-', "").to_ascii_lowercase();
@@ -190,7 +227,7 @@ impl OpenMember {
         }
         let mut tag = identity.tag();
         // Two identities may have one hash: the later member takes the next number that is free.
-        while tag.0 == 0 || taken.contains(&tag) {
+        while tag.0 == 0 || others.clone().any(|(taken, ..)| taken == tag) {
             tag = Tag(tag.0.wrapping_add(1));
         }
         Ok(Self { tag, named: named.clone(), identity, tree: Arc::new(tree) })
@@ -200,8 +237,9 @@ impl OpenMember {
     pub(super) fn open_all(members: &[MemberPath]) -> Result<Vec<Self>> {
         let mut open: Vec<Self> = Vec::new();
         for member in members {
-            let taken: Vec<Tag> = open.iter().map(|member| member.tag).collect();
-            open.push(Self::open(member, &taken)?);
+            let others = open.iter().map(|open| (open.tag, open.named.path.as_path(), &open.identity));
+            let next = Self::open(member, others)?;
+            open.push(next);
         }
         Ok(open)
     }

@@ -5,8 +5,11 @@ mod files;
 mod intents;
 mod members;
 mod named;
+mod roster;
 mod state;
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
@@ -14,6 +17,7 @@ use std::time::Instant;
 use anyhow::{Result, bail};
 use atoll_core::{Table, VolumeId, VolumePath};
 use atoll_federal::Federation;
+use atoll_intents::{IntentMember, Intents, KeptIntents};
 use atoll_member::MemberIdentity;
 use atoll_proto::control::Metric;
 use atoll_proto::union::{MemberCondition, MemberStatus, UnionStatus};
@@ -38,6 +42,7 @@ pub struct UnionVolume {
     settings: Settings,
     members: Mutex<Vec<Listed>>,
     kept: Option<Kept>,
+    intents: Arc<KeptIntents>,
     began: Instant,
 }
 
@@ -46,6 +51,8 @@ struct Listed {
     tag: Tag,
     named: MemberPath,
     identity: MemberIdentity,
+    /// How it is found again by whoever settles what this process leaves unfinished.
+    for_intents: IntentMember,
 }
 
 /// What makes a union a named one.
@@ -85,25 +92,28 @@ impl UnionVolume {
         state: &Path,
         kept: Option<Kept>,
     ) -> Result<Self> {
-        let intents = intents::settle(state, &open)?;
+        let intents = Arc::new(intents::settle(state, &open)?);
         // The same members make the same volume, so handles of it stay good.
         let tags = open.iter().flat_map(|member| member.tag.0.to_le_bytes());
         let id = VolumeId(atoll_core::siphash24(0, 0, &tags.collect::<Vec<u8>>()));
         let federation = Federation::start(settings, open.iter().map(OpenMember::opened).collect());
-        federation.keep_intents_in(Arc::new(intents));
+        federation.keep_intents_in(Arc::clone(&intents) as Arc<dyn Intents>);
         let files = Arc::new(UnionFiles::new(Arc::clone(&federation)));
         let table = Table::new(1);
         let config =
             Arc::new(VolumeConfig { id, name, seed: 0, table, nodes: Vec::new(), kind: VolumeKind::Union });
-        let listed = |OpenMember { tag, named, identity, .. }| Listed { tag, named, identity };
-        let members = Mutex::new(open.into_iter().map(listed).collect());
-        Ok(Self { federation, files, config, settings, members, kept, began: Instant::now() })
+        let members = Mutex::new(open.into_iter().map(Listed::from).collect());
+        let began = Instant::now();
+        Ok(Self { federation, files, config, settings, members, kept, intents, began })
     }
 
     /// Remembers a named union as it is now. Nothing else is remembered.
     pub fn remember(&self) -> Result<()> {
+        self.remember_these(&self.members())
+    }
+
+    fn remember_these(&self, members: &[Listed]) -> Result<()> {
         let Some(kept) = &self.kept else { return Ok(()) };
-        let members = self.members();
         let listed = members.iter().map(|member| (&member.named, &member.identity));
         kept.home.remember(&Definition::new(kept.mount.clone(), kept.options.clone(), listed))
     }
@@ -116,7 +126,7 @@ impl UnionVolume {
         let listed = self.members();
         let machine = self.federation.machine();
         let now = self.federation.now();
-        let members = listed.iter().filter_map(|Listed { tag, named, identity }| {
+        let members = listed.iter().filter_map(|Listed { tag, named, identity, .. }| {
             let member = machine.members().get(*tag)?;
             let [watched, checked] = machine.known().noticed(*tag);
             Some(MemberStatus {
@@ -174,9 +184,13 @@ impl Attached for UnionVolume {
         bail!("DirNames of a union are not explained yet.\nLook into its members with ls(1).")
     }
 
-    fn union_order(&self, order: UnionOrder) -> Result<UnionReply> {
+    fn union_order(&self, order: UnionOrder, point: &Path) -> Result<UnionReply> {
         match order {
             UnionOrder::Status => Ok(UnionReply::Status { status: self.describe() }),
+            UnionOrder::Join { member } => self.join(member.into(), point).map(|()| UnionReply::Done),
+            UnionOrder::Leave { path, force } => {
+                self.leave(Path::new(OsStr::from_bytes(&path)), force).map(|()| UnionReply::Done)
+            }
         }
     }
 

@@ -10,7 +10,7 @@ use atoll_proto::control::{
     Connection, Daemon, FuseCount, IslandStatus, Metric, MountStatus, NodeLink, Trace, VolumeStatus,
     VolumeSummary,
 };
-use atoll_proto::union::{MemberCondition, MemberStatus, UnionStatus};
+use atoll_proto::union::{MemberCondition, MemberStatus, NamedMember, UnionStatus};
 use atoll_proto::{
     ClientOp, Control, ControlReply, CutLost, DirAnswer, DirQuestion, DirReport, FileAt, FileHandle, Hint,
     KeyOverride, LinkTarget, ListedName, Notice, Outcome, PeerMessage, PeerOp, PlaceVersion, Reply, Request,
@@ -405,11 +405,21 @@ fn status() -> ControlReply {
 }
 
 fn union_orders() -> Vec<(&'static str, UnionOrder)> {
-    vec![("status", UnionOrder::Status)]
+    let member = NamedMember {
+        path: Bytes::from_static(b"/disk2"),
+        read_only: true,
+        empty_ok: false,
+        pin: Some("ab-cd".to_owned()),
+    };
+    vec![
+        ("status", UnionOrder::Status),
+        ("join", UnionOrder::Join { member }),
+        ("leave", UnionOrder::Leave { path: Bytes::from_static(b"/disk2"), force: true }),
+    ]
 }
 
 fn union_replies() -> Vec<(&'static str, UnionReply)> {
-    vec![("status", UnionReply::Status { status: union_status() })]
+    vec![("status", UnionReply::Status { status: union_status() }), ("done", UnionReply::Done)]
 }
 
 fn union_status() -> UnionStatus {
@@ -503,7 +513,7 @@ pub fn all() -> Vec<Samples> {
         ),
         samples("control", 1..=8, controls()),
         samples("control_reply", 1..=7, control_replies()),
-        samples("union_order", 1..=1, union_orders()),
-        samples("union_reply", 1..=1, union_replies()),
+        samples("union_order", 1..=3, union_orders()),
+        samples("union_reply", 1..=2, union_replies()),
     ]
 }
