@@ -68,6 +68,7 @@ pub(crate) mod init {
     pub(crate) const SETXATTR_EXT: u64 = 1 << 29;
     pub(crate) const INIT_EXT: u64 = 1 << 30;
     pub(crate) const DIRECT_IO_ALLOW_MMAP: u64 = 1 << 36;
+    pub(crate) const PASSTHROUGH: u64 = 1 << 37;
     pub(crate) const NO_EXPORT_SUPPORT: u64 = 1 << 38;
 }
 
@@ -92,6 +93,7 @@ pub(crate) mod fopen {
     pub(crate) const CACHE_DIR: u32 = 1 << 3;
     pub(crate) const NOFLUSH: u32 = 1 << 5;
     pub(crate) const PARALLEL_DIRECT_WRITES: u32 = 1 << 6;
+    pub(crate) const PASSTHROUGH: u32 = 1 << 7;
 }
 
 /// Bits of `open(2)` as the kernel hands them on.
@@ -196,9 +198,9 @@ impl Out {
         self.u64(kept.as_secs()).u32(kept.subsec_nanos()).u32(0).attr(attr)
     }
 
-    /// `struct fuse_open_out`.
-    pub(crate) fn open_out(&mut self, fh: u64, flags: u32) -> &mut Self {
-        self.u64(fh).u32(flags).u32(0)
+    /// `struct fuse_open_out`. `backing`: the number of the native file with [`fopen::PASSTHROUGH`], otherwise 0.
+    pub(crate) fn open_out(&mut self, fh: u64, flags: u32, backing: u32) -> &mut Self {
+        self.u64(fh).u32(flags).u32(backing)
     }
 
     /// `struct fuse_statx_out`.
@@ -277,7 +279,7 @@ mod tests {
         assert_eq!(size(&|o| _ = o.entry(&attr(), SHORT, SHORT)), ENTRY_OUT);
         assert_eq!(size(&|o| _ = o.absent(SHORT)), ENTRY_OUT);
         assert_eq!(size(&|o| _ = o.attr_out(&attr(), SHORT)), 104);
-        assert_eq!(size(&|o| _ = o.open_out(0, 0)), 16);
+        assert_eq!(size(&|o| _ = o.open_out(0, 0, 0)), 16);
         assert_eq!(size(&|o| _ = o.statx_out(&attr(), SHORT)), 288);
         assert_eq!(size(&|o| o.statfs(1, 1, 1, 1, 1)), 80);
         assert_eq!(size(&|o| _ = o.dirent(1, 1, 0, b"a")), 32);

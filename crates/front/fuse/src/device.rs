@@ -32,6 +32,10 @@ impl Device {
         Self { fd }
     }
 
+    pub(crate) fn raw(&self) -> std::os::fd::RawFd {
+        std::os::fd::AsRawFd::as_raw_fd(&self.fd)
+    }
+
     /// Answers a request. False if the kernel no longer waits for it.
     pub(crate) fn reply(&self, unique: u64, parts: [&[u8]; 2]) -> bool {
         self.send(unique, 0, parts)

@@ -53,7 +53,9 @@ impl Core {
         };
         // When a direct write that is not waited for ends, the kernel does not drop pages that were read meanwhile.
         let by_pages = if self.config.keep == Keep::Nothing { init::ASYNC_DIO } else { 0 };
-        let mut flags = offered & (wanted | by_locks | by_keep | by_pages);
+        // Only opens that are asked for can be passed.
+        let by_opens = if self.opens.is_some() { init::PASSTHROUGH } else { 0 };
+        let mut flags = offered & (wanted | by_locks | by_keep | by_pages | by_opens);
         if offered & init::INIT_EXT != 0 {
             flags |= init::INIT_EXT;
         } else {
@@ -67,7 +69,9 @@ impl Core {
         // Background requests (read-ahead, releases), and how many of them slow writers down.
         out.u16(64).u16(48);
         let max_write = u32::try_from(IO_BYTES_MAX).expect("1 MiB");
-        out.u32(max_write).u32(1).u16(pages).u16(0).u32(halves[1]).zeros(28);
+        out.u32(max_write).u32(1).u16(pages).u16(0).u32(halves[1]);
+        // Native files lie in file systems that are not stacked themselves.
+        out.u32(u32::from(flags & init::PASSTHROUGH != 0)).zeros(24);
         // A second INIT would be the same kernel, with the same offer.
         let _ = self.agreed.set(Agreed { minor, flags });
         self.ok(header, &out.0);

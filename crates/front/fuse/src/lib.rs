@@ -23,6 +23,7 @@ mod look;
 mod mount;
 mod nodes;
 mod opens;
+mod passed;
 mod pending;
 mod places;
 mod recall;
@@ -35,6 +36,7 @@ mod watch;
 
 pub use counters::Count;
 pub use mount::{AccessTimes, MountError, MountOptions, is_dead, remount};
+pub use passed::Passthrough;
 pub use session::{Config, Flush, Keep, Locks};
 
 use atoll_vfs::Files;
@@ -122,6 +124,11 @@ impl Mounted {
     /// The operations that were asked for so far.
     pub fn counters(&self) -> Vec<Count> {
         self.session.counters()
+    }
+
+    /// Whether the kernel reads and writes native files itself.
+    pub fn passthrough(&self) -> Passthrough {
+        self.session.passthrough()
     }
 
     /// How many ids the kernel knows, the root not counted.

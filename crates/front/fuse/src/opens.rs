@@ -16,9 +16,19 @@ pub(crate) struct Opens {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The file, and the volume's number of its open.
-    open: HashMap<u64, (Ino, u64)>,
+    open: HashMap<u64, Open>,
     ended: bool,
+}
+
+/// An open of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Open {
+    /// The file.
+    pub(crate) ino: Ino,
+    /// The volume's number of the open.
+    pub(crate) open: u64,
+    /// For writing too.
+    pub(crate) write: bool,
 }
 
 /// An open was not added, and is to be closed: there are too many, or the mount has ended.
@@ -32,22 +42,22 @@ impl Opens {
 
     /// The volume has opened a file. To be called before the kernel hears of it, so that the release that
     /// follows finds it.
-    pub(crate) fn add(&self, handle: u64, ino: Ino, open: u64) -> Result<(), Refused> {
+    pub(crate) fn add(&self, handle: u64, open: Open) -> Result<(), Refused> {
         let mut state = self.lock();
         if state.ended || state.open.len() >= OPENS_MAX {
             return Err(Refused);
         }
-        state.open.insert(handle, (ino, open));
+        state.open.insert(handle, open);
         Ok(())
     }
 
-    /// The file and the volume's open that end with this handle. None if they have ended already.
-    pub(crate) fn take(&self, handle: u64) -> Option<(Ino, u64)> {
+    /// The open that ends with this handle. None if they have ended already.
+    pub(crate) fn take(&self, handle: u64) -> Option<Open> {
         self.lock().open.remove(&handle)
     }
 
     /// The mount has ended: every open that is left. None is added from here on.
-    pub(crate) fn end(&self) -> Vec<(Ino, u64)> {
+    pub(crate) fn end(&self) -> Vec<Open> {
         let mut state = self.lock();
         state.ended = true;
         state.open.drain().map(|(_, open)| open).collect()
@@ -58,24 +68,28 @@ impl Opens {
 mod tests {
     use super::*;
 
+    const fn open(open: u64) -> Open {
+        Open { ino: Ino(5), open, write: false }
+    }
+
     #[test]
     fn each_open_is_taken_once_and_none_is_added_after_the_end() {
         let opens = Opens::default();
-        assert_eq!(opens.add(1, Ino(5), 10), Ok(()));
-        assert_eq!(opens.add(2, Ino(5), 11), Ok(()));
-        assert_eq!(opens.take(1), Some((Ino(5), 10)));
+        assert_eq!(opens.add(1, open(10)), Ok(()));
+        assert_eq!(opens.add(2, open(11)), Ok(()));
+        assert_eq!(opens.take(1), Some(open(10)));
         assert_eq!(opens.take(1), None);
-        assert_eq!(opens.end(), [(Ino(5), 11)]);
+        assert_eq!(opens.end(), [open(11)]);
         assert_eq!(opens.take(2), None);
-        assert_eq!(opens.add(3, Ino(5), 12), Err(Refused));
+        assert_eq!(opens.add(3, open(12)), Err(Refused));
     }
 
     #[test]
     fn opens_are_bounded_and_one_that_ends_makes_room() {
         let opens = Opens::default();
-        (0..OPENS_MAX as u64).for_each(|handle| assert_eq!(opens.add(handle, Ino(5), 0), Ok(())));
-        assert_eq!(opens.add(u64::MAX, Ino(5), 0), Err(Refused));
+        (0..OPENS_MAX as u64).for_each(|handle| assert_eq!(opens.add(handle, open(0)), Ok(())));
+        assert_eq!(opens.add(u64::MAX, open(0)), Err(Refused));
         assert!(opens.take(7).is_some());
-        assert_eq!(opens.add(u64::MAX, Ino(5), 0), Ok(()));
+        assert_eq!(opens.add(u64::MAX, open(0)), Ok(()));
     }
 }

@@ -15,6 +15,7 @@ use crate::listers::Listers;
 use crate::mount::Mount;
 use crate::nodes::Nodes;
 use crate::opens::Opens;
+use crate::passed::{Passed, Passthrough};
 use crate::pending::Pending;
 use crate::places::Places;
 use crate::recall::Recall;
@@ -438,6 +439,7 @@ impl Session {
             listers: Listers::default(),
             told: Told::default(),
             handles: AtomicU64::new(1),
+            passed: Passed::default(),
         });
         {
             let mut state = core.readers.lock();
@@ -514,6 +516,16 @@ impl Session {
 
     pub(crate) fn nodes_known(&self) -> usize {
         self.core.nodes.count()
+    }
+
+    pub(crate) fn passthrough(&self) -> Passthrough {
+        let agreed = self.core.agreed.get().map_or(0, |agreed| agreed.flags);
+        match (self.core.opens.is_some(), agreed & init::PASSTHROUGH != 0) {
+            (false, _) => Passthrough::NotOffered,
+            (true, false) => Passthrough::OldKernel,
+            (true, true) if self.core.device.may_pass() => Passthrough::On,
+            (true, true) => Passthrough::NotAllowed,
+        }
     }
 
     pub(crate) fn minor(&self) -> u32 {

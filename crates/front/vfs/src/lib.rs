@@ -39,8 +39,8 @@ pub struct OpenFor {
 pub struct Opened {
     /// Names this open in [`Files::close`]. The volume chooses it, and may give every open the same.
     pub open: u64,
-    /// The native file that has the bytes, for a frontend that can let a kernel use it directly. No frontend
-    /// does so yet: the descriptor is dropped, and every read and write comes to the volume.
+    /// The native file that has the bytes, for a frontend that can let a kernel use it directly. Reads and writes of
+    /// such an open may or may not come to the volume, those of all its opens of a file in the same way.
     pub backing: Option<Arc<OwnedFd>>,
 }
 

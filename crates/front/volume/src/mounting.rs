@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
-use atoll_fuse::{MountOptions, Mounted};
+use atoll_fuse::{MountOptions, Mounted, Passthrough};
 use atoll_proto::control::{Daemon, FuseCount, Metric, MountStatus};
 use atoll_proto::{Control, ControlReply};
 use atoll_rpc::{Listener, Options};
@@ -109,6 +109,11 @@ impl Mount {
     /// Where it is.
     pub fn point(&self) -> &Path {
         &self.inner.point
+    }
+
+    /// Whether the kernel reads and writes native files itself.
+    pub fn passthrough(&self) -> Passthrough {
+        self.inner.mounted.passthrough()
     }
 
     /// Its numbers, whenever they are asked for.

@@ -11,6 +11,7 @@ mod locks;
 mod members;
 
 use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock, Weak};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -21,7 +22,7 @@ use atoll_member::{Tree, TreeState};
 use atoll_posix::{Answer, Caller, Errno, Op, RequestOptions};
 use atoll_union::{
     Finished, MemberState, Moment, NativeCall, NativeReply, Planned, Settings, Tag, Union, UnionEffect,
-    UnionRequest, Who,
+    UnionRequest, Who, tag_of,
 };
 use bytes::Bytes;
 
@@ -34,6 +35,9 @@ use locks::Waits;
 const PERIOD: Duration = Duration::from_millis(100);
 /// After so many periods a member's room is asked for again.
 const SPACE_PERIODS: u32 = 50;
+
+/// Set-user-id and set-group-id.
+const SET_ID_BITS: u32 = 0o6000;
 
 /// Called once with the outcome of an operation.
 pub type Done = Box<dyn FnOnce(Result<Finished, Errno>) + Send>;
@@ -240,6 +244,28 @@ impl Federation {
         }
     }
 
+    /// Opens a file for whoever may: its reads and writes use one descriptor from now on. The number of the open, and the native
+    /// file if a kernel may use that directly.
+    pub fn open(&self, caller: &Caller, ino: Ino, write: bool) -> Result<(u64, Option<Arc<OwnedFd>>), Errno> {
+        let (tag, of) = self.machine().file_at(ino, write)?;
+        let who = Who::Caller(caller.clone());
+        let NativeReply::Opened { open, stat } =
+            self.call(tag, &who, &NativeCall::Open { of, write }, &[])?
+        else {
+            return Err(Errno::EPROTO);
+        };
+        // A kernel that writes by itself takes these bits away whoever writes.
+        let keeps = write && stat.mode & SET_ID_BITS != 0;
+        let backing = self.tree(tag).filter(|_| !keeps).and_then(|tree| tree.backing(open));
+        Ok((open, backing))
+    }
+
+    /// An open has ended.
+    pub fn close(&self, ino: Ino, open: u64) {
+        let call = NativeCall::Close { open };
+        self.close_opens(vec![Planned { tag: tag_of(ino), who: Who::Daemon, call }]);
+    }
+
     /// The frontend does not know these any more.
     pub fn forget(&self, inos: &[Ino]) {
         let mut machine = self.machine();
@@ -258,10 +284,10 @@ impl Federation {
             }
         }
         drop(machine);
-        self.close(others);
+        self.close_opens(others);
     }
 
-    fn close(&self, opens: Vec<Planned>) {
+    fn close_opens(&self, opens: Vec<Planned>) {
         for planned in opens {
             if self.call(planned.tag, &planned.who, &planned.call, &[]) == Err(Errno::ETIMEDOUT) {
                 self.unclosed.lock().expect("no holder panics").push(planned);
@@ -275,7 +301,7 @@ impl Federation {
             let mut unclosed = self.unclosed.lock().expect("no holder panics");
             unclosed.extract_if(.., |planned| planned.tag == tag).collect()
         };
-        self.close(unclosed);
+        self.close_opens(unclosed);
     }
 
     fn tree(&self, tag: Tag) -> Option<Arc<dyn Tree>> {

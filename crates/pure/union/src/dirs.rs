@@ -27,6 +27,11 @@ pub fn ino_of(tag: Tag, native: u64) -> Ino {
     Ino((u64::from(tag.0) << NATIVE_BITS) | low)
 }
 
+/// The member of a file with this id.
+pub fn tag_of(file: Ino) -> Tag {
+    Tag((file.0 >> NATIVE_BITS) as u16)
+}
+
 /// A point in the machine's time: milliseconds.
 pub type Tick = u64;
 

@@ -16,7 +16,7 @@ mod task;
 mod union;
 mod view;
 
-pub use dirs::{Known, Tick, ino_of};
+pub use dirs::{Known, Tick, ino_of, tag_of};
 pub use intent::{Direction, Intent, IntentStep, Reach};
 pub use native::{
     At, Changed, Changes, Copied, NativeCall, NativeEntry, NativeId, NativeReply, NativeStat, Space, Tag, Who,

@@ -241,6 +241,15 @@ impl Union {
         Some((file.tag, self.known.at(file)))
     }
 
+    /// The member of a file that is to be opened, and where it is there. `EROFS` if it is for writing and nothing is changed there;
+    /// the error of a member that does not answer.
+    pub fn file_at(&self, ino: Ino, write: bool) -> Result<(Tag, At), Errno> {
+        let file = self.known.file(ino).ok_or(Errno::ESTALE)?;
+        self.answers(file.tag)?;
+        let read_only = self.members.get(file.tag).is_some_and(|member| member.read_only);
+        if write && read_only { Err(Errno::EROFS) } else { Ok((file.tag, self.known.at(file))) }
+    }
+
     /// A frontend has a file by a handle. Its id.
     pub fn know_file(&mut self, tag: Tag, stat: &NativeStat) -> Ino {
         let ino = ino_of(tag, stat.id.ino);

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Result, bail};
+use atoll_fuse::Passthrough;
 use atoll_union::{LockRule, Settings};
 use atoll_volume::mounting::{Mount, check_point};
 use atoll_volume::union::{Kept, MemberPath, UnionVolume, check_members, state_dir};
@@ -107,12 +108,23 @@ impl Showing {
             None => {
                 paths.iter().for_each(|path| say::line(format_args!("member   {path}")));
                 say::line(format_args!("mounted  {}", mount.point().display()));
+                say::line(format_args!("bytes    {}", passes(mount.passthrough())));
                 say::line(format_args!("stop     Ctrl-C, or: atoll umount {}", mount.point().display()));
             }
         }
         stop.wait();
         mount.end();
         Ok(())
+    }
+}
+
+/// Which way the bytes of open files go.
+pub(crate) fn passes(passthrough: Passthrough) -> &'static str {
+    match passthrough {
+        Passthrough::On => "go directly between programs and the members (passthrough)",
+        Passthrough::OldKernel => "go through this process: passthrough needs Linux 6.9",
+        Passthrough::NotAllowed => "go through this process: passthrough needs root (CAP_SYS_ADMIN)",
+        Passthrough::NotOffered => "go through this process",
     }
 }
 

@@ -36,11 +36,13 @@ pub(super) fn set_xattr(
 
 /// Attributes, as GETATTR and SETATTR are answered.
 pub(super) fn attr(core: &Core, header: &Header, attr: &Attr, kept: Duration) {
+    let kept = core.attr_kept(attr.ino, kept);
     core.ok(header, &Out::with_capacity(abi::SMALL_OUT).attr_out(&core.accesses.shown(attr), kept).0);
 }
 
 /// Attributes, as STATX is answered.
 pub(super) fn statx(core: &Core, header: &Header, attr: &Attr, kept: Duration) {
+    let kept = core.attr_kept(attr.ino, kept);
     core.ok(header, &Out::with_capacity(abi::SMALL_OUT).statx_out(&core.accesses.shown(attr), kept).0);
 }
 

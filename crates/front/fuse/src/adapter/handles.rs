@@ -27,11 +27,16 @@ pub(super) fn open_file(core: &Arc<Core>, header: &Header, flags: u32) {
     if core.opens.is_some() {
         return opening::open_file(core, header, flags);
     }
-    open_answer(core, header, flags, core.handles.fetch_add(1, Relaxed));
+    open_answer(core, header, flags, (core.handles.fetch_add(1, Relaxed), None));
 }
 
-/// Answers an open with its handle. False if the kernel did not take it.
-pub(super) fn open_answer(core: &Arc<Core>, header: &Header, flags: u32, handle: u64) -> bool {
+/// Answers an open with its handle and, if it is passed, the number of the native file. False if the kernel did not take it.
+pub(super) fn open_answer(
+    core: &Arc<Core>,
+    header: &Header,
+    flags: u32,
+    (handle, passed): (u64, Option<u32>),
+) -> bool {
     let (ino, reader) = (Ino(header.node), flags & open::ACCESS_MODE == 0);
     let mut taken = false;
     core.keeping(ino, |caching| {
@@ -40,16 +45,18 @@ pub(super) fn open_answer(core: &Arc<Core>, header: &Header, flags: u32, handle:
             accesses::read(core, ino, Kind::Regular);
         }
         let mut out = Out::with_capacity(abi::SMALL_OUT);
-        out.open_out(handle, open_flags(core, flags, caching));
+        out.open_out(handle, open_flags(core, flags, caching, passed), passed.unwrap_or(0));
         taken = core.ok(header, &out.0);
     });
     taken
 }
 
 /// How a file is opened now.
-pub(super) fn open_flags(core: &Core, flags: u32, caching: Caching) -> u32 {
+pub(super) fn open_flags(core: &Core, flags: u32, caching: Caching, passed: Option<u32>) -> u32 {
     let agreed = core.agreed.get().map_or(0, |agreed| agreed.flags);
-    let cached = if caching == Caching::UntilRecalled {
+    let cached = if passed.is_some() {
+        fopen::PASSTHROUGH
+    } else if caching == Caching::UntilRecalled {
         fopen::KEEP_CACHE
     } else if agreed & init::DIRECT_IO_ALLOW_MMAP != 0 {
         // Each read asks, as it would have to ask for attributes first if pages were kept.
@@ -68,7 +75,7 @@ pub(super) fn open_dir(core: &Core, header: &Header) {
     core.keeping(dir, |caching| {
         let keeps = caching == Caching::UntilRecalled && core.listers.keeps(dir, handle);
         let mut out = Out::with_capacity(abi::SMALL_OUT);
-        out.open_out(handle, if keeps { fopen::CACHE_DIR | fopen::KEEP_CACHE } else { 0 });
+        out.open_out(handle, if keeps { fopen::CACHE_DIR | fopen::KEEP_CACHE } else { 0 }, 0);
         if !core.ok(header, &out.0) {
             core.listers.closed(dir, handle);
         }
@@ -107,6 +114,10 @@ pub(super) fn listed(
         for found in entries.iter_mut().filter_map(|entry| entry.found.as_mut()) {
             found.attr = core.accesses.shown(&found.attr);
         }
+    }
+    if listing.plus {
+        let found = entries.iter_mut().filter_map(|entry| entry.found.as_mut());
+        found.for_each(|found| found.attr_current &= !core.passed.has_writers(found.attr.ino));
     }
     match listing.pack(&entries, eof, kept, (&core.nodes, &core.places)) {
         Ok(Packed { out, learned, end }) => {

@@ -26,6 +26,7 @@ use crate::listing::Listing;
 use crate::mount::Entrance;
 use crate::nodes::Nodes;
 use crate::opens::Opens;
+use crate::passed::Passed;
 use crate::pending::Pending;
 use crate::places::{Place, Places};
 use crate::request::{Header, Request};
@@ -72,6 +73,7 @@ pub(crate) struct Core {
     pub(crate) handles: AtomicU64,
     /// If the volume hears of opens.
     pub(crate) opens: Option<Opens>,
+    pub(crate) passed: Passed,
 }
 
 /// How an outcome becomes an answer.
@@ -144,6 +146,11 @@ impl Core {
     /// What the kernel may keep of a file of which the volume is not asked now. May be passed on inside `tell` only.
     fn keeping(&self, ino: Ino, mut tell: impl FnMut(Caching)) {
         self.files.keeping(ino, &mut |caching| tell(self.allowed(caching)));
+    }
+
+    /// For how long the kernel may keep attributes. A program that writes without a request changes them at any time.
+    fn attr_kept(&self, ino: Ino, kept: Duration) -> Duration {
+        if self.passed.has_writers(ino) { Duration::ZERO } else { kept }
     }
 
     pub(crate) fn ok(&self, header: &Header, body: &[u8]) -> bool {

@@ -144,11 +144,12 @@ pub(super) fn created(
     header: &Header,
     found: &NamedObject,
     kept: Duration,
-    (handle, open_flags): (u64, u32),
+    (handle, open_flags, backing): (u64, u32, u32),
 ) -> bool {
     let mut out = Out::with_capacity(abi::SMALL_OUT);
-    out.entry(&found.attr, kept, if found.attr_current { kept } else { Duration::ZERO });
-    out.open_out(handle, open_flags);
+    let attr_kept = core.attr_kept(found.attr.ino, kept);
+    out.entry(&found.attr, kept, if found.attr_current { attr_kept } else { Duration::ZERO });
+    out.open_out(handle, open_flags, backing);
     core.ok(header, &out.0)
 }
 
@@ -162,7 +163,8 @@ impl Core {
     fn found(&self, header: &Header, found: &NamedObject, kept: Duration) {
         let mut out = Out::with_capacity(abi::ENTRY_OUT);
         let attr = self.accesses.shown(&found.attr);
-        out.entry(&attr, kept, if found.attr_current { kept } else { Duration::ZERO });
+        let attr_kept = self.attr_kept(attr.ino, kept);
+        out.entry(&attr, kept, if found.attr_current { attr_kept } else { Duration::ZERO });
         if !self.ok(header, &out.0) {
             untold(self, &[found.attr.ino]);
         }

@@ -7,7 +7,8 @@
 use super::handles::{open_answer, open_flags};
 use super::names::{self, untold};
 use super::{Core, supplementary_groups};
-use crate::abi::open;
+use crate::abi::{init, open};
+use crate::opens::{Open, Opens};
 use crate::request::Header;
 use atoll_core::Ino;
 use atoll_posix::{Caller, Errno, NamedObject};
@@ -20,7 +21,10 @@ use std::time::Duration;
 const ENFILE: Errno = Errno(23);
 
 /// Goes on with the handle of an open that the volume was told of, or with why there is none.
-type Then = Box<dyn FnOnce(&Arc<Core>, Result<u64, Errno>) + Send>;
+type Then = Box<dyn FnOnce(&Arc<Core>, Result<Handle, Errno>) + Send>;
+
+/// The kernel's handle of an open and, if that is passed, the number of the native file.
+type Handle = (u64, Option<u32>);
 
 /// What the flags of open(2) ask for. Linux has a fourth access mode, by which nothing is read or written.
 fn asked_for(flags: u32) -> OpenFor {
@@ -43,11 +47,16 @@ fn ask(core: &Arc<Core>, header: Header, ino: Ino, flags: u32, groups: Option<Ve
         Err(why) => then(&mine, Err(why)),
         Ok(opened) => {
             let handle = mine.handles.fetch_add(1, Relaxed);
-            let added = mine.opens.as_ref().is_some_and(|opens| opens.add(handle, ino, opened.open).is_ok());
+            let open = Open { ino, open: opened.open, write: asked_for(flags).write };
+            let added = mine.opens.as_ref().is_some_and(|opens| opens.add(handle, open).is_ok());
             if !added {
                 mine.files.close(ino, opened.open);
+                return then(&mine, Err(ENFILE));
             }
-            then(&mine, if added { Ok(handle) } else { Err(ENFILE) });
+            let passes = mine.agreed.get().is_some_and(|agreed| agreed.flags & init::PASSTHROUGH != 0);
+            let file = opened.backing.filter(|_| passes);
+            let tell = || mine.device.pass_to(&*file?, header.uid);
+            then(&mine, Ok((handle, mine.passed.opened(ino, open.write, tell))));
         }
     };
     core.files.open(&caller, ino, asked_for(flags), Box::new(done));
@@ -59,7 +68,7 @@ pub(super) fn open_file(core: &Arc<Core>, header: &Header, flags: u32) {
     let then = move |core: &Arc<Core>, outcome| match outcome {
         Ok(handle) => {
             if !open_answer(core, &header, flags, handle) {
-                close(core, handle);
+                close(core, handle.0);
             }
         }
         Err(why) => core.fail(&header, why),
@@ -71,7 +80,7 @@ pub(super) fn open_file(core: &Arc<Core>, header: &Header, flags: u32) {
 enum Turn {
     Asked,
     /// Completed before the volume's call has returned.
-    AtOnce(Result<u64, Errno>),
+    AtOnce(Result<Handle, Errno>),
     /// The call has returned, so whoever completes it answers.
     Later,
 }
@@ -90,7 +99,7 @@ pub(super) fn created(
     core.nodes.raise(ino);
     if core.opens.is_none() {
         let handle = core.handles.fetch_add(1, Relaxed);
-        return answer(core, &header, &found, (kept, caching), flags, Ok(handle));
+        return answer(core, &header, &found, (kept, caching), flags, Ok((handle, None)));
     }
     let turn = Arc::new(Mutex::new(Turn::Asked));
     let (theirs, late) = (Arc::clone(&turn), found.clone());
@@ -118,11 +127,11 @@ fn answer(
     found: &NamedObject,
     (kept, caching): (Duration, Caching),
     flags: u32,
-    outcome: Result<u64, Errno>,
+    outcome: Result<Handle, Errno>,
 ) {
     match outcome {
-        Ok(handle) => {
-            let how = (handle, open_flags(core, flags, caching));
+        Ok((handle, passed)) => {
+            let how = (handle, open_flags(core, flags, caching, passed), passed.unwrap_or(0));
             if !names::created(core, header, found, kept, how) {
                 close(core, handle);
                 untold(core, &[found.attr.ino]);
@@ -137,14 +146,17 @@ fn answer(
 
 /// A handle is closed, or the kernel never learnt of it.
 pub(super) fn close(core: &Core, handle: u64) {
-    if let Some((ino, open)) = core.opens.as_ref().and_then(|opens| opens.take(handle)) {
-        core.files.close(ino, open);
+    if let Some(open) = core.opens.as_ref().and_then(|opens| opens.take(handle)) {
+        ended(core, open);
     }
 }
 
 /// The mount has ended: all its files are closed.
 pub(crate) fn close_all(core: &Core) {
-    for (ino, open) in core.opens.iter().flat_map(|opens| opens.end()) {
-        core.files.close(ino, open);
-    }
+    core.opens.iter().flat_map(Opens::end).for_each(|open| ended(core, open));
+}
+
+fn ended(core: &Core, Open { ino, open, write }: Open) {
+    core.passed.closed(ino, write, |backing| core.device.pass_no_more(backing));
+    core.files.close(ino, open);
 }

@@ -6,7 +6,10 @@ use atoll_core::Ino;
 use atoll_federal::Federation;
 use atoll_posix::{Caller, Errno, Kind, Op};
 use atoll_union::{Tag, UnionRequest};
-use atoll_vfs::{AnswerExtras, Caching, Done, Files, Handle, RequestOptions, Scope, Ticket, Watcher};
+use atoll_vfs::{
+    AnswerExtras, Caching, Done, Files, Handle, OpenDone, OpenFor, Opened, RequestOptions, Scope, Ticket,
+    Watcher,
+};
 use bytes::Bytes;
 
 /// For how long a frontend may keep an answer, in milliseconds. Members are changed by others, too: together with what the
@@ -78,6 +81,19 @@ impl Files for UnionFiles {
                 Ticket::default()
             }
         }
+    }
+
+    fn hears_opens(&self) -> bool {
+        true
+    }
+
+    fn open(&self, caller: &Caller, ino: Ino, how: OpenFor, done: OpenDone) {
+        let opened = self.0.open(caller, ino, how.write);
+        done(opened.map(|(open, backing)| Opened { open, backing }));
+    }
+
+    fn close(&self, ino: Ino, open: u64) {
+        self.0.close(ino, open);
     }
 
     fn may_hang(&self) -> bool {

@@ -255,16 +255,34 @@ impl NativeTree {
             return Ok(fd);
         }
         who::daemon();
+        let access = if write { OFlags::RDWR } else { OFlags::RDONLY };
+        if let Some(fd) = self.open_seen(of, access) {
+            self.files.insert(of.id, fd, write);
+            return self.files.get_for(of.id, write).ok_or(Errno::EIO);
+        }
         let found = self.find(of)?;
         match stat_fd(found.fd())?.kind {
             Kind::Regular => {}
             Kind::Directory => return Err(Errno::EISDIR),
             _ => return Err(Errno::EINVAL),
         }
-        let access = if write { OFlags::RDWR } else { OFlags::RDONLY };
         let fd = self.open_found(&found, access)?;
         self.files.insert(of.id, fd, write);
         self.files.get_for(of.id, write).ok_or(Errno::EIO)
+    }
+
+    /// Opens a regular file by the name at which it was seen, with one call. None if it is to be found in another way, or is not
+    /// there.
+    fn open_seen(&self, of: &At, access: OFlags) -> Option<OwnedFd> {
+        let (dir, name) = of.seen.as_ref()?;
+        if self.files.get(of.id).is_some() || self.handles.get(of.id).is_some() {
+            return None;
+        }
+        let dir = self.dir(*dir).ok()?;
+        let flags = access | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
+        let fd = rustix::fs::openat(&*dir, name.as_bytes(), flags, Mode::empty()).ok()?;
+        let stat = stat_fd(fd.as_fd()).ok()?;
+        (stat.id == of.id && stat.kind == Kind::Regular).then_some(fd)
     }
 
     /// Opens what was found once more, as this thread may.
