@@ -103,7 +103,7 @@ impl Nfs {
             check_members(&members, None)?;
             let state = state_dir(self.state.as_deref(), &members)?;
             return Ok(Arc::new(UnionVolume::open(
-                "union".to_owned(),
+                crate::union::NFS_NAME.to_owned(),
                 &members,
                 Settings::default(),
                 &state,

@@ -6,10 +6,13 @@ use std::io::Write;
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow, bail};
-use atoll_nfs::{KEY_BYTES, Rule, Served, Server, SigningKey};
-use atoll_proto::VolumeKind;
+use atoll_nfs::{KEY_BYTES, Served, SigningKey};
+pub use atoll_nfs::{Rule, Server};
+use atoll_proto::{VolumeConfig, VolumeKind};
+pub use atoll_vfs::Files;
 
 use crate::kind::Attached;
 use crate::node::random;
@@ -100,14 +103,26 @@ pub fn serve(
     listener: TcpListener,
 ) -> Result<Server> {
     let config = attached.config();
+    serve_as(&config.name, &config, attached.files(), key, rules, listener)
+}
+
+/// The same under another name, on a session of the volume.
+pub fn serve_as(
+    name: &str,
+    config: &VolumeConfig,
+    files: Arc<dyn Files>,
+    key: SigningKey,
+    rules: Vec<Rule>,
+    listener: TcpListener,
+) -> Result<Server> {
     let kind = match config.kind {
         VolumeKind::Cluster => 1,
         VolumeKind::Union => 2,
         VolumeKind::Wide => 3,
         VolumeKind::Unknown(tag) => tag,
     };
-    let served = Served { id: config.id.0, kind, name: config.name.clone(), key, rules, start: random()? };
-    atoll_nfs::serve(attached.files(), served, listener).map_err(|why| anyhow!(why))
+    let served = Served { id: config.id.0, kind, name: name.to_owned(), key, rules, start: random()? };
+    atoll_nfs::serve(files, served, listener).map_err(|why| anyhow!(why))
 }
 
 /// What a user does to mount it.

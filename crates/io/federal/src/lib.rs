@@ -6,6 +6,7 @@
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
+mod frontends;
 mod intents;
 mod locks;
 mod members;
@@ -21,11 +22,13 @@ use atoll_intents::Intents;
 use atoll_member::{Tree, TreeState};
 use atoll_posix::{Answer, Caller, Errno, Op, RequestOptions};
 use atoll_union::{
-    Finished, MemberState, Moment, NativeCall, NativeReply, Planned, Settings, Tag, Union, UnionEffect,
-    UnionRequest, Who, tag_of,
+    Finished, FrontendId, MemberState, Moment, NativeCall, NativeReply, Planned, Settings, Tag, Union,
+    UnionEffect, UnionRequest, Who, tag_of,
 };
 use bytes::Bytes;
 
+use frontends::Frontends;
+pub use frontends::Heard;
 use intents::Written;
 pub use intents::{SettledRename, Trees, settle, settle_left};
 pub use locks::LOCK_WAITS_MAX;
@@ -41,9 +44,6 @@ const SET_ID_BITS: u32 = 0o6000;
 
 /// Called once with the outcome of an operation.
 pub type Done = Box<dyn FnOnce(Result<Finished, Errno>) + Send>;
-/// Told of names that members say have changed.
-pub type Heard = Box<dyn Fn(&[(Ino, Name)]) + Send + Sync>;
-
 /// A member that is opened: its tag, whether nothing is changed in it, and its tree.
 pub type Opened = (Tag, bool, Arc<dyn Tree>);
 
@@ -60,7 +60,7 @@ pub struct Federation {
     machine: Mutex<Union>,
     trees: RwLock<Trees>,
     pending: Mutex<IdMap<u64, Done>>,
-    heard: Mutex<Option<Heard>>,
+    frontends: Frontends,
     /// Opens and locks that a member was to let go of while it hung.
     unclosed: Mutex<Vec<Planned>>,
     written: Written,
@@ -131,7 +131,7 @@ impl Federation {
             machine: Mutex::new(machine),
             trees: RwLock::new(trees),
             pending: Mutex::default(),
-            heard: Mutex::default(),
+            frontends: Frontends::default(),
             unclosed: Mutex::default(),
             written: Written::default(),
             next: AtomicU64::new(1),
@@ -173,11 +173,6 @@ impl Federation {
         self.trees.read().expect("no holder panics").clone()
     }
 
-    /// Sets who is told of changed names.
-    pub fn hear(&self, heard: Heard) {
-        *self.heard.lock().expect("no holder panics") = Some(heard);
-    }
-
     /// Its machine, for status and explanations.
     pub fn machine(&self) -> MutexGuard<'_, Union> {
         self.machine.lock().expect("a broken machine ends the process")
@@ -188,22 +183,29 @@ impl Federation {
         self.clock.now()
     }
 
-    /// Starts an operation. `done` may run on this thread before this returns. The number is for [`Federation::cancel`].
+    /// Starts an operation of the first frontend. `done` may run on this thread before this returns. The number is for
+    /// [`Federation::cancel`].
     pub fn submit(&self, request: UnionRequest, done: Done) -> u64 {
+        self.submit_for(FrontendId::default(), request, done)
+    }
+
+    /// The same for any frontend.
+    pub fn submit_for(&self, frontend: FrontendId, request: UnionRequest, done: Done) -> u64 {
         match request.op {
             Op::SetLock { ino, lock, wait } => self.submit_lock(request, (ino, lock, wait), done),
             _ => {
-                self.begin(request, done);
+                let done = self.telling(frontend, &request, done);
+                self.begin(frontend, request, done);
                 0
             }
         }
     }
 
-    fn begin(&self, request: UnionRequest, done: Done) {
+    fn begin(&self, frontend: FrontendId, request: UnionRequest, done: Done) {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         self.pending.lock().expect("no holder panics").insert(id, done);
         let mut effects = Vec::new();
-        self.machine().start(self.clock.now(), id, request, &mut effects);
+        self.machine().start(self.clock.now(), (id, frontend), request, &mut effects);
         self.perform(effects);
     }
 
@@ -217,18 +219,18 @@ impl Federation {
     }
 
     /// The file or directory of a handle. `ESTALE` if it is gone; the error of a member that does not answer.
-    pub fn by_handle(&self, tag: Tag, handle: Bytes) -> Result<Ino, Errno> {
+    pub fn by_handle(&self, frontend: FrontendId, tag: Tag, handle: Bytes) -> Result<Ino, Errno> {
         match self.call(tag, &Who::Daemon, &NativeCall::ByHandle { handle }, &[])? {
-            NativeReply::Placed { stat, path: None } => Ok(self.machine().know_file(tag, &stat)),
+            NativeReply::Placed { stat, path: None } => Ok(self.machine().know_file(frontend, tag, &stat)),
             NativeReply::Placed { path: Some(path), .. } => {
-                path.iter().try_fold(Ino::ROOT, |dir, name| self.look_up(dir, name.clone()))
+                path.iter().try_fold(Ino::ROOT, |dir, name| self.look_up(frontend, dir, name.clone()))
             }
             _ => Err(Errno::EPROTO),
         }
     }
 
     /// Walks one step, in the name of the daemon.
-    fn look_up(&self, dir: Ino, name: Name) -> Result<Ino, Errno> {
+    fn look_up(&self, frontend: FrontendId, dir: Ino, name: Name) -> Result<Ino, Errno> {
         let (send, receive) = std::sync::mpsc::sync_channel(1);
         let op = Op::Lookup { dir, name };
         let options = RequestOptions::default();
@@ -237,7 +239,7 @@ impl Federation {
             // Whoever asks waits for it.
             let _ = send.send(outcome);
         };
-        self.begin(request, Box::new(done));
+        self.begin(frontend, request, Box::new(done));
         match receive.recv().unwrap_or(Err(Errno::EIO))?.answer {
             Answer::Found { found } => Ok(found.attr.ino),
             _ => Err(Errno::EPROTO),
@@ -266,10 +268,15 @@ impl Federation {
         self.close_opens(vec![Planned { tag: tag_of(ino), who: Who::Daemon, call }]);
     }
 
-    /// The frontend does not know these any more.
+    /// The first frontend does not know these any more.
     pub fn forget(&self, inos: &[Ino]) {
+        self.forget_for(FrontendId::default(), inos);
+    }
+
+    /// The same for any frontend.
+    pub fn forget_for(&self, frontend: FrontendId, inos: &[Ino]) {
         let mut machine = self.machine();
-        let calls = machine.forget(inos);
+        let calls = machine.forget(frontend, inos);
         self.let_go(machine, calls);
     }
 
@@ -386,10 +393,8 @@ impl Federation {
         self.note_state(tag, tree.state());
         let changes = tree.changes();
         let names = self.machine().changed(self.clock.now(), tag, &changes);
-        if !names.is_empty()
-            && let Some(heard) = &*self.heard.lock().expect("no holder panics")
-        {
-            heard(&names);
+        if !names.is_empty() {
+            self.frontends.tell(None, &[], &names);
         }
         if tree.state() != TreeState::Serving {
             return;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use atoll_core::Ino;
 use atoll_posix::{Errno, LockKind, LockRange, Op};
-use atoll_union::{Finished, NativeCall, Planned, Tag, UnionRequest, Who};
+use atoll_union::{Finished, FrontendId, NativeCall, Planned, Tag, UnionRequest, Who};
 
 use crate::{Clock, Done, Federation};
 
@@ -89,11 +89,11 @@ impl Federation {
                 }
                 done(outcome);
             };
-            self.begin(request, Box::new(heard));
+            self.begin(FrontendId::default(), request, Box::new(heard));
             return 0;
         }
         if !wait {
-            self.begin(request, done);
+            self.begin(FrontendId::default(), request, done);
             return 0;
         }
         let id = self.next.fetch_add(1, Ordering::Relaxed);
@@ -135,7 +135,7 @@ impl Federation {
                 this.asked(id, outcome);
             }
         };
-        self.begin(request, Box::new(done));
+        self.begin(FrontendId::default(), request, Box::new(done));
     }
 
     fn asked(&self, id: u64, outcome: Result<Finished, Errno>) {

@@ -111,3 +111,38 @@ fn pjdfstest_over_nfs_over_a_union_finds_only_what_nfs_cannot_do() {
     drop(mount);
     server.end();
 }
+
+#[test]
+fn a_mount_and_nfs_clients_share_one_union() {
+    needs!(Mounts);
+    let place = Place::new("nfs-union").unwrap();
+    let server = OverUnion::start(&place, &members(&place), 1, "127.0.0.1:0".parse().unwrap());
+    let remote = mounted(server.server.address(), &place.join("mnt"));
+    let options = MountOptions { set_id: true, devices: true, ..MountOptions::new("union") };
+    fs::create_dir_all(place.join("here")).unwrap();
+    let config = Config { locks: Locks::Local, ..Config::default() };
+    let here = Mounted::new(server.volume.session().unwrap(), &place.join("here"), &options, config).unwrap();
+    let [here_f, remote_f] = [&here, &remote].map(|mount| mount.path().join("d/f"));
+    fs::write(&here_f, "one").unwrap();
+    let ino = |path: &Path| std::os::unix::fs::MetadataExt::ino(&fs::metadata(path).unwrap());
+    assert_eq!(fs::read_to_string(&remote_f).unwrap(), "one");
+    assert_eq!(ino(&here_f), ino(&remote_f));
+    // The mount's kernel has kept the name and the size. It is told at once.
+    let open = fs::File::open(&here_f).unwrap();
+    fs::write(&remote_f, "longer").unwrap();
+    let until = Instant::now() + Duration::from_secs(60);
+    while fs::metadata(&here_f).unwrap().len() != 6 || fs::read_to_string(&here_f).unwrap() != "longer" {
+        assert!(Instant::now() < until, "the mount never sees it");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    fs::remove_file(&remote_f).unwrap();
+    while here_f.exists() {
+        assert!(Instant::now() < until, "the mount never sees that it is gone");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let mut bytes = [0; 6];
+    std::os::unix::fs::FileExt::read_exact_at(&open, &mut bytes, 0).unwrap();
+    assert_eq!(&bytes, b"longer", "it is open here, whatever NFS clients know");
+    drop((open, here, remote));
+    server.end();
+}

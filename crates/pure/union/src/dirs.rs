@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use atoll_core::{IdMap, Ino, Name, Time, cookie_of};
 use atoll_posix::Kind;
 
+use crate::frontend::{FrontendId, Told};
 use crate::native::{At, NativeEntry, NativeId, NativeStat, Tag};
 
 /// The key of cookies. It is the same for all unions, so a listing goes on at the right place after a restart.
@@ -205,8 +206,8 @@ pub struct UnionDir {
     pub changes: u64,
     /// How many directories in it are known.
     children: u32,
-    /// A frontend was told of it, and has not forgotten it.
-    told: bool,
+    /// The frontends that were told of it, and have not forgotten it.
+    told: Told,
 }
 
 /// Most names of a directory that are looked at one by one. If more are unsure, all are read again.
@@ -216,7 +217,7 @@ impl UnionDir {
     /// A directory with these homes, its anchor first, of whose names nothing is known.
     pub fn new(parent: Ino, name: Option<Name>, homes: Vec<Home>, now: Tick) -> Self {
         let (names, unsure) = (DirNames::default(), BTreeSet::new());
-        let (unasked, children, told) = (Vec::new(), 0, false);
+        let (unasked, children, told) = (Vec::new(), 0, Told::default());
         Self { parent, name, homes, homes_at: now, unasked, names, unsure, changes: 0, children, told }
     }
 
@@ -251,6 +252,8 @@ pub struct File {
     pub seen: Option<(Ino, Name)>,
     /// It is held open, because it may be open somewhere and has lost its name.
     pub open: Option<u64>,
+    /// The frontends that were told of it, and have not forgotten it.
+    pub told: Told,
 }
 
 /// All directories and files that are known.
@@ -330,10 +333,17 @@ impl Known {
         }
     }
 
-    /// A frontend is told of a directory, or has forgotten it.
-    pub fn set_told(&mut self, ino: Ino, told: bool) {
+    /// A frontend is told of a directory.
+    pub fn tell_dir(&mut self, ino: Ino, frontend: FrontendId) {
         if let Some(dir) = self.dirs.get_mut(&ino) {
-            dir.told = told;
+            dir.told.add(Told::by(frontend));
+        }
+    }
+
+    /// A frontend has forgotten it.
+    pub fn untell_dir(&mut self, ino: Ino, frontend: FrontendId) {
+        if let Some(dir) = self.dirs.get_mut(&ino) {
+            dir.told.forget(frontend);
         }
     }
 
@@ -341,7 +351,7 @@ impl Known {
     pub fn prune(&mut self, mut ino: Ino) {
         while let Some(dir) = self.dirs.get(&ino)
             && ino != Ino::ROOT
-            && !dir.told
+            && dir.told.is_nobody()
             && dir.children == 0
         {
             let above = dir.parent;
@@ -362,7 +372,7 @@ impl Known {
 
     /// Directories that no frontend knows.
     pub fn untold(&self) -> Vec<Ino> {
-        self.dirs.iter().filter(|(_, dir)| !dir.told).map(|(ino, _)| *ino).collect()
+        self.dirs.iter().filter(|(_, dir)| dir.told.is_nobody()).map(|(ino, _)| *ino).collect()
     }
 
     /// How many directories are known.
@@ -500,6 +510,7 @@ impl Known {
     pub fn add_file(&mut self, ino: Ino, mut file: File) {
         if let Some(known) = self.files.get(&ino).filter(|known| known.id == file.id) {
             file.open = known.open;
+            file.told.add(known.told);
         }
         self.files.insert(ino, file);
     }
@@ -521,8 +532,11 @@ impl Known {
         self.files.get(&ino)
     }
 
-    /// The frontend does not know it any more. What its member holds open for it.
-    pub fn forget_file(&mut self, ino: Ino) -> Option<(Tag, u64)> {
+    /// A frontend does not know it any more. What its member need not hold open for any.
+    pub fn forget_file(&mut self, ino: Ino, frontend: FrontendId) -> Option<(Tag, u64)> {
+        if !self.files.get_mut(&ino)?.told.forget(frontend) {
+            return None;
+        }
         let file = self.files.remove(&ino)?;
         Some((file.tag, file.open?))
     }

@@ -7,6 +7,7 @@
 
 mod dirs;
 mod find;
+mod frontend;
 mod intent;
 mod members;
 pub mod native;
@@ -17,6 +18,7 @@ mod union;
 mod view;
 
 pub use dirs::{Known, Tick, ino_of, tag_of};
+pub use frontend::{FRONTENDS_MAX, FrontendId, Told};
 pub use intent::{Direction, Intent, IntentStep, Reach};
 pub use native::{
     At, Changed, Changes, Copied, NativeCall, NativeEntry, NativeId, NativeReply, NativeStat, Space, Tag, Who,

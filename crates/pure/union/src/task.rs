@@ -8,6 +8,7 @@ use atoll_posix::{Answer, Caller, Errno, Op, RequestOptions};
 use bytes::Bytes;
 
 use crate::dirs::Tick;
+use crate::frontend::FrontendId;
 use crate::intent::Intent;
 use crate::native::{Copied, NativeCall, NativeEntry, NativeId, NativeReply, NativeStat, Tag, Who};
 use crate::ops::Several;
@@ -147,6 +148,8 @@ pub(crate) type Seen = Result<NativeStat, Errno>;
 pub(crate) struct Task {
     /// Its number.
     pub id: u64,
+    /// For which frontend.
+    pub frontend: FrontendId,
     /// What was asked.
     pub request: UnionRequest,
     /// When it began.
@@ -203,9 +206,10 @@ pub const LONG_MS: Tick = 120_000;
 
 impl Task {
     /// One that begins.
-    pub(crate) fn new(id: u64, request: UnionRequest, began: Tick) -> Self {
+    pub(crate) fn new(id: u64, frontend: FrontendId, request: UnionRequest, began: Tick) -> Self {
         Self {
             id,
+            frontend,
             request,
             began,
             phase: Progress::Decide,

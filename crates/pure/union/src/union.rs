@@ -11,6 +11,7 @@ use bytes::Bytes;
 
 use crate::dirs::{DirTimes, File, Home, Known, Part, Tick, UnionDir, ino_of};
 use crate::find::{Found, Holder, TICK_NS};
+use crate::frontend::{FrontendId, Told};
 use crate::intent::Intent;
 use crate::native::{At, Changes, NativeCall, NativeId, NativeReply, NativeStat, Tag, Who};
 use crate::ops;
@@ -80,6 +81,8 @@ pub struct Union {
     pub(crate) members: Members,
     pub(crate) known: Known,
     pub(crate) now: Moment,
+    /// The frontend of the operation that is being decided.
+    pub(crate) frontend: FrontendId,
     /// Whether members are asked to tell of changes.
     pub(crate) watches: bool,
     /// When the union began.
@@ -102,6 +105,7 @@ impl Union {
             members: all,
             known: Known::default(),
             now,
+            frontend: FrontendId::default(),
             watches,
             began: now.wall,
             tasks: BTreeMap::new(),
@@ -178,14 +182,14 @@ impl Union {
         names
     }
 
-    /// Frontends do not know these any more. What members need not keep open for them.
-    pub fn forget(&mut self, inos: &[Ino]) -> Vec<Planned> {
+    /// A frontend does not know these any more. What members need not keep open for them.
+    pub fn forget(&mut self, frontend: FrontendId, inos: &[Ino]) -> Vec<Planned> {
         let mut calls = Vec::new();
         for ino in inos {
-            if let Some((tag, open)) = self.known.forget_file(*ino) {
+            if let Some((tag, open)) = self.known.forget_file(*ino, frontend) {
                 calls.push(Planned::look(tag, NativeCall::Close { open }));
             }
-            self.known.set_told(*ino, false);
+            self.known.untell_dir(*ino, frontend);
             self.prune(*ino);
         }
         calls.extend(self.left());
@@ -251,18 +255,24 @@ impl Union {
     }
 
     /// A frontend has a file by a handle. Its id.
-    pub fn know_file(&mut self, tag: Tag, stat: &NativeStat) -> Ino {
+    pub fn know_file(&mut self, frontend: FrontendId, tag: Tag, stat: &NativeStat) -> Ino {
         let ino = ino_of(tag, stat.id.ino);
-        if self.known.file(ino).is_none_or(|file| file.id != stat.id) {
-            self.known.add_file(ino, File { tag, id: stat.id, seen: None, open: None });
-        }
+        let seen = self.known.file(ino).filter(|file| file.id == stat.id).and_then(|file| file.seen.clone());
+        let told = Told::by(frontend);
+        self.known.add_file(ino, File { tag, id: stat.id, seen, open: None, told });
         ino
     }
 
     /// Begins an operation. `id` is a number that no operation under way has.
-    pub fn start(&mut self, now: Moment, id: u64, request: UnionRequest, out: &mut Vec<UnionEffect>) {
+    pub fn start(
+        &mut self,
+        now: Moment,
+        (id, frontend): (u64, FrontendId),
+        request: UnionRequest,
+        out: &mut Vec<UnionEffect>,
+    ) {
         self.now = now;
-        self.run(Task::new(id, request, now.ms), out);
+        self.run(Task::new(id, frontend, request, now.ms), out);
     }
 
     /// A call has been answered.
@@ -320,6 +330,7 @@ impl Union {
     }
 
     fn run(&mut self, mut task: Task, out: &mut Vec<UnionEffect>) {
+        self.frontend = task.frontend;
         let decided = if task.given_up { self.settle(&mut task) } else { ops::decide(self, &mut task) };
         match decided {
             Ok(finished) => self.end(task, Ok(finished), out),
@@ -607,7 +618,9 @@ impl Union {
     /// The frontend is told of a file.
     pub(crate) fn take_file(&mut self, dir: Ino, name: &Name, tag: Tag, stat: &NativeStat) -> Ino {
         let ino = ino_of(tag, stat.id.ino);
-        self.known.add_file(ino, File { tag, id: stat.id, seen: Some((dir, name.clone())), open: None });
+        let told = Told::by(self.frontend);
+        self.known
+            .add_file(ino, File { tag, id: stat.id, seen: Some((dir, name.clone())), open: None, told });
         ino
     }
 }

@@ -6,13 +6,15 @@ mod start;
 mod status;
 mod stop;
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use atoll_union::Settings;
 use atoll_volume::union::{self as unions, state_dir};
 
-pub(crate) use show::Showing;
+use show::Exported;
+pub(crate) use show::{NFS_NAME, Showing};
 
 use crate::log::Log;
 use crate::mount_options::Options;
@@ -51,6 +53,15 @@ pub(crate) struct UnionCommand {
     /// /var/lib/atoll/union for root, and atoll/union in $XDG_STATE_HOME for other users
     #[arg(long, value_name = "DIR", global = true)]
     state: Option<PathBuf>,
+    /// Serve the union to NFS clients too, as /union; by default at 127.0.0.1:2049
+    #[arg(long, value_name = "IP:PORT", num_args = 0..=1, default_missing_value = "127.0.0.1:2049")]
+    nfs: Option<SocketAddr>,
+    /// With --nfs: who may use what, as "[/PATH] CLIENT[(OPTION,...)]"; by default this machine. May be given again
+    #[arg(long, value_name = "RULE", requires = "nfs")]
+    export: Vec<String>,
+    /// With --nfs: the file with the key that signs handles; made if it is not there
+    #[arg(long, value_name = "FILE", requires = "nfs")]
+    key: Option<PathBuf>,
     #[command(flatten)]
     log: Log,
 }
@@ -83,7 +94,9 @@ impl UnionCommand {
             Some(Command::Finish) => finish(state),
             None => {
                 let (settings, rest) = settings(&self.options)?;
-                let showing = Showing::new(&self.places, settings, Options::default().with(rest)?)?;
+                let mut showing = Showing::new(&self.places, settings, Options::default().with(rest)?)?;
+                showing.nfs =
+                    self.nfs.map(|listen| Exported::new(listen, &self.export, self.key)).transpose()?;
                 showing.show(state, None, self.foreground, &self.log)
             }
         }

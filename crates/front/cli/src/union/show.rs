@@ -1,6 +1,7 @@
 //! Shows a union: mounts it and serves it, in the background unless told otherwise.
 
 use std::ffi::OsStr;
+use std::net::{SocketAddr, TcpListener};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,7 +9,9 @@ use std::sync::Arc;
 use anyhow::{Result, bail};
 use atoll_fuse::Passthrough;
 use atoll_union::{LockRule, Settings};
+use atoll_volume::kind::Attached;
 use atoll_volume::mounting::{Mount, check_point};
+use atoll_volume::nfs::{self, Files, Rule, Server};
 use atoll_volume::union::{Kept, MemberPath, UnionVolume, check_members, state_dir};
 
 use crate::daemonize::{Parent, Waiting, fork};
@@ -16,12 +19,31 @@ use crate::log::Log;
 use crate::mount_options::Options;
 use crate::say;
 
+/// The name by which NFS clients mount a union.
+pub(crate) const NFS_NAME: &str = "union";
+
 /// A union that is about to be shown.
 pub(crate) struct Showing {
     pub(super) members: Vec<MemberPath>,
     settings: Settings,
     pub(super) point: PathBuf,
     options: Options,
+    /// Whether NFS clients may use it, too.
+    pub(super) nfs: Option<Exported>,
+}
+
+/// How NFS clients use a union that is mounted here.
+pub(crate) struct Exported {
+    listener: TcpListener,
+    rules: Vec<Rule>,
+    key: Option<PathBuf>,
+}
+
+impl Exported {
+    /// Takes the port.
+    pub(super) fn new(listen: SocketAddr, rules: &[String], key: Option<PathBuf>) -> Result<Self> {
+        Ok(Self { rules: nfs::rules(rules)?, listener: nfs::listener(listen)?, key })
+    }
 }
 
 impl Showing {
@@ -44,7 +66,7 @@ impl Showing {
         // Before the mount point is looked at: it may be a member that is about to be hidden.
         check_members(&members, Some(&absolute(point)?))?;
         let point = check_point(point, false)?;
-        Ok(Self { members, settings, point, options })
+        Ok(Self { members, settings, point, options, nfs: None })
     }
 
     /// One of a source as it stands in fstab: `/DIR:/DIR`.
@@ -87,13 +109,15 @@ impl Showing {
         log.start(parent.is_some())?;
         let stop = crate::signals::block()?;
         crate::memory::keep_small();
-        let Self { members, settings, point, options } = self;
+        let Self { members, settings, point, options, nfs } = self;
         let paths: Vec<String> = members.iter().map(|member| member.path.display().to_string()).collect();
         let source = paths.join(":");
         let volume = Arc::new(match kept {
             Some(kept) => UnionVolume::open_named(kept, &members, settings, state)?,
             None => UnionVolume::open(source.clone(), &members, settings, state)?,
         });
+        // Before the first operation: from then on it is known who was told of what.
+        let session = nfs.map(|exported| volume.session().map(|files| (exported, files))).transpose()?;
         let attached = Arc::clone(&volume);
         let mount =
             Mount::new(attached, &point, &options.mount_options(&source), fuse_config(&options, &settings))?;
@@ -102,6 +126,13 @@ impl Showing {
             mount.end();
             return Err(why);
         }
+        let server = match session.map(|session| serve_nfs(&volume, session)).transpose() {
+            Ok(server) => server,
+            Err(why) => {
+                mount.end();
+                return Err(why);
+            }
+        };
         mount.when_ended(crate::signals::end_this_process)?;
         match parent {
             Some(parent) => parent.ready()?,
@@ -109,10 +140,16 @@ impl Showing {
                 paths.iter().for_each(|path| say::line(format_args!("member   {path}")));
                 say::line(format_args!("mounted  {}", mount.point().display()));
                 say::line(format_args!("bytes    {}", passes(mount.passthrough())));
+                if let Some(server) = &server {
+                    say::line(format_args!("nfs      {}", nfs::mount_line(server.address(), NFS_NAME)));
+                }
                 say::line(format_args!("stop     Ctrl-C, or: atoll umount {}", mount.point().display()));
             }
         }
         stop.wait();
+        if let Some(server) = server {
+            server.stop();
+        }
         mount.end();
         Ok(())
     }
@@ -126,6 +163,12 @@ pub(crate) fn passes(passthrough: Passthrough) -> &'static str {
         Passthrough::NotAllowed => "go through this process: passthrough needs root (CAP_SYS_ADMIN)",
         Passthrough::NotOffered => "go through this process",
     }
+}
+
+fn serve_nfs(volume: &UnionVolume, (exported, files): (Exported, Arc<dyn Files>)) -> Result<Server> {
+    let Exported { listener, rules, key } = exported;
+    let key = nfs::signing_key(&key.map_or_else(nfs::state_key, Ok)?)?;
+    nfs::serve_as(NFS_NAME, &volume.config(), files, key, rules, listener)
 }
 
 /// Where a path leads, as far as it exists.

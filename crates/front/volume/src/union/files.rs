@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use atoll_core::Ino;
 use atoll_federal::Federation;
 use atoll_posix::{Caller, Errno, Kind, Op};
-use atoll_union::{Tag, UnionRequest};
+use atoll_union::{FrontendId, Tag, UnionRequest};
 use atoll_vfs::{
     AnswerExtras, Caching, Done, Files, Handle, OpenDone, OpenFor, Opened, RequestOptions, Scope, Ticket,
     Watcher,
@@ -20,19 +20,31 @@ const KEPT_MS: u32 = 500;
 const HANDLE: u8 = 1;
 
 /// A union seen as `Files`.
-pub(super) struct UnionFiles(Arc<Federation>, Mutex<Option<Arc<dyn Watcher>>>);
+pub(super) struct UnionFiles(Arc<Federation>, FrontendId, Watchers);
+
+/// The watchers of all frontends of a union.
+type Watchers = Arc<Mutex<Vec<Arc<dyn Watcher>>>>;
 
 impl UnionFiles {
-    pub(super) fn new(federation: Arc<Federation>) -> Self {
-        Self(federation, Mutex::default())
+    /// For the first frontend. None if there are too many.
+    pub(super) fn new(federation: Arc<Federation>) -> Option<Self> {
+        Self::with(federation, Watchers::default())
+    }
+
+    /// For one more frontend. None if there are too many.
+    pub(super) fn another(&self) -> Option<Self> {
+        Self::with(Arc::clone(&self.0), Arc::clone(&self.2))
+    }
+
+    fn with(federation: Arc<Federation>, watchers: Watchers) -> Option<Self> {
+        let frontend = federation.open_frontend()?;
+        Some(Self(federation, frontend, watchers))
     }
 
     /// Nothing that frontends keep counts any more.
     pub(super) fn void(&self) {
-        let watcher = self.1.lock().expect("no holder panics").clone();
-        if let Some(watcher) = watcher {
-            watcher.recall(Scope::Everything);
-        }
+        let watchers = self.2.lock().expect("no holder panics").clone();
+        watchers.iter().for_each(|watcher| watcher.recall(Scope::Everything));
     }
 }
 
@@ -49,7 +61,7 @@ impl Files for UnionFiles {
                 Err(errno) => done(Err(errno), AnswerExtras { bytes: &[], caching, around: &[] }),
             }
         };
-        Ticket(self.0.submit(request, Box::new(done)))
+        Ticket(self.0.submit_for(self.1, request, Box::new(done)))
     }
 
     fn cancel(&self, ticket: Ticket) {
@@ -58,7 +70,7 @@ impl Files for UnionFiles {
     }
 
     fn forget(&self, inos: &[Ino]) {
-        self.0.forget(inos);
+        self.0.forget_for(self.1, inos);
     }
 
     fn handle_of(&self, ino: Ino, _: Kind) -> Option<Handle> {
@@ -70,7 +82,7 @@ impl Files for UnionFiles {
         let Some((&[HANDLE, low, high], native)) = handle.as_bytes().split_first_chunk::<3>() else {
             return Err(Errno::ESTALE);
         };
-        self.0.by_handle(Tag(u16::from_le_bytes([low, high])), Bytes::copy_from_slice(native))
+        self.0.by_handle(self.1, Tag(u16::from_le_bytes([low, high])), Bytes::copy_from_slice(native))
     }
 
     fn find(&self, handle: &Handle, done: Done) -> Ticket {
@@ -105,7 +117,7 @@ impl Files for UnionFiles {
     }
 
     fn set_watcher(&self, watcher: Arc<dyn Watcher>) {
-        *self.1.lock().expect("no holder panics") = Some(Arc::clone(&watcher));
-        self.0.hear(Box::new(move |names| watcher.changed(&[], names)));
+        self.2.lock().expect("no holder panics").push(Arc::clone(&watcher));
+        self.0.hear(self.1, Arc::new(move |inos, names| watcher.changed(inos, names)));
     }
 }

@@ -98,13 +98,22 @@ impl UnionVolume {
         let id = VolumeId(atoll_core::siphash24(0, 0, &tags.collect::<Vec<u8>>()));
         let federation = Federation::start(settings, open.iter().map(OpenMember::opened).collect());
         federation.keep_intents_in(Arc::clone(&intents) as Arc<dyn Intents>);
-        let files = Arc::new(UnionFiles::new(Arc::clone(&federation)));
+        let files = UnionFiles::new(Arc::clone(&federation)).expect("it is the first session");
+        let files = Arc::new(files);
         let table = Table::new(1);
         let config =
             Arc::new(VolumeConfig { id, name, seed: 0, table, nodes: Vec::new(), kind: VolumeKind::Union });
         let members = Mutex::new(open.into_iter().map(Listed::from).collect());
         let began = Instant::now();
         Ok(Self { federation, files, config, settings, members, kept, intents, began })
+    }
+
+    /// The same tree for one more frontend of this process.
+    pub fn session(&self) -> Result<Arc<dyn Files>> {
+        match self.files.another() {
+            Some(files) => Ok(Arc::new(files)),
+            None => bail!("The union has too many frontends.\nStop one of them."),
+        }
     }
 
     /// Remembers a named union as it is now. Nothing else is remembered.

@@ -5,6 +5,7 @@ use atoll_posix::{Answer, Errno, Kind, Op};
 
 use super::shown::{Shown, attr_of};
 use crate::dirs::{DirTimes, File, Home, Part, ino_of};
+use crate::frontend::Told;
 use crate::native::{At, NativeCall, NativeReply, NativeStat, Tag};
 use crate::task::{Decided, Finished, Held, Planned, Progress, Stop, Task};
 use crate::union::Union;
@@ -82,7 +83,10 @@ pub(super) fn tmpfile(union: &mut Union, task: &mut Task, dir: Ino) -> Decided<F
             }
             Ok(NativeReply::Opened { open, stat }) => {
                 let ino = ino_of(tag, stat.id.ino);
-                union.known.add_file(ino, File { tag, id: stat.id, seen: None, open: Some(open) });
+                union.known.add_file(
+                    ino,
+                    File { tag, id: stat.id, seen: None, open: Some(open), told: Told::by(task.frontend) },
+                );
                 let attr = attr_of(ino, &stat, stat.id.btime);
                 return Ok(Answer::Found { found: NamedObject { attr, attr_current: true } }.into());
             }
@@ -189,7 +193,7 @@ impl Union {
         let home = Home::new(tag, stat.id, part);
         self.known
             .add_dir(ino, crate::dirs::UnionDir::new(parent, Some(name.clone()), vec![home], self.now.ms));
-        self.known.set_told(ino, true);
+        self.known.tell_dir(ino, self.frontend);
         ino
     }
 

@@ -119,7 +119,7 @@ impl Union {
     /// A directory as it is shown: its anchor's attributes, the greatest times, the sums of sizes.
     pub(crate) fn dir_object(&mut self, task: &mut Task, ino: Ino) -> Decided<NamedObject> {
         let (stats, attr_current) = self.dir_stats(task, ino)?;
-        self.known.set_told(ino, true);
+        self.known.tell_dir(ino, task.frontend);
         let (_, anchor) = stats[0];
         let mut attr = attr_of(ino, &anchor, anchor.id.btime);
         let more = &stats[1..];
