@@ -6,6 +6,7 @@
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
+mod explain;
 mod frontends;
 mod intents;
 mod locks;
@@ -27,6 +28,7 @@ use atoll_union::{
 };
 use bytes::Bytes;
 
+pub use explain::{NameSeen, NotResolved};
 use frontends::Frontends;
 pub use frontends::Heard;
 use intents::Written;
@@ -231,8 +233,15 @@ impl Federation {
 
     /// Walks one step, in the name of the daemon.
     fn look_up(&self, frontend: FrontendId, dir: Ino, name: Name) -> Result<Ino, Errno> {
+        match self.inquire(frontend, Op::Lookup { dir, name })? {
+            Answer::Found { found } => Ok(found.attr.ino),
+            _ => Err(Errno::EPROTO),
+        }
+    }
+
+    /// Asks something in the name of the daemon, for this frontend, and waits for it.
+    fn inquire(&self, frontend: FrontendId, op: Op) -> Result<Answer, Errno> {
         let (send, receive) = std::sync::mpsc::sync_channel(1);
-        let op = Op::Lookup { dir, name };
         let options = RequestOptions::default();
         let request = UnionRequest { caller: Caller::ROOT, options, op, bytes: Bytes::new() };
         let done = move |outcome: Result<Finished, Errno>| {
@@ -240,10 +249,7 @@ impl Federation {
             let _ = send.send(outcome);
         };
         self.begin(frontend, request, Box::new(done));
-        match receive.recv().unwrap_or(Err(Errno::EIO))?.answer {
-            Answer::Found { found } => Ok(found.attr.ino),
-            _ => Err(Errno::EPROTO),
-        }
+        Ok(receive.recv().unwrap_or(Err(Errno::EIO))?.answer)
     }
 
     /// Opens a file for whoever may: its reads and writes use one descriptor from now on. The number of the open, and the native

@@ -8,6 +8,9 @@ pub struct FrontendId(u8);
 pub const FRONTENDS_MAX: u8 = 8;
 
 impl FrontendId {
+    /// The daemon itself: it looks, and forgets at once what it is told.
+    pub const NOBODY: Self = Self(FRONTENDS_MAX);
+
     /// The frontend of this number, which is below [`FRONTENDS_MAX`].
     pub const fn new(number: u8) -> Option<Self> {
         if number < FRONTENDS_MAX { Some(Self(number)) } else { None }
@@ -21,7 +24,7 @@ pub struct Told(u8);
 impl Told {
     /// This frontend alone.
     pub(crate) const fn by(frontend: FrontendId) -> Self {
-        Self(1 << frontend.0)
+        if frontend.0 < FRONTENDS_MAX { Self(1 << frontend.0) } else { Self(0) }
     }
 
     /// Adds the frontends of another set.
@@ -53,5 +56,6 @@ mod tests {
         told.add(Told::by(last));
         assert!(!told.forget(first) && !told.forget(first) && told.forget(last) && told.is_nobody());
         assert_eq!(FrontendId::new(FRONTENDS_MAX), None);
+        assert!(Told::by(FrontendId::NOBODY).is_nobody());
     }
 }

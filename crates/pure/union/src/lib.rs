@@ -6,6 +6,7 @@
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
 mod dirs;
+mod explain;
 mod find;
 mod frontend;
 mod intent;
@@ -18,6 +19,7 @@ mod union;
 mod view;
 
 pub use dirs::{Known, Tick, ino_of, tag_of};
+pub use explain::{HomeRole, SeenHome};
 pub use frontend::{FRONTENDS_MAX, FrontendId, Told};
 pub use intent::{Direction, Intent, IntentStep, Reach};
 pub use native::{

@@ -619,8 +619,10 @@ impl Union {
     pub(crate) fn take_file(&mut self, dir: Ino, name: &Name, tag: Tag, stat: &NativeStat) -> Ino {
         let ino = ino_of(tag, stat.id.ino);
         let told = Told::by(self.frontend);
-        self.known
-            .add_file(ino, File { tag, id: stat.id, seen: Some((dir, name.clone())), open: None, told });
+        if !told.is_nobody() {
+            let seen = Some((dir, name.clone()));
+            self.known.add_file(ino, File { tag, id: stat.id, seen, open: None, told });
+        }
         ino
     }
 }

@@ -16,6 +16,7 @@ use atoll_posix::Op;
 use crate::task::{Decided, Finished, Task};
 use crate::union::Union;
 pub(crate) use several::Several;
+pub(crate) use shown::Shown;
 
 /// Decides an operation as far as what is known goes.
 pub(crate) fn decide(union: &mut Union, task: &mut Task) -> Decided<Finished> {
