@@ -2,18 +2,20 @@
 //!
 //! Everything here can be lost and is then asked for again. Never says that a name is free: that is `find`'s.
 
+mod bounds;
+mod names;
 mod roster;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use atoll_core::{IdMap, Ino, Name, Time, cookie_of};
+use atoll_core::{IdMap, Ino, Name, Time};
 use atoll_posix::Kind;
 
 use crate::frontend::{FrontendId, Told};
-use crate::native::{At, NativeEntry, NativeId, NativeStat, Tag};
+use crate::native::{At, NativeId, NativeStat, Tag};
+pub use bounds::{DIR_NAMES_BYTES_MAX, NAMES_BYTES_MAX, NamesMax};
+pub(crate) use names::{DirNames, Gathered, NameHome, Section};
 
-/// The key of cookies. It is the same for all unions, so a listing goes on at the right place after a restart.
-const COOKIE_SEED: u64 = 0x6174_6f6c_6c75_6e69;
 /// Number of bits of a native inode number in an id.
 const NATIVE_BITS: u32 = 48;
 
@@ -88,103 +90,6 @@ impl Home {
     }
 }
 
-/// A member that has a name, and what it has there.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NameHome {
-    /// Which member.
-    pub tag: Tag,
-    /// Type.
-    pub kind: Kind,
-    /// Native inode number.
-    pub ino: u64,
-}
-
-/// The members that have a name. Nearly always there is one.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum NameHomes {
-    One(NameHome),
-    Many(Box<[NameHome]>),
-}
-
-impl NameHomes {
-    /// None of none.
-    fn new(homes: &[NameHome]) -> Option<Self> {
-        match homes {
-            [] => None,
-            [one] => Some(Self::One(*one)),
-            many => Some(Self::Many(many.into())),
-        }
-    }
-
-    /// All but that of a member.
-    fn without(&self, tag: Tag) -> Vec<NameHome> {
-        self.all().iter().filter(|home| home.tag != tag).copied().collect()
-    }
-
-    fn all(&self) -> &[NameHome] {
-        match self {
-            Self::One(home) => std::slice::from_ref(home),
-            Self::Many(homes) => homes,
-        }
-    }
-}
-
-/// The names of a directory that were read, in the order of listings.
-#[derive(Debug, Clone, Default)]
-pub struct DirNames(BTreeMap<(u64, Name), NameHomes>);
-
-impl DirNames {
-    fn key(name: &Name) -> (u64, Name) {
-        (cookie_of(COOKIE_SEED, name.as_bytes()), name.clone())
-    }
-
-    /// The members that have it, as far as they were read.
-    pub fn of(&self, name: &Name) -> &[NameHome] {
-        self.0.get(&Self::key(name)).map_or(&[], NameHomes::all)
-    }
-
-    /// Names behind a cookie, with their own cookies.
-    pub fn after(&self, cookie: u64) -> impl Iterator<Item = (u64, &Name, &[NameHome])> {
-        let last = Name::new(&[0xff; Name::BYTES_MAX]).expect("bytes without NUL and slash");
-        let from = (cookie, last);
-        let range = (std::ops::Bound::Excluded(from), std::ops::Bound::Unbounded);
-        self.0.range(range).map(|((cookie, name), homes)| (*cookie, name, homes.all()))
-    }
-
-    /// A member has this there, or nothing.
-    pub fn set(&mut self, tag: Tag, name: &Name, what: Option<(Kind, u64)>) {
-        let key = Self::key(name);
-        let mut homes = self.0.get(&key).map_or_else(Vec::new, |homes| homes.without(tag));
-        homes.extend(what.map(|(kind, ino)| NameHome { tag, kind, ino }));
-        match NameHomes::new(&homes) {
-            Some(homes) => _ = self.0.insert(key, homes),
-            None => _ = self.0.remove(&key),
-        }
-    }
-
-    /// A member has exactly these.
-    fn replace(&mut self, tag: Tag, entries: Vec<NativeEntry>) {
-        self.0.retain(|_, homes| match homes {
-            NameHomes::One(home) => home.tag != tag,
-            NameHomes::Many(_) => {
-                let rest = NameHomes::new(&homes.without(tag));
-                rest.map(|rest| *homes = rest).is_some()
-            }
-        });
-        if self.0.is_empty() {
-            let home = |e: &NativeEntry| NameHomes::One(NameHome { tag, kind: e.kind, ino: e.ino });
-            self.0 = entries.iter().map(|e| (Self::key(&e.name), home(e))).collect();
-        } else {
-            entries.iter().for_each(|e| self.set(tag, &e.name, Some((e.kind, e.ino))));
-        }
-    }
-
-    /// Whether there is none.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-}
-
 /// A directory of the union.
 #[derive(Debug, Clone)]
 pub struct UnionDir {
@@ -198,8 +103,14 @@ pub struct UnionDir {
     pub homes_at: Tick,
     /// Members that may have it too and could not be asked then.
     pub unasked: Vec<Tag>,
-    /// The names in those homes whose part is [`Part::Sure`].
+    /// The names in those homes whose part is [`Part::Sure`], or the section of them that is kept.
     pub names: DirNames,
+    /// Lookups that had to ask several homes, since all of them were read last.
+    pub asked: usize,
+    /// The operation that has chosen the section of names that is read.
+    pub section_by: Option<u64>,
+    /// When its names were used last.
+    pub used: Tick,
     /// Names that a member has told a change of, which must be looked at there.
     pub unsure: BTreeSet<(Tag, Name)>,
     /// Counts changes of its names that were seen.
@@ -218,7 +129,22 @@ impl UnionDir {
     pub fn new(parent: Ino, name: Option<Name>, homes: Vec<Home>, now: Tick) -> Self {
         let (names, unsure) = (DirNames::default(), BTreeSet::new());
         let (unasked, children, told) = (Vec::new(), 0, Told::default());
-        Self { parent, name, homes, homes_at: now, unasked, names, unsure, changes: 0, children, told }
+        let (asked, section_by, used) = (0, None, now);
+        Self {
+            parent,
+            name,
+            homes,
+            homes_at: now,
+            unasked,
+            names,
+            asked,
+            section_by,
+            used,
+            unsure,
+            changes: 0,
+            children,
+            told,
+        }
     }
 
     /// Where it is in a member.
@@ -230,9 +156,10 @@ impl UnionDir {
         self.homes.iter_mut().find(|home| home.tag == tag)
     }
 
-    /// Whether a member has told of a change of this name that was not looked at yet.
+    /// Whether this name must be looked at in a member: the member has told of a change, or the name is not among those that are
+    /// kept.
     pub fn is_unsure(&self, tag: Tag, name: &Name) -> bool {
-        !self.unsure.is_empty() && self.unsure.contains(&(tag, name.clone()))
+        (!self.unsure.is_empty() && self.unsure.contains(&(tag, name.clone()))) || !self.names.keeps(name)
     }
 
     /// The home whose attributes are shown.
@@ -264,11 +191,15 @@ pub struct Known {
     by_home: IdMap<(Tag, u64), Ino>,
     /// Homes that are not asked for any more, of which the members were not told yet.
     left: Vec<(Tag, NativeId)>,
+    /// The memory that names take, about.
+    names_bytes: usize,
+    names_max: NamesMax,
 }
 
 impl Known {
     /// Adds a directory with its homes, its anchor first.
     pub fn add_dir(&mut self, ino: Ino, dir: UnionDir) {
+        self.names_bytes += dir.names.bytes();
         for home in &dir.homes {
             self.by_home.insert((home.tag, home.id.ino), ino);
         }
@@ -311,7 +242,7 @@ impl Known {
         let Some(dir) = self.dirs.get_mut(&ino).filter(|dir| dir.homes.len() > 1) else { return };
         let Some(at) = dir.homes.iter().position(|h| h.tag == tag) else { return };
         let home = dir.homes.remove(at);
-        dir.names.replace(tag, Vec::new());
+        self.change_names(ino, |dir| dir.names.remove_member(tag));
         self.by_home.remove(&(tag, home.id.ino));
         self.left.push((tag, home.id));
     }
@@ -383,20 +314,11 @@ impl Known {
     /// Forgets a directory.
     pub fn forget_dir(&mut self, ino: Ino) {
         let Some(dir) = self.dirs.remove(&ino) else { return };
+        self.names_bytes -= dir.names.bytes();
         self.count_child(ino, dir.parent, -1);
         for home in &dir.homes {
             self.by_home.remove(&(home.tag, home.id.ino));
             self.left.push((home.tag, home.id));
-        }
-    }
-
-    /// All names in a home were read.
-    pub fn read(&mut self, ino: Ino, tag: Tag, entries: Vec<NativeEntry>, part: Part) {
-        let Some(dir) = self.dirs.get_mut(&ino) else { return };
-        dir.names.replace(tag, entries);
-        dir.unsure.retain(|(of, _)| *of != tag);
-        if let Some(home) = dir.home_mut(tag) {
-            home.part = part;
         }
     }
 
@@ -438,8 +360,8 @@ impl Known {
         dir.unsure.remove(&(tag, name.clone()));
         let now = dir.names.of(name).iter().find(|home| home.tag == tag).map(|home| (home.kind, home.ino));
         if now != what {
-            dir.names.set(tag, name, what);
             dir.changes += 1;
+            self.change_names(ino, |dir| dir.names.set(tag, name, what));
         }
     }
 
@@ -447,10 +369,10 @@ impl Known {
     pub fn set_name(&mut self, ino: Ino, tag: Tag, name: &Name, what: Option<(Kind, u64)>) {
         let Some(dir) = self.dirs.get_mut(&ino) else { return };
         dir.unsure.remove(&(tag, name.clone()));
-        if dir.home(tag).is_some_and(|home| home.part != Part::Unsure) {
-            dir.names.set(tag, name, what);
-        }
         dir.changes += 1;
+        if dir.home(tag).is_some_and(|home| home.part != Part::Unsure) {
+            self.change_names(ino, |dir| dir.names.set(tag, name, what));
+        }
     }
 
     /// A member tells that a name may mean something else now.

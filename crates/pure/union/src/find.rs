@@ -6,7 +6,7 @@
 use atoll_core::{Ino, Name};
 use atoll_posix::{Errno, Kind};
 
-use crate::dirs::{DirTimes, Home, Part, UnionDir};
+use crate::dirs::{DirTimes, Home, Part, Section, UnionDir};
 use crate::native::{At, NativeCall, NativeId, NativeStat, Tag};
 use crate::task::{Decided, Planned, Seen, Stop, Task};
 use crate::union::Union;
@@ -18,6 +18,10 @@ pub(crate) const FRESH_MS: u64 = 500;
 pub(crate) const TICK_NS: u64 = 20_000_000;
 /// Bytes of names that are asked for at once.
 const PORTION_BYTES: u32 = 1 << 20;
+/// After so many lookups that asked several members, all names of a directory are read,
+const ASKED_MAX: usize = 8;
+/// and after one more for so many names that it had.
+const NAMES_EACH: usize = 16;
 
 /// A member that has a name.
 #[derive(Debug, Clone, Copy)]
@@ -148,11 +152,34 @@ impl Union {
                 }
             }
         }
+        if calls.len() > 1 && self.reads_instead(task, ino)? {
+            return self.find(task, ino, name);
+        }
         if !calls.is_empty() {
             return Err(Stop::Calls(calls));
         }
         found.places.sort_by_key(|place| self.members.rank(place.tag));
         Ok(found)
+    }
+
+    /// Whether all names of a directory in several members were read instead of asking each member for one name more: that is
+    /// cheaper when it was done often. Whoever has one file to find does not wait for a large directory to be read.
+    fn reads_instead(&mut self, task: &mut Task, ino: Ino) -> Decided<bool> {
+        let Some(dir) = self.known.dir_mut(ino) else { return Ok(false) };
+        let is_whole = dir.names.section() == Section::behind(0);
+        if !is_whole || task.read.iter().any(|(tag, id)| dir.home(*tag).is_some_and(|home| home.id == *id)) {
+            return Ok(false);
+        }
+        dir.asked += 1;
+        if dir.asked < ASKED_MAX + dir.names.len() / NAMES_EACH {
+            return Ok(false);
+        }
+        self.read_parts(task, ino, 0)?;
+        // What could not be read is asked for one by one.
+        if let Some(dir) = self.known.dir_mut(ino) {
+            dir.asked = 0;
+        }
+        Ok(true)
     }
 
     /// What a member that cannot be asked has of a name.
@@ -190,10 +217,21 @@ impl Union {
         }
     }
 
-    /// Makes every part of a directory known whose member answers. The error of a member that does not, unless what it
-    /// had is known.
-    pub(crate) fn read_parts(&mut self, task: &mut Task, ino: Ino) -> Decided<Option<Errno>> {
+    /// Makes every part of a directory known whose member answers, at least the names that follow a cookie. The error of a member
+    /// that does not, unless what it had is known.
+    pub(crate) fn read_parts(&mut self, task: &mut Task, ino: Ino, after: u64) -> Decided<Option<Errno>> {
         self.fresh_homes(task, ino)?;
+        let dir = self.dir(ino)?;
+        if !dir.names.section().goes_on(after) {
+            // One at a time: two that read by turns would never end.
+            if dir.section_by.is_some_and(|by| by != task.id && self.is_under_way(by)) {
+                return Err(Stop::Wait);
+            }
+            let homes: Vec<(Tag, NativeId)> = dir.homes.iter().map(|home| (home.tag, home.id)).collect();
+            task.read.retain(|read| !homes.contains(read));
+            task.reading.retain(|reading| !homes.contains(&(reading.tag, reading.dir)));
+            self.known.restart_names(ino, after, task.id);
+        }
         let (mut calls, mut gap) = (Vec::new(), self.more_homes(self.dir(ino)?).0);
         for home in self.dir(ino)?.homes.clone() {
             if let Err(errno) = self.answers(home.tag) {

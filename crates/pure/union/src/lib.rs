@@ -18,7 +18,7 @@ mod task;
 mod union;
 mod view;
 
-pub use dirs::{Known, Tick, ino_of, tag_of};
+pub use dirs::{DIR_NAMES_BYTES_MAX, Known, NAMES_BYTES_MAX, NamesMax, Tick, ino_of, tag_of};
 pub use explain::{HomeRole, SeenHome};
 pub use frontend::{FRONTENDS_MAX, FrontendId, Told};
 pub use intent::{Direction, Intent, IntentStep, Reach};

@@ -7,10 +7,10 @@ use atoll_core::{IdMap, Ino, Name};
 use atoll_posix::{Answer, Caller, Errno, Op, RequestOptions};
 use bytes::Bytes;
 
-use crate::dirs::Tick;
+use crate::dirs::{Gathered, Tick};
 use crate::frontend::FrontendId;
 use crate::intent::Intent;
-use crate::native::{Copied, NativeCall, NativeEntry, NativeId, NativeReply, NativeStat, Tag, Who};
+use crate::native::{Copied, NativeCall, NativeId, NativeReply, NativeStat, Tag, Who};
 use crate::ops::Several;
 
 /// An operation of a frontend.
@@ -131,7 +131,7 @@ pub(crate) struct Reading {
     /// The directory there.
     pub dir: NativeId,
     /// What was read so far.
-    pub entries: Vec<NativeEntry>,
+    pub names: Gathered,
     /// The directory's attributes before the first name was read.
     pub before: NativeStat,
     /// Its count of changes then.

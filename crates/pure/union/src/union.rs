@@ -9,7 +9,7 @@ use atoll_core::{Ino, Name, Time};
 use atoll_posix::{Errno, Kind};
 use bytes::Bytes;
 
-use crate::dirs::{DirTimes, File, Home, Known, Part, Tick, UnionDir, ino_of};
+use crate::dirs::{DirTimes, File, Gathered, Home, Known, NamesMax, Part, Section, Tick, UnionDir, ino_of};
 use crate::find::{Found, Holder, TICK_NS};
 use crate::frontend::{FrontendId, Told};
 use crate::intent::Intent;
@@ -138,6 +138,11 @@ impl Union {
     /// How many operations are under way, those among them that were given up.
     pub fn under_way(&self) -> usize {
         self.tasks.len()
+    }
+
+    /// Sets how many bytes of names are kept, for tests.
+    pub fn bound_names(&mut self, max: NamesMax) {
+        self.known.bound_names(max);
     }
 
     /// A member answers again, hangs, or is away.
@@ -401,6 +406,11 @@ impl Union {
         }
     }
 
+    /// Whether an operation, other than the one that is decided now, has not ended.
+    pub(crate) fn is_under_way(&self, id: u64) -> bool {
+        self.tasks.contains_key(&id)
+    }
+
     /// Lets others change the names that a task holds.
     pub(crate) fn release(&mut self, task: &mut Task) {
         if !task.held.is_empty() {
@@ -525,19 +535,27 @@ impl Union {
         let changes = self.known.dir(ino).map_or(0, |dir| dir.changes);
         let mut reading = match at {
             Some(at) => task.reading.remove(at),
-            None => Reading { tag, dir, entries: Vec::new(), before, changes, next: 0 },
+            None => {
+                let section = self.known.dir(ino).map_or(Section::behind(0), |dir| dir.names.section());
+                Reading { tag, dir, names: Gathered::new(section), before, changes, next: 0 }
+            }
         };
-        reading.entries.extend(names);
+        reading.names.add(names, self.known.home_bytes_max(ino));
         if let Some(next) = next {
             reading.next = next;
             task.reading.push(reading);
+            return;
+        }
+        // Another section is wanted by now.
+        let section = self.known.dir(ino).map(|dir| dir.names.section());
+        if section.is_none_or(|section| section.after != reading.names.section().after) {
             return;
         }
         // A change while it was read, or just before, may or may not be in what was read.
         let recent = self.now.wall.nanos_from(reading.before.mtime) < TICK_NS;
         let racy = reading.changes != changes || (recent && !self.known.is_watched(ino, tag));
         let part = Part::Sure { times: DirTimes::from(&reading.before), at: self.now.ms, racy };
-        self.known.read(ino, tag, reading.entries, part);
+        self.known.read(ino, tag, reading.names, part, self.now.ms);
         task.read.push((tag, dir));
     }
 

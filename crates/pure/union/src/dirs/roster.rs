@@ -32,7 +32,9 @@ impl Known {
             };
             let home = dir.homes.remove(at);
             self.by_home.remove(&(tag, home.id.ino));
-            dir.names.replace(tag, Vec::new());
+            let before = dir.names.bytes();
+            dir.names.remove_member(tag);
+            self.names_bytes = self.names_bytes - before + dir.names.bytes();
             dir.unsure.retain(|(of, _)| *of != tag);
             dir.unasked.retain(|unasked| *unasked != tag);
             dir.changes += 1;

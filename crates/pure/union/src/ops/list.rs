@@ -25,7 +25,7 @@ pub(super) fn read_dir(
     bytes: u32,
     plus: bool,
 ) -> Decided<Finished> {
-    let gap = union.read_parts(task, dir)?;
+    let gap = union.read_parts(task, dir, after)?;
     let each = ENTRY_BYTES + if plus { ATTR_BYTES } else { 0 };
     let (mut left, mut cookies, mut batch) = (bytes as usize, 0, Vec::new());
     let mut whole = true;
@@ -51,6 +51,10 @@ pub(super) fn read_dir(
         (left, cookies) = (left.saturating_sub(size), cookie);
         batch.push((cookie, name.clone(), homes));
     }
+    let (section, last) = (node.names.section(), batch.last().map_or(after, |(cookie, ..)| *cookie));
+    // Behind the section that is kept there are more.
+    let behind = if whole { section.to } else { last };
+    whole &= section.to == u64::MAX;
     let mut entries = Vec::with_capacity(batch.len());
     let mut calls = Vec::new();
     for (cookie, name, homes) in batch {
@@ -62,6 +66,10 @@ pub(super) fn read_dir(
     }
     if !calls.is_empty() {
         return Err(Stop::Calls(calls));
+    }
+    // What was to be listed here is gone.
+    if entries.is_empty() && !whole {
+        return read_dir(union, task, dir, behind, bytes, plus);
     }
     match gap {
         // Nothing is left but what cannot be told.

@@ -66,7 +66,7 @@ pub(super) fn rmdir(
         // Nothing is made in it meanwhile.
         let names = [Held { dir, name: Some(name.clone()) }, Held { dir: ino, name: None }];
         union.hold(task, &names)?;
-        if let Some(errno) = union.read_parts(task, ino)? {
+        if let Some(errno) = union.read_parts(task, ino, 0)? {
             return Err(Stop::Fail(errno));
         }
         if !union.dir(ino)?.names.is_empty() {

@@ -207,7 +207,7 @@ fn rename_dir(
     // Nothing is made in a directory that is about to be replaced.
     if let (Some(other), RenameMode::Replace) = (other, mode) {
         union.hold_more(task, &[Held { dir: other, name: None }])?;
-        if let Some(errno) = union.read_parts(task, other)? {
+        if let Some(errno) = union.read_parts(task, other, 0)? {
             return Err(Stop::Fail(errno));
         }
         if !union.dir(other)?.names.is_empty() {
