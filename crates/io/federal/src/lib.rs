@@ -11,9 +11,9 @@ mod frontends;
 mod intents;
 mod locks;
 mod members;
+mod opens;
 
 use std::collections::VecDeque;
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock, Weak};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -24,7 +24,7 @@ use atoll_member::{Tree, TreeState};
 use atoll_posix::{Answer, Caller, Errno, Op, RequestOptions};
 use atoll_union::{
     Finished, FrontendId, MemberState, Moment, NativeCall, NativeReply, Planned, Settings, Tag, Union,
-    UnionEffect, UnionRequest, Who, tag_of,
+    UnionEffect, UnionRequest, Who,
 };
 use bytes::Bytes;
 
@@ -35,14 +35,13 @@ use intents::Written;
 pub use intents::{SettledRename, Trees, settle, settle_left};
 pub use locks::LOCK_WAITS_MAX;
 use locks::Waits;
+pub use opens::OpenDone;
+use opens::Opens;
 
 /// How often members are asked for changes, and whether they answer.
 const PERIOD: Duration = Duration::from_millis(100);
 /// After so many periods a member's room is asked for again.
 const SPACE_PERIODS: u32 = 50;
-
-/// Set-user-id and set-group-id.
-const SET_ID_BITS: u32 = 0o6000;
 
 /// Called once with the outcome of an operation.
 pub type Done = Box<dyn FnOnce(Result<Finished, Errno>) + Send>;
@@ -62,6 +61,7 @@ pub struct Federation {
     machine: Mutex<Union>,
     trees: RwLock<Trees>,
     pending: Mutex<IdMap<u64, Done>>,
+    opens: Opens,
     frontends: Frontends,
     /// Opens and locks that a member was to let go of while it hung.
     unclosed: Mutex<Vec<Planned>>,
@@ -133,6 +133,7 @@ impl Federation {
             machine: Mutex::new(machine),
             trees: RwLock::new(trees),
             pending: Mutex::default(),
+            opens: Opens::default(),
             frontends: Frontends::default(),
             unclosed: Mutex::default(),
             written: Written::default(),
@@ -252,28 +253,6 @@ impl Federation {
         Ok(receive.recv().unwrap_or(Err(Errno::EIO))?.answer)
     }
 
-    /// Opens a file for whoever may: its reads and writes use one descriptor from now on. The number of the open, and the native
-    /// file if a kernel may use that directly.
-    pub fn open(&self, caller: &Caller, ino: Ino, write: bool) -> Result<(u64, Option<Arc<OwnedFd>>), Errno> {
-        let (tag, of) = self.machine().file_at(ino, write)?;
-        let who = Who::Caller(caller.clone());
-        let NativeReply::Opened { open, stat } =
-            self.call(tag, &who, &NativeCall::Open { of, write }, &[])?
-        else {
-            return Err(Errno::EPROTO);
-        };
-        // A kernel that writes by itself takes these bits away whoever writes.
-        let keeps = write && stat.mode & SET_ID_BITS != 0;
-        let backing = self.tree(tag).filter(|_| !keeps).and_then(|tree| tree.backing(open));
-        Ok((open, backing))
-    }
-
-    /// An open has ended.
-    pub fn close(&self, ino: Ino, open: u64) {
-        let call = NativeCall::Close { open };
-        self.close_opens(vec![Planned { tag: tag_of(ino), who: Who::Daemon, call }]);
-    }
-
     /// The first frontend does not know these any more.
     pub fn forget(&self, inos: &[Ino]) {
         self.forget_for(FrontendId::default(), inos);
@@ -385,6 +364,7 @@ impl Federation {
             drop(machine);
         }
         self.perform(late);
+        self.give_up_opens();
         for (tag, tree) in self.trees() {
             self.note_state(tag, tree.state());
         }

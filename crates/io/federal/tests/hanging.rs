@@ -259,6 +259,40 @@ fn the_other_member_goes_on_and_a_call_that_takes_long_has_more_time() {
     assert_eq!(world.op(Op::Read { ino, offset: 0, len: 9 }).unwrap().bytes, "bytes");
 }
 
+#[test]
+fn an_open_that_hangs_is_answered_and_closed_when_it_has_been_made() {
+    let world = World::new();
+    world.op(create("f")).unwrap();
+    let ino = world.ino("f").unwrap();
+    let begin = || {
+        let (send, outcome) = channel();
+        let union = Arc::clone(&world.union);
+        let done =
+            Box::new(move |told: Result<(u64, _), Errno>| send.send(told.map(|(open, _)| open)).unwrap());
+        (std::thread::spawn(move || union.open(&Caller::ROOT, ino, true, done)), outcome)
+    };
+    world.first.hang(Some(|call| matches!(call, NativeCall::Open { .. })));
+    let (thread, late) = begin();
+    world.first.wait(1);
+    world.union.step(moment(SOFT_MS - 1));
+    assert!(late.try_recv().is_err(), "it may come yet");
+    world.union.step(moment(SOFT_MS));
+    assert_eq!(late.recv().unwrap(), Err(Errno::ETIMEDOUT));
+    world.first.hang(None);
+    thread.join().unwrap();
+    let (_, soon) = begin();
+    let open = soon.recv().unwrap().unwrap();
+    world.union.close(ino, open);
+    // Nothing holds the file open: it goes with its name.
+    world.union.forget(&[ino]);
+    world.op(unlink("f")).unwrap();
+    let space = |tree: &SimTree| match tree.direct(&Who::Daemon, &NativeCall::Space, &[]) {
+        Ok(NativeReply::Space(space)) => space.inodes - space.inodes_free,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(space(&world.first.tree), 1, "the root alone");
+}
+
 fn lock(ino: Ino, owner: u64, kind: LockKind) -> Op {
     let lock = LockRange { start: 0, end: u64::MAX, kind, owner, pid: 1, flock: false };
     Op::SetLock { ino, lock, wait: false }

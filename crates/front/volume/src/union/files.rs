@@ -100,8 +100,8 @@ impl Files for UnionFiles {
     }
 
     fn open(&self, caller: &Caller, ino: Ino, how: OpenFor, done: OpenDone) {
-        let opened = self.0.open(caller, ino, how.write);
-        done(opened.map(|(open, backing)| Opened { open, backing }));
+        let done = |outcome: Result<_, _>| done(outcome.map(|(open, backing)| Opened { open, backing }));
+        self.0.open(caller, ino, how.write, Box::new(done));
     }
 
     fn close(&self, ino: Ino, open: u64) {
