@@ -2,13 +2,11 @@
 //!
 //! The thread that reads a call carries it out. Before it does something slow, another thread reads on.
 
-use std::cell::Cell;
 use std::io::Read;
 use std::net::{SocketAddr, TcpStream};
-use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::sync::{Arc, Condvar, Mutex, Weak};
-use std::time::Duration;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
+use std::time::{Duration, Instant};
 
 use atoll_vfs::handover::{self, Next, Roles};
 use bytes::Bytes;
@@ -28,6 +26,10 @@ pub(crate) const OWN_BYTES: usize = 2 * RECORD_BYTES_MAX;
 pub(crate) const SHARED_BYTES_MAX: usize = 128 << 20;
 /// Threads of a connection.
 const THREADS_MAX: usize = 8;
+/// The same if the volume's calls may hang: the 16 calls of a disk that hangs leave as many.
+const THREADS_HANGING_MAX: usize = THREADS_MAX + 16;
+/// If the thread that reads is busy with a call for so long, another one reads on.
+pub(crate) const BUSY: Duration = Duration::from_millis(100);
 /// How long a thread that nobody needs is kept.
 const IDLE: Duration = Duration::from_secs(5);
 /// How long a client may take no byte of an answer.
@@ -51,6 +53,8 @@ pub(crate) struct Conn {
     load: Mutex<Load>,
     lighter: Condvar,
     closed: AtomicBool,
+    /// Since when the thread that reads is busy with a call, and whether it is still to read on.
+    busy: Mutex<Option<(Instant, Arc<AtomicBool>)>>,
 }
 
 /// A call under way: its share of the bounds. Given back when dropped.
@@ -80,6 +84,7 @@ impl Conn {
     ) -> std::io::Result<Arc<Self>> {
         stream.set_nodelay(true)?;
         stream.set_write_timeout(Some(SEND_TIME_MAX))?;
+        let hangs = shared.files.may_hang();
         let conn = Arc::new_cyclic(|me| Self {
             me: me.clone(),
             shared: Arc::clone(shared),
@@ -87,10 +92,11 @@ impl Conn {
             peer,
             outbox: Outbox::default(),
             reader: Mutex::new(()),
-            roles: Roles::new(THREADS_MAX, IDLE),
+            roles: Roles::new(if hangs { THREADS_HANGING_MAX } else { THREADS_MAX }, IDLE),
             load: Mutex::default(),
             lighter: Condvar::new(),
             closed: AtomicBool::new(false),
+            busy: Mutex::default(),
         });
         let mine = Arc::clone(&conn);
         std::thread::Builder::new().name("atoll-nfs".into()).spawn(move || mine.serve())?;
@@ -119,26 +125,54 @@ impl Conn {
     }
 
     fn serve(self: Arc<Self>) {
-        let leads = Rc::new(Cell::new(true));
-        let (conn, flag) = (Arc::clone(&self), Rc::clone(&leads));
-        handover::before_slow(move || {
-            if flag.replace(false) && conn.roles.give_up() == Next::Start {
-                conn.spawn();
-            }
-        });
+        let leads = Arc::new(AtomicBool::new(true));
+        let (conn, flag) = (Arc::clone(&self), Arc::clone(&leads));
+        handover::before_slow(move || conn.hand_over(&flag));
+        let hangs = self.shared.files.may_hang();
         loop {
             let record = {
                 let _reader = self.reader.lock().expect("no holder of this lock panics");
                 self.read_record()
             };
             let Some((record, held)) = record else { return self.finish() };
+            if hangs {
+                *self.busy() = Some((Instant::now(), Arc::clone(&leads)));
+            }
             crate::server::call(&self, record, held);
-            if !leads.get() {
+            if hangs {
+                let mut busy = self.busy();
+                if busy.as_ref().is_some_and(|(_, leader)| Arc::ptr_eq(leader, &leads)) {
+                    *busy = None;
+                }
+            }
+            if !leads.load(SeqCst) {
                 if !self.roles.take() {
                     return;
                 }
-                leads.set(true);
+                leads.store(true, SeqCst);
             }
+        }
+    }
+
+    fn busy(&self) -> MutexGuard<'_, Option<(Instant, Arc<AtomicBool>)>> {
+        self.busy.lock().expect("no holder of this lock panics")
+    }
+
+    /// The thread with this flag does not read on: another one does.
+    fn hand_over(&self, leads: &AtomicBool) {
+        if leads.swap(false, SeqCst) && self.roles.give_up() == Next::Start {
+            self.spawn();
+        }
+    }
+
+    /// Has another thread read on if the one that reads hangs in a call that says nothing of it.
+    pub(crate) fn free(&self) {
+        let mut busy = self.busy();
+        if let Some((since, leads)) = &*busy
+            && since.elapsed() >= BUSY
+        {
+            self.hand_over(leads);
+            *busy = None;
         }
     }
 

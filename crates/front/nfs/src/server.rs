@@ -10,7 +10,7 @@ use atoll_posix::{Answer, Caller, Kind, Op};
 use atoll_vfs::{Files, Scope, Watcher};
 use bytes::Bytes;
 
-use crate::conn::{Conn, InFlight, SHARED_BYTES_MAX};
+use crate::conn::{BUSY, Conn, InFlight, SHARED_BYTES_MAX};
 use crate::drc::Cache;
 use crate::export::{RULES_MAX, Rule};
 use crate::handle::SigningKey;
@@ -74,6 +74,11 @@ impl Shared {
 
     pub(crate) fn give_back(&self, bytes: usize) {
         self.borrowed.fetch_sub(bytes, SeqCst);
+    }
+
+    fn conns(&self) -> Vec<Arc<Conn>> {
+        let conns = self.conns.lock().expect("no holder of this lock panics");
+        conns.iter().filter_map(Weak::upgrade).collect()
     }
 
     pub(crate) fn ended(&self, conn: &Conn) {
@@ -168,7 +173,23 @@ pub fn serve(files: Arc<dyn Files>, served: Served, listener: TcpListener) -> Re
         .name("atoll-nfs-port".into())
         .spawn(move || accept(&mine, &listener))
         .map_err(|why| format!("No thread to be had: {why}."))?;
+    if shared.files.may_hang() {
+        let mine = Arc::downgrade(&shared);
+        std::thread::Builder::new()
+            .name("atoll-nfs-watch".into())
+            .spawn(move || watch(&mine))
+            .map_err(|why| format!("No thread to be had: {why}."))?;
+    }
     Ok(Server { shared, address })
+}
+
+/// Sees to it that every connection is read, although calls hang without a word.
+fn watch(shared: &Weak<Shared>) {
+    while let Some(shared) = shared.upgrade().filter(|shared| !shared.over.load(SeqCst)) {
+        shared.conns().iter().for_each(|conn| conn.free());
+        drop(shared);
+        std::thread::sleep(BUSY);
+    }
 }
 
 impl Server {
@@ -182,10 +203,7 @@ impl Server {
         self.shared.over.store(true, SeqCst);
         // Wakes whoever accepts; if it fails there is nobody to wake.
         let _ = TcpStream::connect_timeout(&self.address, Duration::from_secs(1));
-        let conns: Vec<Arc<Conn>> = {
-            let conns = self.shared.conns.lock().expect("no holder of this lock panics");
-            conns.iter().filter_map(Weak::upgrade).collect()
-        };
+        let conns = self.shared.conns();
         conns.iter().for_each(|conn| conn.close());
         let weak: Vec<Weak<Conn>> = conns.iter().map(Arc::downgrade).collect();
         drop(conns);

@@ -2,17 +2,23 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
+use std::sync::{Arc, Condvar, Mutex};
 
+use atoll_core::Ino;
 use atoll_model::{AtimeRule, ModelFiles};
 use atoll_nfs::{Served, Server, SigningKey, serve};
-use atoll_vfs::Caching;
+use atoll_posix::{Caller, Errno, Kind, Op};
+use atoll_vfs::{Caching, Done, Files, Handle, RequestOptions, Ticket, Watcher};
+use bytes::Bytes;
 
 const NFS: u32 = 100_003;
 const MOUNT: u32 = 100_005;
 
 fn server(rule: &str) -> Server {
-    let files = Arc::new(ModelFiles::new(AtimeRule::Never, Caching::Never));
+    serving(rule, Arc::new(ModelFiles::new(AtimeRule::Never, Caching::Never)))
+}
+
+fn serving(rule: &str, files: Arc<dyn Files>) -> Server {
     let rules = vec![rule.parse().unwrap()];
     let key = SigningKey::new([7; 16]);
     let served = Served { id: 5, kind: 1, name: "main".to_owned(), key, rules, start: 1 };
@@ -250,4 +256,80 @@ fn one_address_has_thirty_two_connections_and_an_address_without_a_rule_has_none
     let elsewhere = self::server("10.1.2.3");
     let mut stranger = Client::new(elsewhere.address());
     assert_eq!(stranger.0.read(&mut [0; 1]).unwrap_or(0), 0);
+}
+
+/// The model on a disk that hangs: reads return when they are let go.
+struct Hanging {
+    model: ModelFiles,
+    /// How many reads hang, and whether they are let go.
+    reads: Mutex<(usize, bool)>,
+    changed: Condvar,
+}
+
+impl Files for Hanging {
+    fn start(&self, caller: &Caller, options: RequestOptions, op: Op, data: Bytes, done: Done) -> Ticket {
+        if let Op::Read { .. } = op {
+            let mut reads = self.reads.lock().unwrap();
+            reads.0 += 1;
+            self.changed.notify_all();
+            drop(self.changed.wait_while(reads, |(_, let_go)| !*let_go).unwrap());
+        }
+        self.model.start(caller, options, op, data, done)
+    }
+
+    fn cancel(&self, ticket: Ticket) {
+        self.model.cancel(ticket);
+    }
+
+    fn forget(&self, inos: &[Ino]) {
+        self.model.forget(inos);
+    }
+
+    fn handle_of(&self, ino: Ino, kind: Kind) -> Option<Handle> {
+        self.model.handle_of(ino, kind)
+    }
+
+    fn known(&self, handle: &Handle) -> Result<Ino, Errno> {
+        self.model.known(handle)
+    }
+
+    fn find(&self, handle: &Handle, done: Done) -> Ticket {
+        self.model.find(handle, done)
+    }
+
+    fn keeping(&self, ino: Ino, tell: &mut dyn FnMut(Caching)) {
+        self.model.keeping(ino, tell);
+    }
+
+    fn may_hang(&self) -> bool {
+        true
+    }
+
+    fn set_watcher(&self, watcher: Arc<dyn Watcher>) {
+        self.model.set_watcher(watcher);
+    }
+}
+
+#[test]
+fn calls_that_hang_without_a_word_stop_no_other_call_of_their_connection() {
+    let model = ModelFiles::new(AtimeRule::Never, Caching::Never);
+    let files = Arc::new(Hanging { model, reads: Mutex::default(), changed: Condvar::new() });
+    let server = serving("127.0.0.1(no_root_squash)", Arc::clone(&files) as Arc<dyn Files>);
+    let mut client = Client::new(server.address());
+    let root = client.root();
+    let (_, file) = client.create(&root, b"f");
+    for xid in 1..=16 {
+        let read = record(xid, NFS, 6, &Xdr::default().b(&file).n(0).n(0).n(1).0);
+        client.0.write_all(&read).unwrap();
+    }
+    let reads = files.reads.lock().unwrap();
+    drop(files.changed.wait_while(reads, |(hanging, _)| *hanging < 16).unwrap());
+    assert_eq!(client.call(NFS, 1, Xdr::default().b(&root)).0, 0);
+    files.reads.lock().unwrap().1 = true;
+    files.changed.notify_all();
+    let mut xids: Vec<u32> = (0..16).map(|_| word(&reply(&mut client.0), 0)).collect();
+    xids.sort_unstable();
+    assert!(xids.into_iter().eq(1..=16), "each is answered once");
+    assert_eq!(client.call(NFS, 1, Xdr::default().b(&root)).0, 0);
+    server.stop();
 }
