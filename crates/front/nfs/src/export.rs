@@ -2,10 +2,11 @@
 //!
 //! A rule is written `[/PATH] CLIENT[(OPTION,...)]`, as in exports(5). CLIENT is an address, a network such as
 //! `10.0.0.0/8`, or `*`. Options: `ro`, `rw`, `root_squash`, `no_root_squash`, `all_squash`, `anonuid=N`,
-//! `anongid=N`, `secure`, `insecure`, `auth_none`.
+//! `anongid=N`, `secure`, `insecure`, `auth_none`, `manage_gids`.
 
 use std::net::IpAddr;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use atoll_core::VolumePath;
 use atoll_posix::Caller;
@@ -45,12 +46,14 @@ pub struct Access {
     pub secure: Option<bool>,
     /// Calls without credentials are the anonymous user's.
     pub auth_none: bool,
+    /// The groups that this machine knows of a user count, and not those that the client names.
+    pub manage_gids: bool,
 }
 
 impl Default for Access {
     fn default() -> Self {
         let (read_only, squash, anon_uid, anon_gid) = (false, Squash::Root, NOBODY, NOBODY);
-        Self { read_only, squash, anon_uid, anon_gid, secure: None, auth_none: false }
+        Self { read_only, squash, anon_uid, anon_gid, secure: None, auth_none: false, manage_gids: false }
     }
 }
 
@@ -150,6 +153,7 @@ impl FromStr for Rule {
                 ("secure", "") => access.secure = Some(true),
                 ("insecure", "") => access.secure = Some(false),
                 ("auth_none", "") => access.auth_none = true,
+                ("manage_gids", "") => access.manage_gids = true,
                 ("anonuid", value) => access.anon_uid = number(value)?,
                 ("anongid", value) => access.anon_gid = number(value)?,
                 _ => return Err(bad(format!("there is no option \"{option}\""))),
@@ -173,8 +177,8 @@ impl Access {
         port < SECURE_PORT_END || !self.secure.unwrap_or(!address.to_canonical().is_loopback())
     }
 
-    /// As whom a call is carried out; otherwise why its credential does not do.
-    pub(crate) fn caller(&self, cred: &Cred) -> Result<Caller, u32> {
+    /// As whom a call is carried out; otherwise why its credential does not do. `known` tells a user's groups here.
+    pub(crate) fn caller(&self, cred: &Cred, known: impl FnOnce(u32) -> Arc<[u32]>) -> Result<Caller, u32> {
         let anonymous = Caller { uid: self.anon_uid, gid: self.anon_gid, groups: Some(Vec::new()) };
         match cred {
             Cred::None if self.auth_none => Ok(anonymous),
@@ -185,6 +189,7 @@ impl Access {
                 let all = self.squash == Squash::Nobody;
                 let user = |id: u32| if id == 0 && !all { self.anon_uid } else { id };
                 let group = |id: u32| if id == 0 && !all { self.anon_gid } else { id };
+                let groups = if self.manage_gids { known(*uid) } else { groups.as_slice().into() };
                 let groups = groups.iter().map(|id| group(*id)).collect();
                 Ok(Caller { uid: user(*uid), gid: group(*gid), groups: Some(groups) })
             }
@@ -216,10 +221,19 @@ mod tests {
     #[test]
     fn root_and_its_groups_become_nobody_unless_told_otherwise() {
         let cred = Cred::Sys { uid: 0, gid: 0, groups: vec![0, 5] };
-        let caller = Access::default().caller(&cred).unwrap();
+        let never = |_| panic!("the client's list counts");
+        let caller = Access::default().caller(&cred, never).unwrap();
         assert_eq!((caller.uid, caller.gid, caller.groups), (NOBODY, NOBODY, Some(vec![NOBODY, 5])));
         let rule: Rule = "*(no_root_squash)".parse().unwrap();
-        assert_eq!(rule.access.caller(&cred).unwrap().uid, 0);
-        assert_eq!(Access::default().caller(&Cred::None), Err(AUTH_TOOWEAK));
+        assert_eq!(rule.access.caller(&cred, never).unwrap().uid, 0);
+        assert_eq!(Access::default().caller(&Cred::None, never), Err(AUTH_TOOWEAK));
+        let rule: Rule = "*(manage_gids)".parse().unwrap();
+        let cred = Cred::Sys { uid: 7, gid: 8, groups: vec![9] };
+        let known = |uid| {
+            assert_eq!(uid, 7);
+            [0, 20].into()
+        };
+        let caller = rule.access.caller(&cred, known).unwrap();
+        assert_eq!((caller.uid, caller.gid, caller.groups), (7, 8, Some(vec![NOBODY, 20])), "squashed too");
     }
 }

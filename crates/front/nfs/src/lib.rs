@@ -10,6 +10,7 @@ mod call;
 mod conn;
 mod drc;
 mod export;
+mod groups;
 mod handle;
 mod known;
 mod mountd;

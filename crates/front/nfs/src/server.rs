@@ -13,6 +13,7 @@ use bytes::Bytes;
 use crate::conn::{BUSY, Conn, InFlight, SHARED_BYTES_MAX};
 use crate::drc::Cache;
 use crate::export::{RULES_MAX, Rule};
+use crate::groups::Groups;
 use crate::handle::SigningKey;
 use crate::known::Known;
 use crate::rpc::{self, Refusal};
@@ -57,6 +58,7 @@ pub(crate) struct Shared {
     pub(crate) exports: Vec<Export>,
     pub(crate) known: Known,
     pub(crate) drc: Cache,
+    pub(crate) groups: Groups,
     conns: Mutex<Vec<Weak<Conn>>>,
     borrowed: AtomicUsize,
     over: AtomicBool,
@@ -166,8 +168,8 @@ pub fn serve(files: Arc<dyn Files>, served: Served, listener: TcpListener) -> Re
     let address = listener.local_addr().map_err(|why| format!("The NFS port cannot be used: {why}."))?;
     let known = Known::new(served.start);
     let (conns, borrowed, over) = (Mutex::default(), AtomicUsize::new(0), AtomicBool::new(false));
-    let drc = Cache::default();
-    let shared = Arc::new(Shared { files, served, exports, known, drc, conns, borrowed, over });
+    let (drc, groups) = (Cache::default(), Groups::default());
+    let shared = Arc::new(Shared { files, served, exports, known, drc, groups, conns, borrowed, over });
     let mine = Arc::clone(&shared);
     std::thread::Builder::new()
         .name("atoll-nfs-port".into())

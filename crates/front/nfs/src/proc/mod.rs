@@ -65,7 +65,7 @@ pub(crate) fn call(conn: &Arc<Conn>, record: &Bytes, head: Head, held: InFlight)
     let begun = target(conn, &mut args).and_then(|target| {
         let export = &conn.shared.exports[target.export];
         let rule = conn.shared.rule(export, conn.peer).ok_or(Status::ACCES)?;
-        let caller = rule.access.caller(&head.cred).map_err(Fail::Auth)?;
+        let caller = rule.access.caller(&head.cred, |uid| conn.shared.groups.of(uid)).map_err(Fail::Auth)?;
         Ok((target, caller, rule.access.read_only))
     });
     match begun {
