@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow, bail};
 
 use crate::log::Log;
 use crate::say;
@@ -43,6 +43,10 @@ pub(crate) struct Nfs {
     /// The address to listen on, for NFS and for MOUNT. NFSv3 is clear text: trusted networks only
     #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:2049")]
     listen: SocketAddr,
+    /// Answer as a portmapper too, at this address; by default at port 111 of the address of --listen. Then clients need no
+    /// port= and mountport=
+    #[arg(long, value_name = "IP:PORT", num_args = 0..=1)]
+    portmap: Option<Option<SocketAddr>>,
     /// Who may use what, as "[/PATH] CLIENT[(OPTION,...)]"; by default this machine. May be given again
     #[arg(long, value_name = "RULE")]
     export: Vec<String>,
@@ -75,6 +79,16 @@ impl Nfs {
                 return Err(why);
             }
         };
+        let own = SocketAddr::new(self.listen.ip(), nfs::PORTMAP_PORT);
+        let portmap = self.portmap.map(|at| server.portmap(at.unwrap_or(own)).map_err(|why| anyhow!(why)));
+        let portmap = match portmap.transpose() {
+            Ok(portmap) => portmap,
+            Err(why) => {
+                server.stop();
+                attached.stop();
+                return Err(why);
+            }
+        };
         if !self.listen.ip().is_loopback() {
             tracing::warn!(
                 "NFSv3 is clear text and believes the user id that a client names.\n\
@@ -87,6 +101,9 @@ impl Nfs {
         }
         say::line(format_args!("volume   {name}"));
         say::line(format_args!("nfs      {}", server.address()));
+        if let Some(at) = portmap {
+            say::line(format_args!("portmap  {at}"));
+        }
         say::line(format_args!("mount    {}", nfs::mount_line(server.address(), &name)));
         say::line(format_args!("stop     Ctrl-C"));
         stop.wait();

@@ -55,3 +55,16 @@ fn a_union_is_mounted_and_served_to_nfs_clients_by_one_process() {
     assert_eq!(fs::read_to_string(one.join("f")).unwrap(), "x");
     daemon.stop();
 }
+
+#[test]
+fn a_portmapper_answers_beside_the_server_if_it_is_asked_for() {
+    let scratch = Scratch::new();
+    let (one, key, state) = (scratch.dir("one"), scratch.path("key"), scratch.dir("state"));
+    let listen = "127.0.0.1:0";
+    let arguments = ["nfs", "--union", text(&one), "--listen", listen, "--portmap", listen];
+    let more = ["--key", text(&key), "--state", text(&state)];
+    let mut daemon = Daemon::start(arguments.iter().chain(&more), "stop");
+    assert_eq!(call(daemon.told("portmap"), 100_000, 2, 0), DONE);
+    assert_eq!(call(daemon.told("nfs"), 100_003, 3, 0), DONE);
+    daemon.stop();
+}

@@ -1,7 +1,7 @@
 //! The NFSv3 frontend: NFS and MOUNT on one TCP port, over any volume that is `Files`.
 //!
 //! Keeps no table that a client needs after a restart: handles are signed bytes of the volume. Never waits for
-//! an operation in a thread that reads. Knows no kind of volume, no UDP and no lock protocol.
+//! an operation in a thread that reads. Knows no kind of volume, no NFS by UDP and no lock protocol.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
@@ -15,6 +15,7 @@ mod handle;
 mod known;
 mod mountd;
 mod outbox;
+mod portmap;
 mod proc;
 mod rpc;
 mod server;
@@ -23,6 +24,7 @@ mod xdr;
 
 pub use export::{Access, BadRule, Rule, Squash};
 pub use handle::{KEY_BYTES, SigningKey};
+pub use portmap::PORT as PORTMAP_PORT;
 pub use server::{Served, Server, serve};
 
 /// Takes any bytes as one RPC call, as the first reader of a connection does. For fuzzing: panics if a reader

@@ -16,6 +16,7 @@ use crate::export::{RULES_MAX, Rule};
 use crate::groups::Groups;
 use crate::handle::SigningKey;
 use crate::known::Known;
+use crate::portmap::{self, Portmap};
 use crate::rpc::{self, Refusal};
 use crate::{mountd, proc};
 
@@ -138,6 +139,7 @@ impl Watcher for Silent {
 pub struct Server {
     shared: Arc<Shared>,
     address: SocketAddr,
+    portmap: Mutex<Option<Portmap>>,
 }
 
 /// Serves a volume on a listener. The files must be a session of its own: this sets their watcher. The error is
@@ -182,7 +184,7 @@ pub fn serve(files: Arc<dyn Files>, served: Served, listener: TcpListener) -> Re
             .spawn(move || watch(&mine))
             .map_err(|why| format!("No thread to be had: {why}."))?;
     }
-    Ok(Server { shared, address })
+    Ok(Server { shared, address, portmap: Mutex::default() })
 }
 
 /// Sees to it that every connection is read, although calls hang without a word.
@@ -200,9 +202,19 @@ impl Server {
         self.address
     }
 
+    /// Answers as a portmapper at an address too, so that clients need not be told the port. Its address. The error is a sentence
+    /// for the user.
+    pub fn portmap(&self, at: SocketAddr) -> Result<SocketAddr, String> {
+        let rules = self.shared.served.rules.clone();
+        let (portmap, at) = portmap::start(at, self.address.port(), rules)?;
+        *self.portmap.lock().expect("no holder of this lock panics") = Some(portmap);
+        Ok(at)
+    }
+
     /// Ends it: no more calls are read. Waits a while until those under way are carried out.
     pub fn stop(&self) {
         self.shared.over.store(true, SeqCst);
+        drop(self.portmap.lock().expect("no holder of this lock panics").take());
         // Wakes whoever accepts; if it fails there is nobody to wake.
         let _ = TcpStream::connect_timeout(&self.address, Duration::from_secs(1));
         let conns = self.shared.conns();

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow, bail};
 use atoll_nfs::{KEY_BYTES, Served, SigningKey};
-pub use atoll_nfs::{Rule, Server};
+pub use atoll_nfs::{PORTMAP_PORT, Rule, Server};
 use atoll_proto::{VolumeConfig, VolumeKind};
 pub use atoll_vfs::Files;
 
