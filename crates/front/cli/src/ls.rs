@@ -116,7 +116,7 @@ fn mode(attr: &Attr) -> String {
 }
 
 /// UTC, to the second: listings of several machines can be compared.
-fn time(time: Time) -> String {
+pub(crate) fn time(time: Time) -> String {
     let (days, secs) = (time.secs.div_euclid(86_400), time.secs.rem_euclid(86_400));
     // Days since 0000-03-01, so that a leap day is a year's last.
     let days = days + 719_468;

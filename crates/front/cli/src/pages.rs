@@ -114,6 +114,20 @@ pub(crate) fn sections(name: &str) -> Vec<Section> {
             log(),
             see_also("atoll-union(1), atoll-union-stop(1), mount.atoll(8)"),
         ],
+        "atoll-union-conflicts" => vec![terms(
+            "EXAMPLES",
+            &[
+                ("atoll union conflicts media", "Reads all directories of the union."),
+                ("atoll union conflicts /mnt/all --json | jq -r '.[].path'", "The paths alone."),
+            ],
+        )],
+        "atoll-union-resolve" => vec![terms(
+            "EXAMPLES",
+            &[(
+                "atoll union resolve /mnt/all/notes.txt --keep /disk1",
+                "The file of /disk1 stays, and those of the other members are removed. First look at them: atoll explain PATH",
+            )],
+        )],
         "atoll-union-join" => vec![terms(
             "EXAMPLES",
             &[

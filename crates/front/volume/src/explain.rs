@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 
 use crate::kind::{Manner, attach};
 use crate::reach::InMount;
+use crate::union::explain::explain_in;
 
 /// Milliseconds that a question about a name waits for a node that is away.
 const PATIENCE_MS: u64 = 2_000;
@@ -24,10 +25,15 @@ pub struct Explanation {
 /// Explains where the file or directory at a path of a mounted volume is.
 pub fn explain(path: &Path) -> Result<Explanation> {
     let place = InMount::of(path)?;
-    let attached = attach(place.reach()?, Manner { mount: false, patience_ms: Some(PATIENCE_MS) })?;
-    let explained = attached.explain(&place.names, &place.mount.path);
-    attached.stop();
-    let mut explained = explained?;
+    let mut explained = match explain_in(&place.mount, &place.names)? {
+        Some(explained) => explained,
+        None => {
+            let attached = attach(place.reach()?, Manner { mount: false, patience_ms: Some(PATIENCE_MS) })?;
+            let explained = attached.explain(&place.names, &place.mount.path);
+            attached.stop();
+            explained?
+        }
+    };
     explained.rows.insert(0, ("path", place.path.display().to_string()));
     explained.json.insert("path".to_owned(), place.path.display().to_string().into());
     Ok(explained)

@@ -1,6 +1,7 @@
 //! Orders to the process that shows a union, questions about it, and the answers. Only shapes.
 
-use atoll_core::{wire_enum, wire_struct};
+use atoll_core::{Name, Time, VolumePath, wire_enum, wire_struct};
+use atoll_posix::Kind;
 use bytes::Bytes;
 
 wire_enum! {
@@ -16,6 +17,17 @@ wire_enum! {
         3 => Leave { /// Its directory.
             path: Bytes, /// Also if operations under way use it.
             force: bool },
+        /// Who has this path, and which is shown? `UnionReply::Explained`.
+        4 => Explain { /// The path.
+            path: VolumePath },
+        /// Which names of these directories do several members have with different contents? `UnionReply::Conflicts`.
+        5 => Conflicts { /// They.
+            dirs: Vec<VolumePath>, /// Where to go on in the first one; 0: at its beginning.
+            after: u64 },
+        /// Remove the files of this path in all members but one. `UnionReply::Resolved`.
+        6 => Resolve { /// The path.
+            path: VolumePath, /// The directory of the member that keeps its file.
+            keep: Bytes },
     }
 }
 
@@ -28,6 +40,17 @@ wire_enum! {
             status: UnionStatus },
         /// It is as ordered.
         2 => Done,
+        /// That is known of the path.
+        3 => Explained { /// That.
+            told: NameTold },
+        /// These are such names.
+        4 => Conflicts { /// Each with the number of its directory among those that were asked for.
+            told: Vec<(u32, NameTold)>, /// Directories that could not be read, and why.
+            unread: Vec<(u32, String)>, /// The directory and the place in it where to go on; none: that is all.
+            next: Option<(u32, u64)> },
+        /// It is resolved.
+        5 => Resolved { /// The members from which a file was removed.
+            removed: Vec<String> },
     }
 }
 
@@ -43,6 +66,62 @@ wire_struct! {
         pub empty_ok: bool,
         /// The file system that it must lie on.
         pub pin: Option<String>,
+    }
+}
+
+wire_struct! {
+    /// A name, as all members have it.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct NameTold {
+        /// The name that the members have; none: the root.
+        pub name: Option<Name>,
+        /// What they have, in the union's order.
+        pub homes: Vec<HomeTold>,
+        /// Why one of them is shown.
+        pub why: String,
+        /// Members that cannot be asked, and why.
+        pub unasked: Vec<(String, String)>,
+        /// Members that have the directory in which it is; its anchor first.
+        pub dir_homes: Vec<String>,
+        /// Members that it would go to if it were new, best first.
+        pub place: Vec<String>,
+    }
+}
+
+wire_struct! {
+    /// What a member has under a name.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct HomeTold {
+        /// The member's directory.
+        pub member: String,
+        /// Type.
+        pub kind: Kind,
+        /// Bytes.
+        pub size: u64,
+        /// Last change of its content.
+        pub mtime: Time,
+        /// Last change of anything.
+        pub ctime: Time,
+        /// What of the name it is.
+        pub role: RoleTold,
+    }
+}
+
+wire_enum! {
+    /// What of a name a member's file or directory is.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub enum RoleTold {
+        /// This file is shown.
+        1 => Shown,
+        /// This directory is shown as one with the others.
+        2 => Part,
+        /// This file is shown beside, under another name.
+        3 => Beside { /// That.
+            name: Name },
+        /// This file stands behind the one that is shown.
+        4 => Behind,
+        /// The same, and it is a copy of it.
+        5 => Twin,
     }
 }
 

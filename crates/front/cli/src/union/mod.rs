@@ -1,5 +1,6 @@
 //! `atoll union`: show existing directories of this machine as one tree, and manage such unions.
 
+mod conflicts;
 mod roster;
 mod show;
 mod start;
@@ -76,6 +77,10 @@ enum Command {
     Join(roster::Join),
     /// Show a member of a union no longer; its files stay in it
     Leave(roster::Leave),
+    /// List names that several members have with different contents
+    Conflicts(conflicts::Conflicts),
+    /// Remove the files of a name in all members but one
+    Resolve(conflicts::Resolve),
     /// Show how unions and their members are
     Status(status::Status),
     /// Finish renames of directories that a process left half made, without showing a union
@@ -90,6 +95,8 @@ impl UnionCommand {
             Some(Command::Stop(command)) => command.run(state),
             Some(Command::Join(command)) => command.run(state),
             Some(Command::Leave(command)) => command.run(state),
+            Some(Command::Conflicts(command)) => command.run(state),
+            Some(Command::Resolve(command)) => command.run(),
             Some(Command::Status(command)) => command.run(state),
             Some(Command::Finish) => finish(state),
             None => {

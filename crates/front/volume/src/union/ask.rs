@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use atoll_proto::union::UnionStatus;
+use atoll_core::VolumePath;
+use atoll_proto::union::{NameTold, UnionStatus};
 use atoll_proto::{Control, ControlReply, UnionOrder, UnionReply, VolumeKind};
 
 use super::MemberPath;
@@ -116,6 +117,48 @@ impl ShownUnion {
     pub fn status(&self) -> Result<UnionStatus> {
         match self.order(UnionOrder::Status, QUESTION)? {
             UnionReply::Status { status } => Ok(status),
+            _ => Err(strange(&self.socket()?.address)),
+        }
+    }
+
+    /// Who has a path of it, and which is shown.
+    pub fn explain(&self, path: &VolumePath) -> Result<NameTold> {
+        match self.order(UnionOrder::Explain { path: path.clone() }, QUESTION)? {
+            UnionReply::Explained { told } => Ok(told),
+            _ => Err(strange(&self.socket()?.address)),
+        }
+    }
+
+    /// Conflicts in directories of its mount. What could not be read is added to `unread`, a line each.
+    pub fn conflicts(&self, dirs: &[PathBuf], unread: &mut Vec<String>) -> Result<Vec<(PathBuf, NameTold)>> {
+        let paths = dirs.iter().map(|dir| {
+            let inside = Path::new("/").join(dir.strip_prefix(&self.mount.path)?);
+            Ok(VolumePath::parse(inside.as_os_str().as_bytes())?)
+        });
+        let paths: Vec<VolumePath> = paths.collect::<Result<_>>()?;
+        let (mut conflicts, mut from) = (Vec::new(), (0, 0));
+        loop {
+            let order = UnionOrder::Conflicts { dirs: paths[from.0..].to_vec(), after: from.1 };
+            let UnionReply::Conflicts { told, unread: more, next } = self.order(order, ORDER)? else {
+                return Err(strange(&self.socket()?.address));
+            };
+            let dir = |at: u32| dirs.get(from.0 + at as usize).cloned().unwrap_or_default();
+            conflicts.extend(told.into_iter().map(|(at, told)| (dir(at), told)));
+            unread.extend(more.into_iter().map(|(at, why)| format!("{}: {why}", dir(at).display())));
+            match next {
+                Some((at, after)) if (from.0 + at as usize) < dirs.len() => {
+                    from = (from.0 + at as usize, after)
+                }
+                _ => return Ok(conflicts),
+            }
+        }
+    }
+
+    /// Orders it to remove the files of a path in all members but one. The members from which one was removed.
+    pub fn resolve(&self, path: VolumePath, keep: &Path) -> Result<Vec<String>> {
+        let keep = keep.as_os_str().as_bytes().to_vec().into();
+        match self.order(UnionOrder::Resolve { path, keep }, ORDER)? {
+            UnionReply::Resolved { removed } => Ok(removed),
             _ => Err(strange(&self.socket()?.address)),
         }
     }

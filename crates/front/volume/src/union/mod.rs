@@ -1,6 +1,7 @@
 //! Unions: native trees of this machine shown as one. Opens the members of a union, and refuses what cannot be one.
 
 pub mod ask;
+pub(crate) mod explain;
 mod files;
 mod intents;
 mod members;
@@ -27,6 +28,7 @@ use atoll_vfs::Files;
 
 use crate::explain::Explanation;
 use crate::kind::{Attached, AttachedStatus};
+pub use explain::to_json as name_json;
 use files::UnionFiles;
 pub use intents::{finish, told};
 use members::OpenMember;
@@ -189,14 +191,22 @@ impl Attached for UnionVolume {
         AttachedStatus { metrics, nodes: Vec::new() }
     }
 
-    fn explain(&self, _: &VolumePath, _: &Path) -> Result<Explanation> {
-        bail!("DirNames of a union are not explained yet.\nLook into its members with ls(1).")
+    fn explain(&self, _: &VolumePath, root: &Path) -> Result<Explanation> {
+        // Another process would see what is there, but not what this one shows.
+        bail!("Only the process that shows the union {} can explain it.", root.display())
     }
 
     fn union_order(&self, order: UnionOrder, point: &Path) -> Result<UnionReply> {
         match order {
             UnionOrder::Status => Ok(UnionReply::Status { status: self.describe() }),
             UnionOrder::Join { member } => self.join(member.into(), point).map(|()| UnionReply::Done),
+            UnionOrder::Explain { path } => {
+                self.explain_name(&path).map(|told| UnionReply::Explained { told })
+            }
+            UnionOrder::Conflicts { dirs, after } => Ok(self.conflicts(&dirs, after)),
+            UnionOrder::Resolve { path, keep } => {
+                self.resolve(&path, &keep).map(|removed| UnionReply::Resolved { removed })
+            }
             UnionOrder::Leave { path, force } => {
                 self.leave(Path::new(OsStr::from_bytes(&path)), force).map(|()| UnionReply::Done)
             }

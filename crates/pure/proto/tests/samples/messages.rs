@@ -10,7 +10,9 @@ use atoll_proto::control::{
     Connection, Daemon, FuseCount, IslandStatus, Metric, MountStatus, NodeLink, Trace, VolumeStatus,
     VolumeSummary,
 };
-use atoll_proto::union::{MemberCondition, MemberStatus, NamedMember, UnionStatus};
+use atoll_proto::union::{
+    HomeTold, MemberCondition, MemberStatus, NameTold, NamedMember, RoleTold, UnionStatus,
+};
 use atoll_proto::{
     ClientOp, Control, ControlReply, CutLost, DirAnswer, DirQuestion, DirReport, FileAt, FileHandle, Hint,
     KeyOverride, LinkTarget, ListedName, Notice, Outcome, PeerMessage, PeerOp, PlaceVersion, Reply, Request,
@@ -411,15 +413,51 @@ fn union_orders() -> Vec<(&'static str, UnionOrder)> {
         empty_ok: false,
         pin: Some("ab-cd".to_owned()),
     };
+    let path = VolumePath::parse(b"/a/b").unwrap();
     vec![
         ("status", UnionOrder::Status),
         ("join", UnionOrder::Join { member }),
         ("leave", UnionOrder::Leave { path: Bytes::from_static(b"/disk2"), force: true }),
+        ("explain", UnionOrder::Explain { path: path.clone() }),
+        ("conflicts", UnionOrder::Conflicts { dirs: vec![path.clone()], after: 7 }),
+        ("resolve", UnionOrder::Resolve { path, keep: Bytes::from_static(b"/disk2") }),
     ]
 }
 
 fn union_replies() -> Vec<(&'static str, UnionReply)> {
-    vec![("status", UnionReply::Status { status: union_status() }), ("done", UnionReply::Done)]
+    let home = |role| HomeTold {
+        member: "/disk1".to_owned(),
+        kind: Kind::Regular,
+        size: 3,
+        mtime: TIME,
+        ctime: TIME,
+        role,
+    };
+    let name = Name::new(b"f.atoll-1").unwrap();
+    let told = NameTold {
+        name: Some(Name::new(b"f").unwrap()),
+        homes: [RoleTold::Shown, RoleTold::Part, RoleTold::Beside { name }, RoleTold::Behind, RoleTold::Twin]
+            .map(home)
+            .to_vec(),
+        why: "it was changed last".to_owned(),
+        unasked: vec![("/disk3".to_owned(), "EIO".to_owned())],
+        dir_homes: vec!["/disk1".to_owned()],
+        place: vec!["/disk2".to_owned(), "/disk1".to_owned()],
+    };
+    vec![
+        ("status", UnionReply::Status { status: union_status() }),
+        ("done", UnionReply::Done),
+        ("explained", UnionReply::Explained { told: told.clone() }),
+        (
+            "conflicts",
+            UnionReply::Conflicts {
+                told: vec![(2, told)],
+                unread: vec![(1, "EIO".to_owned())],
+                next: Some((3, 9)),
+            },
+        ),
+        ("resolved", UnionReply::Resolved { removed: vec!["/disk2".to_owned()] }),
+    ]
 }
 
 fn union_status() -> UnionStatus {
@@ -513,7 +551,7 @@ pub fn all() -> Vec<Samples> {
         ),
         samples("control", 1..=8, controls()),
         samples("control_reply", 1..=7, control_replies()),
-        samples("union_order", 1..=3, union_orders()),
-        samples("union_reply", 1..=2, union_replies()),
+        samples("union_order", 1..=6, union_orders()),
+        samples("union_reply", 1..=5, union_replies()),
     ]
 }
