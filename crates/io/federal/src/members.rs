@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use atoll_member::TreeState;
 use atoll_posix::Errno;
-use atoll_union::{Member, MemberState, Moment, Tag};
+use atoll_union::{Member, MemberState, Moment, NativeCall, NativeReply, Tag, Who};
 
 use crate::{Clock, Federation, Opened};
 
@@ -16,13 +16,17 @@ const LOOK: Duration = Duration::from_millis(5);
 
 /// A member that serves.
 pub(crate) fn serving((tag, read_only, tree): &Opened, now: Moment) -> Member {
+    let space = match tree.call(&Who::Daemon, &NativeCall::Space, &[]) {
+        Ok(NativeReply::Space(space)) => Some(space),
+        _ => None,
+    };
     Member {
         tag: *tag,
         root: tree.root(),
         read_only: *read_only,
         state: MemberState::Serving,
         since: now.ms,
-        space: None,
+        space,
     }
 }
 

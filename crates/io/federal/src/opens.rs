@@ -54,15 +54,17 @@ impl Federation {
             return Err(Errno::EPROTO);
         };
         // A kernel that writes by itself takes these bits away whoever writes.
-        let keeps = write && stat.mode & SET_ID_BITS != 0;
+        // Nor can a file be moved that it writes.
+        let keeps = write && (stat.mode & SET_ID_BITS != 0 || self.machine().is_short(tag));
         let backing = self.tree(tag).filter(|_| !keeps).and_then(|tree| tree.backing(open));
         Ok((open, backing))
     }
 
     /// An open has ended.
     pub fn close(&self, ino: Ino, open: u64) {
-        let call = NativeCall::Close { open };
-        self.close_opens(vec![Planned { tag: tag_of(ino), who: Who::Daemon, call }]);
+        // A file that was moved since has lost its opens with that.
+        let tag = self.machine().known().file(ino).map_or_else(|| tag_of(ino), |file| file.tag);
+        self.close_opens(vec![Planned { tag, who: Who::Daemon, call: NativeCall::Close { open } }]);
     }
 
     /// Answers opens that have waited too long.

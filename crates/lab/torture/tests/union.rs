@@ -1,6 +1,8 @@
 //! A union of three members, ext4, XFS and tmpfs: suites and programs that others wrote, over the mount. Afterwards the
 //! members have what the mount showed, and nothing else.
 
+use std::io::Write;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -20,15 +22,21 @@ struct Union {
 
 impl Union {
     fn new(name: &str) -> Self {
+        Self::with(name, [400; 3], &|_| {})
+    }
+
+    /// With disks of so many MiB, and with what is put on them.
+    fn with(name: &str, sizes: [u64; 3], fill: &dyn Fn(&Path)) -> Self {
         let place = Place::new(name).unwrap();
         let kinds = [("ext4", DiskKind::Ext4), ("xfs", DiskKind::Xfs), ("tmpfs", DiskKind::Tmpfs)];
-        let disk = |(name, kind): (&str, DiskKind)| {
-            let disk = SmallDisk::new(kind, 400, &place.join(name)).unwrap();
+        let disk = |((name, kind), size): ((&str, DiskKind), u64)| {
+            let disk = SmallDisk::new(kind, size, &place.join(name)).unwrap();
             let member = place.join(name).join("member");
             std::fs::create_dir(&member).unwrap();
+            fill(&member);
             (member, disk)
         };
-        let members: Vec<_> = kinds.into_iter().map(disk).collect();
+        let members: Vec<_> = kinds.into_iter().zip(sizes).map(disk).collect();
         let mount = place.join("mnt");
         std::fs::create_dir_all(&mount).unwrap();
         let mut command = Command::new(binary());
@@ -162,10 +170,10 @@ fn a_disk_that_is_pulled_is_an_error_and_rsync_deletes_nothing() {
     while rsync(&["--delete"]).status.success() {
         assert!(copy.join("on-ext4").exists(), "it was taken for deleted");
         assert!(Instant::now() < until, "the missing disk is not noticed");
-        let _refused = std::fs::OpenOptions::new().append(true).open(from.join("on-ext4")).map(|mut file| {
-            use std::io::Write;
-            file.write_all(b"x").and_then(|()| file.sync_all())
-        });
+        let _refused = std::fs::OpenOptions::new()
+            .append(true)
+            .open(from.join("on-ext4"))
+            .map(|mut file| file.write_all(b"x").and_then(|()| file.sync_all()));
     }
     assert!(copy.join("on-ext4").exists() && copy.join("on-tmpfs").exists());
     let eio = Some(rustix::io::Errno::IO.raw_os_error());
@@ -181,4 +189,33 @@ fn a_disk_that_is_pulled_is_an_error_and_rsync_deletes_nothing() {
     let listed: Result<Vec<_>, _> = std::fs::read_dir(&from).unwrap().collect();
     assert_eq!(listed.unwrap_err().raw_os_error(), eio, "the listing has no end");
     assert_eq!(std::fs::read_to_string(from.join("on-tmpfs")).unwrap(), "d/on-tmpfs");
+}
+
+/// A log that grows past the end of its disk goes on, on another one.
+#[test]
+fn a_file_that_grows_on_a_full_disk_goes_on_elsewhere() {
+    needs!(Mounts, LoopDevices, Programs(&["mkfs.ext4", "mkfs.xfs", "mount"]));
+    let union = Union::with("union-full", [16, 320, 8], &|member| {
+        if member.ends_with("tmpfs/member") {
+            std::fs::write(member.join("log"), "").unwrap();
+            // Files of a disk with room are written by the kernel itself, and stay.
+            std::fs::write(member.join("more"), vec![1; 7_900 << 10]).unwrap();
+        }
+    });
+    let tmpfs = &union.members[2].0;
+    let path = union.mount.join("log");
+    let mut file = std::fs::OpenOptions::new().append(true).open(&path).unwrap();
+    let ino = file.metadata().unwrap().ino();
+    let line = |n: usize| format!("{n:>1023}\n");
+    for n in 0..40 << 10 {
+        file.write_all(line(n).as_bytes()).unwrap();
+    }
+    file.sync_all().unwrap();
+    assert!(!tmpfs.join("log").exists() && union.members[1].0.join("log").exists());
+    assert_eq!((file.metadata().unwrap().ino(), std::fs::metadata(&path).unwrap().ino()), (ino, ino));
+    let content = std::fs::read_to_string(&path).unwrap();
+    let wrong = content.lines().enumerate().find(|(n, text)| text.trim() != n.to_string());
+    assert!(wrong.is_none() && content.lines().count() == 40 << 10, "{wrong:?}");
+    drop(file);
+    union.end();
 }

@@ -194,6 +194,8 @@ pub struct Known {
     /// The memory that names take, about.
     names_bytes: usize,
     names_max: NamesMax,
+    /// Files that were moved to another member, by where they are: they keep their ids as long as a frontend knows them.
+    moved: IdMap<(Tag, u64), Ino>,
 }
 
 impl Known {
@@ -454,12 +456,28 @@ impl Known {
         self.files.get(&ino)
     }
 
+    /// The id of a file in a member.
+    pub fn file_ino(&self, tag: Tag, native: u64) -> Ino {
+        let moved = if self.moved.is_empty() { None } else { self.moved.get(&(tag, native)) };
+        moved.copied().unwrap_or_else(|| ino_of(tag, native))
+    }
+
+    /// A file lies in another member now.
+    pub fn moved_to(&mut self, ino: Ino, tag: Tag, id: NativeId, seen: (Ino, Name)) {
+        if let Some(file) = self.files.get_mut(&ino) {
+            self.moved.remove(&(file.tag, file.id.ino));
+            (file.tag, file.id, file.seen) = (tag, id, Some(seen));
+            self.moved.insert((tag, id.ino), ino);
+        }
+    }
+
     /// A frontend does not know it any more. What its member need not hold open for any.
     pub fn forget_file(&mut self, ino: Ino, frontend: FrontendId) -> Option<(Tag, u64)> {
         if !self.files.get_mut(&ino)?.told.forget(frontend) {
             return None;
         }
         let file = self.files.remove(&ino)?;
+        self.moved.remove(&(file.tag, file.id.ino));
         Some((file.tag, file.open?))
     }
 
@@ -481,9 +499,10 @@ impl Known {
         let (moved, other) = (at(from), at(to).filter(|_| exchange));
         for (native, (dir, name)) in [(moved, to), (other, from)] {
             let Some(native) = native else { continue };
+            let file_ino = self.file_ino(tag, native);
             if let Some(ino) = self.dir_at(tag, native) {
                 self.set_place(ino, dir, name);
-            } else if let Some(file) = self.files.get_mut(&ino_of(tag, native)) {
+            } else if let Some(file) = self.files.get_mut(&file_ino) {
                 file.seen = Some((dir, name.clone()));
             }
         }

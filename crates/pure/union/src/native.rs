@@ -333,6 +333,18 @@ pub enum NativeCall {
         /// For writing too.
         write: bool,
     },
+    /// Opens a regular file to read it, and has nobody else open it for writing until [`NativeCall::Close`]. What this member has
+    /// open of it is closed first. [`NativeReply::Opened`]; `EBUSY` if somebody has it open for writing, `EOPNOTSUPP` or `EACCES` where
+    /// that cannot be had.
+    Lease {
+        /// The file.
+        of: At,
+    },
+    /// Whether a lease still holds. [`NativeReply::Done`]; `EBUSY` if somebody waits to open the file for writing.
+    LeaseHolds {
+        /// As it was told by [`NativeReply::Opened`].
+        open: u64,
+    },
     /// Lets go of an open. [`NativeReply::Done`].
     Close {
         /// As it was told by [`NativeReply::Opened`].

@@ -35,6 +35,11 @@ pub(crate) fn is_short(space: &Space) -> bool {
 }
 
 impl Union {
+    /// Whether a member has so little room that its files may have to be moved to grow.
+    pub fn is_short(&self, tag: Tag) -> bool {
+        self.members.get(tag).and_then(|member| member.space).is_some_and(|space| is_short(&space))
+    }
+
     /// The hash of a directory's path.
     fn path_hash(&self, dir: Ino) -> u64 {
         let (mut at, mut names) = (dir, Vec::new());
@@ -75,7 +80,7 @@ impl Union {
                 order.sort_by_key(|tag| !has(tag));
             }
         }
-        order.sort_by_key(|tag| space(tag).is_some_and(|space| is_short(&space)));
+        order.sort_by_key(|tag| self.is_short(*tag));
         order
     }
 }

@@ -11,7 +11,7 @@ use crate::dirs::{Gathered, Tick};
 use crate::frontend::FrontendId;
 use crate::intent::Intent;
 use crate::native::{Copied, NativeCall, NativeId, NativeReply, NativeStat, Tag, Who};
-use crate::ops::Several;
+use crate::ops::{Growing, Several};
 
 /// An operation of a frontend.
 #[derive(Debug, Clone)]
@@ -103,12 +103,14 @@ pub(crate) enum Progress {
     Then(Vec<Planned>),
     /// A rename in several members is under way.
     Several(Box<Several>),
+    /// A file is moved to a member that has room for it.
+    Growing(Box<Growing>),
 }
 
 impl Progress {
     /// It may have changed something in part.
     pub(crate) fn is_changing(&self) -> bool {
-        matches!(self, Self::Then(_) | Self::Several(_))
+        matches!(self, Self::Then(_) | Self::Several(_) | Self::Growing(_))
     }
 }
 
@@ -176,6 +178,10 @@ pub(crate) struct Task {
     pub beside: Option<(Name, Tag)>,
     /// The directory that is being removed.
     pub removing: Option<Ino>,
+    /// Why its file cannot grow in its member.
+    pub full: Option<Errno>,
+    /// The bytes of the write that is under way, if they are not those of the request.
+    pub carried: Bytes,
     /// Whether what it wanted to be written down was.
     pub intended: Option<Result<(), Errno>>,
     /// What was written down and is not needed any more, or is still needed for a member that does not answer.
@@ -223,6 +229,8 @@ impl Task {
             committed: false,
             beside: None,
             removing: None,
+            full: None,
+            carried: Bytes::new(),
             intended: None,
             intent_over: None,
             reading: Vec::new(),

@@ -92,6 +92,8 @@ pub struct Union {
     held: Vec<(Held, u64)>,
     /// Operations that rename in several members now. A name that they hold has two places.
     moving: Vec<u64>,
+    /// Files that are moved to another member, and the operations that do it.
+    pub(crate) growing: Vec<(Ino, u64)>,
 }
 
 impl Union {
@@ -112,6 +114,7 @@ impl Union {
             waiting: Vec::new(),
             held: Vec::new(),
             moving: Vec::new(),
+            growing: Vec::new(),
         };
         union.make_root();
         union
@@ -261,7 +264,7 @@ impl Union {
 
     /// A frontend has a file by a handle. Its id.
     pub fn know_file(&mut self, frontend: FrontendId, tag: Tag, stat: &NativeStat) -> Ino {
-        let ino = ino_of(tag, stat.id.ino);
+        let ino = self.known.file_ino(tag, stat.id.ino);
         let seen = self.known.file(ino).filter(|file| file.id == stat.id).and_then(|file| file.seen.clone());
         let told = Told::by(frontend);
         self.known.add_file(ino, File { tag, id: stat.id, seen, open: None, told });
@@ -353,6 +356,9 @@ impl Union {
                 assert!(!calls.is_empty(), "a stop without a call would never go on");
                 for (index, Planned { tag, who, call }) in calls.iter().enumerate() {
                     let bytes = match call {
+                        NativeCall::Write { .. } if matches!(task.phase, Progress::Growing(_)) => {
+                            std::mem::take(&mut task.carried)
+                        }
                         NativeCall::Write { .. } => task.request.bytes.clone(),
                         _ => Bytes::new(),
                     };
@@ -418,6 +424,17 @@ impl Union {
             self.held.retain(|(_, holder)| *holder != task.id);
         }
         self.set_moving(task.id, false);
+        self.stop_growing(task.id);
+    }
+
+    /// A file's move has ended.
+    pub(crate) fn stop_growing(&mut self, task: u64) {
+        self.growing.retain(|(_, growing)| *growing != task);
+    }
+
+    /// The operations under way.
+    pub(crate) fn tasks(&self) -> impl Iterator<Item = &Task> {
+        self.tasks.values()
     }
 
     /// From now on the names that an operation holds have two places, or one again.
@@ -635,7 +652,7 @@ impl Union {
 
     /// The frontend is told of a file.
     pub(crate) fn take_file(&mut self, dir: Ino, name: &Name, tag: Tag, stat: &NativeStat) -> Ino {
-        let ino = ino_of(tag, stat.id.ino);
+        let ino = self.known.file_ino(tag, stat.id.ino);
         let told = Told::by(self.frontend);
         if !told.is_nobody() {
             let seen = Some((dir, name.clone()));

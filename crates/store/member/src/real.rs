@@ -8,6 +8,7 @@ mod dirs;
 mod feed;
 mod files;
 mod handle;
+mod lease;
 mod list;
 mod locks;
 mod names;
@@ -140,6 +141,8 @@ impl NativeTree {
                 self.copy_range(who, (from, *from_offset), (to, *to_offset), *len)?
             }
             NativeCall::Open { of, write } => self.open_file(who, of, *write)?,
+            NativeCall::Lease { of } => self.lease(of)?,
+            NativeCall::LeaseHolds { open } => self.lease_holds(*open).map(|()| Done)?,
             NativeCall::Close { open } => self.files.close(*open).map(|()| Done)?,
             NativeCall::Fsync { of } => self.fsync(of).map(|()| Done)?,
             NativeCall::FsyncDir { dir } => self.fsync_dir(*dir).map(|()| Done)?,

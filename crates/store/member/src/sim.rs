@@ -34,6 +34,8 @@ pub struct Faults {
     pub bytes_max: u64,
     /// Inodes that there may be: `ENOSPC` past that.
     pub inodes_max: u64,
+    /// Somebody has every file open for writing: none can be leased.
+    pub writers: bool,
     /// How much later the feed tells of a change.
     pub feed_delay_ms: u64,
     /// The feed forgets changes, and says nothing of that.
@@ -51,6 +53,7 @@ impl Default for Faults {
             read_only: false,
             bytes_max: u64::MAX,
             inodes_max: u64::MAX,
+            writers: false,
             feed_delay_ms: 0,
             feed_drops: false,
             feed_max: usize::MAX,
@@ -239,6 +242,8 @@ impl World {
                 self.copy_range((from, *from_offset), (to, *to_offset), *len)?
             }
             NativeCall::Open { of, write: _ } => self.open(of)?,
+            NativeCall::Lease { of } => self.lease(of)?,
+            NativeCall::LeaseHolds { open } => self.lease_holds(*open).map(|()| Done)?,
             NativeCall::Close { open } => self.close(*open).map(|()| Done)?,
             NativeCall::Fsync { of } => {
                 let ino = self.file(of)?;

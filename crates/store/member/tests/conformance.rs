@@ -324,6 +324,23 @@ fn a_file_without_a_name_gets_one(m: &Member<'_>, dir: NativeId) {
     assert_eq!(m.read(&seen(stat.id, dir, "f")).unwrap(), "staged");
 }
 
+fn a_leased_file_is_opened_by_nobody_for_writing(m: &Member<'_>, dir: NativeId) {
+    let (file, at) = m.file(dir, "f");
+    m.write_as(&Who::Daemon, &at, 0, false, b"kept").unwrap();
+    let before = m.open(&at, true).unwrap();
+    let told = m.call(&NativeCall::Lease { of: at.clone() }).unwrap();
+    let NativeReply::Opened { open, stat } = told else { panic!("{told:?}") };
+    assert_eq!((stat.id, stat.size), (file.id, 4));
+    assert_eq!(m.call(&NativeCall::Close { open: before }), Err(Errno::EBADF), "it was closed for the lease");
+    assert_eq!(m.read(&at).unwrap(), "kept");
+    assert_eq!(m.call(&NativeCall::LeaseHolds { open }), Ok(NativeReply::Done));
+    assert_eq!(m.write_as(&Who::Daemon, &at, 0, false, b"lost"), Err(Errno::EAGAIN));
+    assert_eq!(m.call(&NativeCall::LeaseHolds { open }), Err(Errno::EBUSY), "somebody waits for it");
+    m.call(&NativeCall::Close { open }).unwrap();
+    m.write_as(&Who::Daemon, &at, 0, false, b"more").unwrap();
+    assert_eq!(m.read(&at).unwrap(), "more");
+}
+
 fn times_have_nanoseconds(m: &Member<'_>, dir: NativeId) {
     let (_, at) = m.file(dir, "f");
     let time = |secs, nanos| Some(SetTime::To { time: Time { secs, nanos } });
@@ -623,6 +640,7 @@ const CASES: &[Case] = cases![
     appenders_at_once_each_learn_where_their_bytes_are,
     an_open_file_outlives_its_name,
     a_file_without_a_name_gets_one,
+    a_leased_file_is_opened_by_nobody_for_writing,
     times_have_nanoseconds,
     extended_attributes_are_kept,
     a_copy_is_like_its_original,

@@ -9,8 +9,20 @@ use crate::union::Union;
 
 /// One call at the file's home; its answer is the operation's.
 pub(super) fn data(union: &mut Union, task: &mut Task, ino: Ino) -> Decided<Finished> {
+    union.go_on_growing(task)?;
     if let Progress::Changing = task.phase {
-        return answer(task.answered().1?);
+        let (planned, outcome) = task.answered();
+        let was_moved = union.known.file(ino).is_some_and(|file| file.tag != planned.tag);
+        let grows = matches!(task.request.op, Op::Write { .. } | Op::Fallocate { .. });
+        match outcome {
+            Err(Errno::ESTALE) if was_moved => task.decide_anew()?,
+            Err(Errno::ENOSPC | Errno::EDQUOT) if grows => task.full = outcome.err(),
+            outcome => return answer(outcome?),
+        }
+        task.phase = Progress::Decide;
+    }
+    if let Some(full) = task.full {
+        union.grow(task, ino, full)?;
     }
     if let (Op::Fsync { .. }, true) = (&task.request.op, union.known.dir(ino).is_some()) {
         return fsync_dir(union, task, ino);
@@ -60,7 +72,7 @@ pub(super) fn lock(union: &mut Union, task: &mut Task, ino: Ino, lock: LockRange
             }
             return answer(reply);
         }
-        Progress::Then(_) | Progress::Several(_) => return answer(task.answered().1?),
+        Progress::Then(_) | Progress::Several(_) | Progress::Growing(_) => return answer(task.answered().1?),
     }
     union.answers(tag)?;
     let call = match task.request.op {

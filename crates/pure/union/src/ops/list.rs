@@ -100,7 +100,12 @@ impl Union {
         let only_file = places.len() == 1 && places[0].kind != Kind::Directory;
         let entry = |name: Name, ino, kind, found| DirEntry { name, ino, kind, cookie, found };
         if !plus && only_file {
-            return Ok(vec![entry(name.clone(), ino_of(places[0].tag, places[0].ino), places[0].kind, None)]);
+            return Ok(vec![entry(
+                name.clone(),
+                self.known.file_ino(places[0].tag, places[0].ino),
+                places[0].kind,
+                None,
+            )]);
         }
         if !plus && places.len() == 1 {
             let ino = self.known.dir_at(places[0].tag, places[0].ino);
@@ -139,13 +144,13 @@ impl Union {
             Shown::File(place) => {
                 let object =
                     if place.stat.is_some() { self.file_object(task, dir, name, &place)? } else { None };
-                let (ino, kind) = (ino_of(place.tag, place.ino), place.kind);
+                let (ino, kind) = (self.known.file_ino(place.tag, place.ino), place.kind);
                 entries.push(entry(name.clone(), ino, kind, object.filter(|_| plus)));
             }
         }
         for place in self.beside(&found) {
             let object = if place.stat.is_some() { self.file_object(task, dir, name, &place)? } else { None };
-            let (name, ino) = (Self::name_beside(name, &place), ino_of(place.tag, place.ino));
+            let (name, ino) = (Self::name_beside(name, &place), self.known.file_ino(place.tag, place.ino));
             entries.push(entry(name, ino, place.kind, object.filter(|_| plus)));
         }
         Ok(entries)

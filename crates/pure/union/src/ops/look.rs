@@ -4,7 +4,6 @@ use atoll_core::{Ino, Name};
 use atoll_posix::{Answer, Errno, NamedObject};
 
 use super::shown::{Shown, attr_of};
-use crate::dirs::ino_of;
 use crate::find::{Found, Holder};
 use crate::native::NativeCall;
 use crate::task::{Decided, Finished, Planned, Stop, Task};
@@ -89,6 +88,6 @@ pub(super) fn getattr(union: &mut Union, task: &mut Task, ino: Ino) -> Decided<F
     }
     let file = union.known.file(ino).ok_or(Stop::Fail(Errno::ESTALE))?.clone();
     let stat = union.see(task, file.tag, &union.known.at(&file))??;
-    debug_assert_eq!(ino_of(file.tag, stat.id.ino), ino, "an id is made of the native number");
+    debug_assert_eq!(union.known.file_ino(file.tag, stat.id.ino), ino, "an id is made of the native number");
     Ok(Answer::Attr { attr: attr_of(ino, &stat, stat.id.btime) }.into())
 }

@@ -3,6 +3,7 @@
 mod attrs;
 mod chain;
 mod data;
+mod grow;
 mod list;
 mod look;
 mod make;
@@ -15,11 +16,13 @@ use atoll_posix::Op;
 
 use crate::task::{Decided, Finished, Task};
 use crate::union::Union;
+pub(crate) use grow::Growing;
 pub(crate) use several::Several;
 pub(crate) use shown::Shown;
 
 /// Decides an operation as far as what is known goes.
 pub(crate) fn decide(union: &mut Union, task: &mut Task) -> Decided<Finished> {
+    union.not_growing(task)?;
     attrs::check_skipped(union, task)?;
     match task.request.op.clone() {
         Op::Lookup { dir, name } => look::lookup(union, task, dir, &name),

@@ -4,7 +4,6 @@ use atoll_core::{Ino, Name};
 use atoll_posix::{Answer, Errno, Kind};
 
 use super::shown::Shown;
-use crate::dirs::ino_of;
 use crate::find::{Found, Holder};
 use crate::native::{NativeCall, NativeReply};
 use crate::task::{Decided, Finished, Held, Planned, Progress, Stop, Task};
@@ -112,7 +111,7 @@ impl Union {
     /// A file that is about to lose its name here may be open, if the frontend knows it: then its member holds it open until
     /// the frontend forgets it.
     pub(crate) fn keep_open(&self, holder: &Holder) -> Option<Planned> {
-        let file = self.known.file(ino_of(holder.tag, holder.ino))?;
+        let file = self.known.file(self.known.file_ino(holder.tag, holder.ino))?;
         let is_held = file.open.is_some() || holder.kind != Kind::Regular;
         let open = || NativeCall::Open { of: self.known.at(file), write: true };
         (!is_held).then(|| Planned::look(holder.tag, open()))
@@ -121,7 +120,7 @@ impl Union {
     /// Takes in the answer to [`Union::keep_open`], if that was the call. A file that cannot be opened goes all the same.
     pub(crate) fn kept_open(&mut self, planned: &Planned, answer: &Result<NativeReply, Errno>) -> bool {
         if let Ok(NativeReply::Opened { open, stat }) = answer {
-            self.known.hold_open(ino_of(planned.tag, stat.id.ino), *open);
+            self.known.hold_open(self.known.file_ino(planned.tag, stat.id.ino), *open);
         }
         matches!(planned.call, NativeCall::Open { .. })
     }

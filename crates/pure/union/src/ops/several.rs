@@ -45,7 +45,7 @@ pub(crate) struct Several {
 
 impl Union {
     /// The path of a directory. `ESTALE` if its place is not known.
-    fn path_of(&self, side: &Side) -> Decided<VolumePath> {
+    pub(super) fn path_of(&self, side: &Side) -> Decided<VolumePath> {
         let (mut names, mut at) = (vec![side.name.clone()], side.dir);
         while at != Ino::ROOT {
             let dir = self.dir(at)?;

@@ -149,6 +149,18 @@ impl Files {
         drop(file);
     }
 
+    /// Closes all descriptors of a file. Its opens are gone.
+    pub(super) fn close_file(&self, id: NativeId) {
+        let mut table = lock(&self.0);
+        let file = table.files.remove(&id);
+        if file.as_ref().is_some_and(|file| file.pins > 0) {
+            table.pinned -= 1;
+        }
+        let opens: Vec<_> = table.opens.extract_if(|_, (of, _)| *of == id).collect();
+        drop(table);
+        drop((file, opens));
+    }
+
     /// Closes what nobody has opened or used for a while.
     pub(super) fn close_idle(&self) {
         let now = now_ms();

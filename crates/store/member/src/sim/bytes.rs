@@ -58,6 +58,7 @@ impl World {
         bytes: &[u8],
     ) -> Result<NativeReply, Errno> {
         let ino = self.file(of)?;
+        self.open_for_writing(ino)?;
         let size = self.node(ino).data.len() as u64;
         let offset = if append { size } else { offset };
         let end = offset.checked_add(bytes.len() as u64).ok_or(Errno::EFBIG)?;
@@ -82,6 +83,7 @@ impl World {
         what: Allocation,
     ) -> Result<(), Errno> {
         let ino = self.file(of)?;
+        self.open_for_writing(ino)?;
         if len == 0 {
             return Err(Errno::EINVAL);
         }
@@ -145,7 +147,47 @@ impl World {
         Ok(NativeReply::Opened { open, stat: self.stat(ino) })
     }
 
+    pub(super) fn lease(&mut self, of: &At) -> Result<NativeReply, Errno> {
+        if self.faults.writers {
+            return Err(Errno::EBUSY);
+        }
+        let ino = self.file(of)?;
+        let opened = self.opened(ino);
+        let others: Vec<u64> = self
+            .opens
+            .iter()
+            .filter(|(open, of)| **of == ino && **open != opened)
+            .map(|(open, _)| *open)
+            .collect();
+        others.into_iter().for_each(|open| _ = self.opens.remove(&open));
+        self.leases.insert(opened, false);
+        Ok(NativeReply::Opened { open: opened, stat: self.stat(ino) })
+    }
+
+    pub(super) fn lease_holds(&self, open: u64) -> Result<(), Errno> {
+        match self.leases.get(&open) {
+            Some(false) => Ok(()),
+            Some(true) => Err(Errno::EBUSY),
+            None => Err(Errno::EBADF),
+        }
+    }
+
+    /// Somebody opens a file for writing. A program waits for the end of a lease; here it is told `EAGAIN`, and has opened
+    /// nothing.
+    pub(super) fn open_for_writing(&mut self, ino: u64) -> Result<(), Errno> {
+        let opens = &self.opens;
+        let of = self.leases.iter_mut().find(|(open, _)| opens.get(*open) == Some(&ino));
+        match of {
+            Some((_, broken)) => {
+                *broken = true;
+                Err(Errno::EAGAIN)
+            }
+            None => Ok(()),
+        }
+    }
+
     pub(super) fn close(&mut self, open: u64) -> Result<(), Errno> {
+        self.leases.remove(&open);
         let ino = self.opens.remove(&open).ok_or(Errno::EBADF)?;
         self.free(ino);
         Ok(())

@@ -99,6 +99,8 @@ pub(super) struct World {
     /// What the member's process holds.
     pub(super) dirs: BTreeSet<NativeId>,
     pub(super) opens: BTreeMap<u64, u64>,
+    /// Opens that are leases, and whether somebody waits to open the file for writing.
+    pub(super) leases: BTreeMap<u64, bool>,
     next_open: u64,
     pub(super) handles: BTreeSet<NativeId>,
     pub(super) locks: BTreeMap<u64, Locks>,
@@ -140,6 +142,7 @@ impl World {
             direct: false,
             dirs: BTreeSet::from([NativeId { ino: ROOT, btime: clock }]),
             opens: BTreeMap::new(),
+            leases: BTreeMap::new(),
             next_open: 1,
             handles: BTreeSet::new(),
             locks: BTreeMap::new(),
