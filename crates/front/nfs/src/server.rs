@@ -99,9 +99,15 @@ impl Shared {
             .filter(|r| r.access.takes_port(address, peer.port()))
     }
 
+    /// What the write verifier of a file is made from: this server's part, and that of the file's home.
+    pub(crate) fn epoch(&self, ino: Ino) -> [u64; 2] {
+        [self.known.epoch(), self.files.losses(ino)]
+    }
+
     /// The write verifier.
-    pub(crate) fn verifier(&self, epoch: u64) -> u64 {
-        self.served.key.sign(&[&b"verf"[..], &epoch.to_le_bytes()].concat())
+    pub(crate) fn verifier(&self, epoch: [u64; 2]) -> u64 {
+        let [own, home] = epoch.map(u64::to_le_bytes);
+        self.served.key.sign(&[&b"verf"[..], &own, &home].concat())
     }
 
     /// Walks from the volume's root, as the superuser. Links are not followed.

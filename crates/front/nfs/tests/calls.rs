@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex};
 
 use atoll_core::Ino;
@@ -258,15 +259,24 @@ fn one_address_has_thirty_two_connections_and_an_address_without_a_rule_has_none
     assert_eq!(stranger.0.read(&mut [0; 1]).unwrap_or(0), 0);
 }
 
-/// The model on a disk that hangs: reads return when they are let go.
-struct Hanging {
+/// The model on a disk that hangs: reads return when they are let go. Or it goes away and comes back.
+struct Disk {
     model: ModelFiles,
+    /// How often it was away.
+    losses: AtomicU64,
     /// How many reads hang, and whether they are let go.
     reads: Mutex<(usize, bool)>,
     changed: Condvar,
 }
 
-impl Files for Hanging {
+impl Disk {
+    fn new() -> Self {
+        let model = ModelFiles::new(AtimeRule::Never, Caching::Never);
+        Self { model, losses: AtomicU64::new(0), reads: Mutex::default(), changed: Condvar::new() }
+    }
+}
+
+impl Files for Disk {
     fn start(&self, caller: &Caller, options: RequestOptions, op: Op, data: Bytes, done: Done) -> Ticket {
         if let Op::Read { .. } = op {
             let mut reads = self.reads.lock().unwrap();
@@ -301,6 +311,10 @@ impl Files for Hanging {
         self.model.keeping(ino, tell);
     }
 
+    fn losses(&self, _: Ino) -> u64 {
+        self.losses.load(SeqCst)
+    }
+
     fn may_hang(&self) -> bool {
         true
     }
@@ -312,8 +326,7 @@ impl Files for Hanging {
 
 #[test]
 fn calls_that_hang_without_a_word_stop_no_other_call_of_their_connection() {
-    let model = ModelFiles::new(AtimeRule::Never, Caching::Never);
-    let files = Arc::new(Hanging { model, reads: Mutex::default(), changed: Condvar::new() });
+    let files = Arc::new(Disk::new());
     let server = serving("127.0.0.1(no_root_squash)", Arc::clone(&files) as Arc<dyn Files>);
     let mut client = Client::new(server.address());
     let root = client.root();
@@ -331,5 +344,26 @@ fn calls_that_hang_without_a_word_stop_no_other_call_of_their_connection() {
     xids.sort_unstable();
     assert!(xids.into_iter().eq(1..=16), "each is answered once");
     assert_eq!(client.call(NFS, 1, Xdr::default().b(&root)).0, 0);
+    server.stop();
+}
+
+#[test]
+fn bytes_that_a_disk_took_with_it_are_sent_again() {
+    let files = Arc::new(Disk::new());
+    let server = serving("127.0.0.1(no_root_squash)", Arc::clone(&files) as Arc<dyn Files>);
+    let mut client = Client::new(server.address());
+    let root = client.root();
+    let (_, file) = client.create(&root, b"f");
+    // The verifier is at the end of both answers.
+    let verifier = |(status, body): (u32, Vec<u8>)| {
+        assert_eq!(status, 0);
+        body[body.len() - 8..].to_vec()
+    };
+    let write = Xdr::default().b(&file).n(0).n(0).n(5).n(0).b(b"hello");
+    let written = verifier(client.call(NFS, 7, write));
+    let commit = || Xdr::default().b(&file).n(0).n(0).n(0);
+    assert_eq!(verifier(client.call(NFS, 21, commit())), written);
+    files.losses.fetch_add(1, SeqCst);
+    assert_ne!(verifier(client.call(NFS, 21, commit())), written);
     server.stop();
 }

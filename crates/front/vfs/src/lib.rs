@@ -136,6 +136,12 @@ pub trait Files: Send + Sync + 'static {
         false
     }
 
+    /// A number that changes when bytes of this file that were acknowledged and not synced may be lost although this process has gone
+    /// on: the disk was away, for example. A volume whose fsync fails then need not have one.
+    fn losses(&self, _ino: Ino) -> u64 {
+        0
+    }
+
     /// Sets the object that is told of recalls. To be called once, before the first operation.
     fn set_watcher(&self, watcher: Arc<dyn Watcher>);
 }

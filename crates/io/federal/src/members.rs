@@ -26,6 +26,7 @@ pub(crate) fn serving((tag, read_only, tree): &Opened, now: Moment) -> Member {
         read_only: *read_only,
         state: MemberState::Serving,
         since: now.ms,
+        losses: now.ms,
         space,
     }
 }

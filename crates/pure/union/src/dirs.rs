@@ -181,6 +181,8 @@ pub struct File {
     pub open: Option<u64>,
     /// The frontends that were told of it, and have not forgotten it.
     pub told: Told,
+    /// If bytes of it were changed: its member, and that one's losses when it was last known that none was lost.
+    pub wrote: Option<(Tag, u64)>,
 }
 
 /// All directories and files that are known.
@@ -435,6 +437,7 @@ impl Known {
         if let Some(known) = self.files.get(&ino).filter(|known| known.id == file.id) {
             file.open = known.open;
             file.told.add(known.told);
+            file.wrote = known.wrote;
         }
         self.files.insert(ino, file);
     }
@@ -443,6 +446,15 @@ impl Known {
     pub fn hold_open(&mut self, ino: Ino, open: u64) {
         if let Some(file) = self.files.get_mut(&ino) {
             file.open = Some(open);
+        }
+    }
+
+    /// Bytes of it are about to change, or were synced while its member's losses were these.
+    pub fn note_write(&mut self, ino: Ino, losses: u64, synced: bool) {
+        if let Some(file) = self.files.get_mut(&ino)
+            && (file.wrote.is_none() || synced)
+        {
+            file.wrote = Some((file.tag, losses));
         }
     }
 

@@ -157,6 +157,7 @@ impl Union {
             member.since = now.ms;
         }
         if state == MemberState::Away && before != MemberState::Away {
+            member.losses += 1;
             self.known.member_gone(tag);
         }
         if state == MemberState::Serving && before != MemberState::Serving {
@@ -255,11 +256,39 @@ impl Union {
 
     /// The member of a file that is to be opened, and where it is there. `EROFS` if it is for writing and nothing is changed there;
     /// the error of a member that does not answer.
-    pub fn file_at(&self, ino: Ino, write: bool) -> Result<(Tag, At), Errno> {
+    pub fn file_at(&mut self, ino: Ino, write: bool) -> Result<(Tag, At), Errno> {
         let file = self.known.file(ino).ok_or(Errno::ESTALE)?;
-        self.answers(file.tag)?;
-        let read_only = self.members.get(file.tag).is_some_and(|member| member.read_only);
-        if write && read_only { Err(Errno::EROFS) } else { Ok((file.tag, self.known.at(file))) }
+        let (tag, at) = (file.tag, self.known.at(file));
+        self.answers(tag)?;
+        if write {
+            if self.members.get(tag).is_some_and(|member| member.read_only) {
+                return Err(Errno::EROFS);
+            }
+            // The kernel may write by itself from now on.
+            self.note_write(ino);
+        }
+        Ok((tag, at))
+    }
+
+    /// Bytes of a file are about to change.
+    pub(crate) fn note_write(&mut self, ino: Ino) {
+        self.known.note_write(ino, self.losses(ino), false);
+    }
+
+    /// A file is about to be synced. `EIO` once if bytes that were written before its member was away may be lost.
+    pub(crate) fn note_sync(&mut self, ino: Ino) -> Result<(), Errno> {
+        let losses = self.losses(ino);
+        let Some(file) = self.known.file(ino) else { return Ok(()) };
+        // A file that was moved was synced by that.
+        let (tag, Some((at, before))) = (file.tag, file.wrote) else { return Ok(()) };
+        self.known.note_write(ino, losses, true);
+        if at != tag || before == losses { Ok(()) } else { Err(Errno::EIO) }
+    }
+
+    /// A number that changes when bytes of this file that were acknowledged and not synced may be lost.
+    pub fn losses(&self, ino: Ino) -> u64 {
+        let tag = self.known.file(ino).map(|file| file.tag);
+        tag.and_then(|tag| self.members.get(tag)).map_or(0, |member| member.losses)
     }
 
     /// A frontend has a file by a handle. Its id.
@@ -267,7 +296,7 @@ impl Union {
         let ino = self.known.file_ino(tag, stat.id.ino);
         let seen = self.known.file(ino).filter(|file| file.id == stat.id).and_then(|file| file.seen.clone());
         let told = Told::by(frontend);
-        self.known.add_file(ino, File { tag, id: stat.id, seen, open: None, told });
+        self.known.add_file(ino, File { tag, id: stat.id, seen, open: None, told, wrote: None });
         ino
     }
 
@@ -656,7 +685,7 @@ impl Union {
         let told = Told::by(self.frontend);
         if !told.is_nobody() {
             let seen = Some((dir, name.clone()));
-            self.known.add_file(ino, File { tag, id: stat.id, seen, open: None, told });
+            self.known.add_file(ino, File { tag, id: stat.id, seen, open: None, told, wrote: None });
         }
         ino
     }

@@ -150,6 +150,8 @@ pub struct Member {
     pub state: MemberState,
     /// Since when that is so.
     pub since: Tick,
+    /// A number that is another one after each time that it was away: what was not synced before may be lost.
+    pub losses: u64,
     /// Its room, as far as it was told.
     pub space: Option<Space>,
 }

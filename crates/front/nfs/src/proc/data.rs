@@ -58,7 +58,7 @@ pub(super) fn write(call: Call, ino: Ino, args: &mut Reader) {
     };
     let Ok((offset, stable, data)) = read(args) else { return call.refuse(Fail::Garbage) };
     // Before the bytes are written: if they are lost after that, the verifier is another one at COMMIT.
-    let epoch = call.shared().known.epoch();
+    let epoch = call.shared().epoch(ino);
     let kill_set_id = !call.caller.is_root();
     let op = Op::Write { ino, offset, append: false, kill_set_id };
     call.op(op, data, move |call, outcome, beside| {
@@ -100,7 +100,7 @@ pub(super) fn commit(call: Call, ino: Ino, args: &mut Reader) {
     call.op(Op::Fsync { ino }, Bytes::new(), move |call, outcome, beside| match outcome {
         Ok(_) => {
             // After the sync: what it did not cover has an older verifier.
-            let verifier = call.shared().verifier(call.shared().known.epoch());
+            let verifier = call.shared().verifier(call.shared().epoch(ino));
             call.reply(Status::OK, |call, w| {
                 attrs::write_wcc(w, call.fsid(), beside.around, ino);
                 w.u64(verifier);

@@ -108,6 +108,10 @@ impl Files for UnionFiles {
         self.0.close(ino, open);
     }
 
+    fn losses(&self, ino: Ino) -> u64 {
+        self.0.machine().losses(ino)
+    }
+
     fn may_hang(&self) -> bool {
         true // A native call of a disk that is dying returns late or never.
     }

@@ -34,11 +34,18 @@ pub(super) fn data(union: &mut Union, task: &mut Task, ino: Ino) -> Decided<Fini
         Op::Readlink { .. } => NativeCall::Readlink { of },
         Op::Read { offset, len, .. } => NativeCall::Read { of, offset, len },
         Op::Write { offset, append, kill_set_id, .. } => {
+            union.note_write(ino);
             NativeCall::Write { of, offset, append, kill_set_id }
         }
-        Op::Fallocate { offset, len, what, .. } => NativeCall::Fallocate { of, offset, len, what },
+        Op::Fallocate { offset, len, what, .. } => {
+            union.note_write(ino);
+            NativeCall::Fallocate { of, offset, len, what }
+        }
         Op::Seek { offset, whence, .. } => NativeCall::Seek { of, offset, whence },
-        Op::Fsync { .. } => NativeCall::Fsync { of },
+        Op::Fsync { .. } => {
+            union.note_sync(ino)?;
+            NativeCall::Fsync { of }
+        }
         _ => unreachable!("only these are about bytes"),
     };
     task.phase = Progress::Changing;
@@ -96,8 +103,10 @@ pub(super) fn copy_range(union: &mut Union, task: &mut Task, from: Ino, to: Ino)
     if source.tag != target.tag {
         return Err(Stop::Fail(Errno::EXDEV));
     }
+    let target_ino = to;
     let (tag, from, to) = (source.tag, union.known.at(source), union.known.at(target));
     union.answers(tag)?;
+    union.note_write(target_ino);
     task.phase = Progress::Changing;
     let call = NativeCall::CopyRange { from, from_offset, to, to_offset, len };
     Err(Stop::Calls(vec![Planned { tag, who: task.who(), call }]))

@@ -85,7 +85,14 @@ pub(super) fn tmpfile(union: &mut Union, task: &mut Task, dir: Ino) -> Decided<F
                 let ino = ino_of(tag, stat.id.ino);
                 union.known.add_file(
                     ino,
-                    File { tag, id: stat.id, seen: None, open: Some(open), told: Told::by(task.frontend) },
+                    File {
+                        tag,
+                        id: stat.id,
+                        seen: None,
+                        open: Some(open),
+                        told: Told::by(task.frontend),
+                        wrote: None,
+                    },
                 );
                 let attr = attr_of(ino, &stat, stat.id.btime);
                 return Ok(Answer::Found { found: NamedObject { attr, attr_current: true } }.into());
