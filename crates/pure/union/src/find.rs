@@ -122,7 +122,7 @@ impl Union {
 
     /// Which members have a name of a directory.
     pub(crate) fn find(&mut self, task: &mut Task, ino: Ino, name: &Name) -> Decided<Found> {
-        self.not_moving(task, ino, name)?;
+        self.holds.not_moving(task.id, ino, name)?;
         self.fresh_homes(task, ino)?;
         let dir = self.dir(ino)?;
         let (gap, unasked) = self.more_homes(dir);

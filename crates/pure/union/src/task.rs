@@ -81,15 +81,6 @@ impl From<Errno> for Stop {
 /// A decision, or why there is none yet.
 pub(crate) type Decided<T> = Result<T, Stop>;
 
-/// A name that an operation changes, or (without a name) a directory that it removes.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Held {
-    /// The directory.
-    pub dir: Ino,
-    /// The name in it.
-    pub name: Option<Name>,
-}
-
 /// How far an operation has come. Decide -> Changing, or Decide -> Then with one call less each time; back to Decide if a member
 /// had something else than was known.
 #[derive(Debug, Clone, Default)]
@@ -190,8 +181,6 @@ pub(crate) struct Task {
     pub reading: Vec<Reading>,
     /// Members that could not take the new name, and why.
     pub refused: Vec<(Tag, Errno)>,
-    /// Names that others may not change meanwhile.
-    pub held: Vec<Held>,
     /// Calls under way, or just answered, with their answers.
     pub calls: Vec<(Planned, Option<Result<NativeReply, Errno>>)>,
     /// How many of them are not answered yet.
@@ -235,7 +224,6 @@ impl Task {
             intent_over: None,
             reading: Vec::new(),
             refused: Vec::new(),
-            held: Vec::new(),
             calls: Vec::new(),
             unanswered: 0,
             anew: 0,

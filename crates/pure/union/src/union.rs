@@ -9,15 +9,14 @@ use atoll_core::{Ino, Name, Time};
 use atoll_posix::{Errno, Kind};
 use bytes::Bytes;
 
-use crate::dirs::{DirTimes, File, Gathered, Home, Known, NamesMax, Part, Section, Tick, UnionDir, ino_of};
-use crate::find::{Found, Holder, TICK_NS};
+use crate::dirs::{File, Home, Known, NamesMax, Part, Tick, UnionDir, ino_of};
+use crate::find::{Found, Holder};
 use crate::frontend::{FrontendId, Told};
+use crate::holds::Holds;
 use crate::intent::Intent;
 use crate::native::{At, Changes, NativeCall, NativeId, NativeReply, NativeStat, Tag, Who};
 use crate::ops;
-use crate::task::{
-    Decided, Finished, Held, IntentOver, Planned, Progress, Reading, Seen, Stop, Task, UnionRequest,
-};
+use crate::task::{Decided, Finished, IntentOver, Planned, Progress, Stop, Task, UnionRequest};
 use crate::view::{Member, MemberState, Members, Settings};
 
 /// More directories than these are not kept for long if no frontend knows them.
@@ -89,11 +88,7 @@ pub struct Union {
     pub(crate) began: Time,
     tasks: BTreeMap<u64, Task>,
     waiting: Vec<u64>,
-    held: Vec<(Held, u64)>,
-    /// Operations that rename in several members now. A name that they hold has two places.
-    moving: Vec<u64>,
-    /// Files that are moved to another member, and the operations that do it.
-    pub(crate) growing: Vec<(Ino, u64)>,
+    pub(crate) holds: Holds,
 }
 
 impl Union {
@@ -112,9 +107,7 @@ impl Union {
             began: now.wall,
             tasks: BTreeMap::new(),
             waiting: Vec::new(),
-            held: Vec::new(),
-            moving: Vec::new(),
-            growing: Vec::new(),
+            holds: Holds::default(),
         };
         union.make_root();
         union
@@ -373,7 +366,7 @@ impl Union {
             Ok(finished) => self.end(task, Ok(finished), out),
             Err(Stop::Fail(errno)) => self.end(task, Err(errno), out),
             Err(Stop::Wait) => {
-                self.release(&mut task);
+                self.holds.release(task.id);
                 self.waiting.push(task.id);
                 self.tasks.insert(task.id, task);
             }
@@ -428,7 +421,7 @@ impl Union {
     }
 
     fn end(&mut self, mut task: Task, outcome: Result<Finished, Errno>, out: &mut Vec<UnionEffect>) {
-        self.release(&mut task);
+        self.holds.release(task.id);
         if let Some(over) = task.intent_over.take() {
             out.push(UnionEffect::IntentOver { task: task.id, over });
         }
@@ -446,163 +439,9 @@ impl Union {
         self.tasks.contains_key(&id)
     }
 
-    /// Lets others change the names that a task holds.
-    pub(crate) fn release(&mut self, task: &mut Task) {
-        if !task.held.is_empty() {
-            task.held.clear();
-            self.held.retain(|(_, holder)| *holder != task.id);
-        }
-        self.set_moving(task.id, false);
-        self.stop_growing(task.id);
-    }
-
-    /// A file's move has ended.
-    pub(crate) fn stop_growing(&mut self, task: u64) {
-        self.growing.retain(|(_, growing)| *growing != task);
-    }
-
     /// The operations under way.
     pub(crate) fn tasks(&self) -> impl Iterator<Item = &Task> {
         self.tasks.values()
-    }
-
-    /// From now on the names that an operation holds have two places, or one again.
-    pub(crate) fn set_moving(&mut self, task: u64, is_moving: bool) {
-        self.moving.retain(|moving| *moving != task);
-        self.moving.extend(is_moving.then_some(task));
-    }
-
-    /// Waits while another operation renames this name in several members.
-    pub(crate) fn not_moving(&self, task: &Task, dir: Ino, name: &Name) -> Decided<()> {
-        let is_moving = |(held, holder): &(Held, u64)| {
-            held.dir == dir
-                && held.name.as_ref() == Some(name)
-                && *holder != task.id
-                && self.moving.contains(holder)
-        };
-        if !self.moving.is_empty() && self.held.iter().any(is_moving) { Err(Stop::Wait) } else { Ok(()) }
-    }
-
-    /// Holds names against other operations that change them. Waits if one of them is held.
-    pub(crate) fn hold(&mut self, task: &mut Task, names: &[Held]) -> Decided<()> {
-        if !task.held.is_empty() {
-            return Ok(());
-        }
-        self.hold_more(task, names)
-    }
-
-    /// The same for an operation that holds names already. What is held last must be held by all that hold it in the same order.
-    pub(crate) fn hold_more(&mut self, task: &mut Task, names: &[Held]) -> Decided<()> {
-        let new: Vec<&Held> = names.iter().filter(|name| !task.held.contains(name)).collect();
-        let is_taken = |want: &&Held| {
-            self.held.iter().any(|(held, holder)| {
-                *holder != task.id
-                    && held.dir == want.dir
-                    && (held.name == want.name || held.name.is_none() || want.name.is_none())
-            })
-        };
-        if new.iter().any(is_taken) {
-            return Err(Stop::Wait);
-        }
-        self.held.extend(new.iter().map(|held| ((*held).clone(), task.id)));
-        task.held.extend(new.into_iter().cloned().collect::<Vec<_>>());
-        Ok(())
-    }
-
-    /// Takes the answers of a task's calls into what is known.
-    fn learn(&mut self, task: &mut Task) {
-        let mut calls = std::mem::take(&mut task.calls);
-        for (planned, answer) in &mut calls {
-            let answer = answer.as_mut().expect("all are answered");
-            let tag = planned.tag;
-            match &planned.call {
-                NativeCall::OpenDir { dir, name } => {
-                    if let Ok(NativeReply::Stat(stat)) = answer {
-                        task.opened.push((tag, stat.id));
-                    }
-                    self.learn_name(task, tag, *dir, name, seen(answer));
-                }
-                NativeCall::Look { dir, name } => self.learn_name(task, tag, *dir, name, seen(answer)),
-                NativeCall::Stat { of } => _ = task.objects.insert((tag, of.id), seen(answer)),
-                NativeCall::Watch { dir } => {
-                    let watched = *answer == Ok(NativeReply::Watched(true));
-                    if let Some(ino) = self.known.dir_at(tag, dir.ino) {
-                        self.known.set_watched(ino, tag, watched);
-                    }
-                }
-                // Names are many: they are taken and not copied. An error stays, for whoever asks why.
-                NativeCall::List { dir, .. } => {
-                    let told = match answer {
-                        Ok(reply) => Ok(std::mem::replace(reply, NativeReply::Done)),
-                        Err(errno) => Err(*errno),
-                    };
-                    self.learn_list(task, tag, *dir, told);
-                }
-                NativeCall::Access { of } => {
-                    let granted = match answer {
-                        Ok(NativeReply::Access(granted)) => Ok(*granted),
-                        Ok(_) => Err(Errno::EPROTO),
-                        Err(errno) => Err(*errno),
-                    };
-                    task.access.push((tag, of.id, granted));
-                }
-                NativeCall::CopyOf { .. } | NativeCall::MkdirLike { .. } => {
-                    self.learn_chain(task, planned, answer);
-                }
-                _ => {}
-            }
-        }
-        task.calls = calls;
-    }
-
-    fn learn_name(&mut self, task: &mut Task, tag: Tag, dir: NativeId, name: &Name, seen: Seen) {
-        match (&seen, self.known.dir_at(tag, dir.ino)) {
-            (Ok(stat), ino) => {
-                task.objects.insert((tag, stat.id), Ok(*stat));
-                if let Some(ino) = ino {
-                    self.known.note_name(ino, tag, name, Some((stat.kind, stat.id.ino)));
-                }
-            }
-            (Err(Errno::ENOENT), Some(ino)) => self.known.note_name(ino, tag, name, None),
-            _ => {}
-        }
-        task.names.insert((tag, dir, name.clone()), seen);
-    }
-
-    fn learn_list(&mut self, task: &mut Task, tag: Tag, dir: NativeId, answer: Result<NativeReply, Errno>) {
-        let Some(ino) = self.known.dir_at(tag, dir.ino) else { return };
-        let at = task.reading.iter().position(|r| r.tag == tag && r.dir == dir);
-        let Ok(NativeReply::Names { names, next, dir: before }) = answer else {
-            if let Some(at) = at {
-                task.reading.remove(at);
-            }
-            return;
-        };
-        let changes = self.known.dir(ino).map_or(0, |dir| dir.changes);
-        let mut reading = match at {
-            Some(at) => task.reading.remove(at),
-            None => {
-                let section = self.known.dir(ino).map_or(Section::behind(0), |dir| dir.names.section());
-                Reading { tag, dir, names: Gathered::new(section), before, changes, next: 0 }
-            }
-        };
-        reading.names.add(names, self.known.home_bytes_max(ino));
-        if let Some(next) = next {
-            reading.next = next;
-            task.reading.push(reading);
-            return;
-        }
-        // Another section is wanted by now.
-        let section = self.known.dir(ino).map(|dir| dir.names.section());
-        if section.is_none_or(|section| section.after != reading.names.section().after) {
-            return;
-        }
-        // A change while it was read, or just before, may or may not be in what was read.
-        let recent = self.now.wall.nanos_from(reading.before.mtime) < TICK_NS;
-        let racy = reading.changes != changes || (recent && !self.known.is_watched(ino, tag));
-        let part = Part::Sure { times: DirTimes::from(&reading.before), at: self.now.ms, racy };
-        self.known.read(ino, tag, reading.names, part, self.now.ms);
-        task.read.push((tag, dir));
     }
 
     /// The directory that these homes make together, with exactly them. Opens homes that are new.
@@ -688,14 +527,5 @@ impl Union {
             self.known.add_file(ino, File { tag, id: stat.id, seen, open: None, told, wrote: None });
         }
         ino
-    }
-}
-
-/// The attributes in an answer.
-fn seen(answer: &Result<NativeReply, Errno>) -> Seen {
-    match answer {
-        Ok(NativeReply::Stat(stat)) => Ok(*stat),
-        Ok(_) => Err(Errno::EPROTO),
-        Err(errno) => Err(*errno),
     }
 }

@@ -8,9 +8,10 @@ use atoll_posix::{Errno, Op, RenameMode, SetAttr, Whence};
 use bytes::Bytes;
 
 use super::rename::Side;
+use crate::holds::Held;
 use crate::intent::{Direction, Intent, IntentStep};
 use crate::native::{At, Copied, NativeCall, NativeId, NativeReply, NativeStat, Tag};
-use crate::task::{Decided, Held, IntentOver, Planned, Progress, Stop, Task};
+use crate::task::{Decided, IntentOver, Planned, Progress, Stop, Task};
 use crate::union::Union;
 
 /// Bytes that are copied at a time.
@@ -84,16 +85,6 @@ pub(crate) fn changes_file(op: &Op) -> Option<Ino> {
 }
 
 impl Union {
-    /// Waits while another operation moves a file that this one would change.
-    pub(crate) fn not_growing(&self, task: &Task) -> Decided<()> {
-        if self.growing.is_empty() {
-            return Ok(());
-        }
-        let ino = changes_file(&task.request.op);
-        let moves = |(of, holder): &(Ino, u64)| Some(*of) == ino && *holder != task.id;
-        if self.growing.iter().any(moves) { Err(Stop::Wait) } else { Ok(()) }
-    }
-
     /// A file cannot grow in its member. Moves it, if that can be done; else the error.
     pub(super) fn grow(&mut self, task: &mut Task, ino: Ino, full: Errno) -> Decided<()> {
         let file = self.known.file(ino).ok_or(Stop::Fail(full))?.clone();
@@ -104,7 +95,7 @@ impl Union {
         if self.others_change(task, ino) {
             return Err(Stop::Wait);
         }
-        self.hold(task, &[Held { dir, name: Some(name.clone()) }])?;
+        self.holds.first(task.id, &[Held { dir, name: Some(name.clone()) }])?;
         let found = self.find_attrs(task, dir, &name).map_err(|stop| failed(stop, full))?;
         let here = found.places.iter().find(|place| place.tag == file.tag).and_then(|place| place.stat);
         let Some(stat) = here.filter(|stat| stat.id == file.id && stat.nlink == 1) else {
@@ -132,7 +123,7 @@ impl Union {
         debug_assert_ne!((file.tag, home), (to, into));
         let side = Side { dir, name };
         let path = self.path_of(&side).map_err(|stop| failed(stop, full))?;
-        self.growing.push((ino, task.id));
+        self.holds.grow(task.id, ino);
         let growing = Growing {
             stage: Stage::Lease,
             ino,
@@ -171,7 +162,7 @@ impl Union {
         };
         growing.took(self, answer);
         if growing.stage == Stage::Link {
-            self.set_moving(task.id, true);
+            self.holds.set_moving(task.id, true);
         }
         match growing.next(task) {
             Some(stop) => {
@@ -180,8 +171,8 @@ impl Union {
                 Err(stop)
             }
             None => {
-                self.stop_growing(task.id);
-                self.set_moving(task.id, false);
+                self.holds.stop_growing(task.id);
+                self.holds.set_moving(task.id, false);
                 growing.over(task);
                 task.full = None;
                 task.decide_anew()?;

@@ -6,8 +6,9 @@ use atoll_posix::{Answer, Errno, Kind, Op};
 use super::shown::{Shown, attr_of};
 use crate::dirs::{DirTimes, File, Home, Part, ino_of};
 use crate::frontend::Told;
+use crate::holds::Held;
 use crate::native::{At, NativeCall, NativeReply, NativeStat, Tag};
-use crate::task::{Decided, Finished, Held, Planned, Progress, Stop, Task};
+use crate::task::{Decided, Finished, Planned, Progress, Stop, Task};
 use crate::union::Union;
 use atoll_posix::NamedObject;
 
@@ -16,7 +17,7 @@ const NEXT: &[Errno] =
     &[Errno::ENOSPC, Errno::EDQUOT, Errno::EROFS, Errno::ENAMETOOLONG, Errno::EIO, Errno::ETIMEDOUT];
 
 pub(super) fn make(union: &mut Union, task: &mut Task, dir: Ino, name: &Name) -> Decided<Finished> {
-    union.hold(task, &[Held { dir, name: Some(name.clone()) }])?;
+    union.holds.first(task.id, &[Held { dir, name: Some(name.clone()) }])?;
     if let Progress::Changing = task.phase {
         let (Planned { tag, .. }, answer) = task.answered();
         match answer {
@@ -122,7 +123,7 @@ pub(super) fn tmpfile(union: &mut Union, task: &mut Task, dir: Ino) -> Decided<F
 }
 
 pub(super) fn link(union: &mut Union, task: &mut Task, ino: Ino, dir: Ino, name: &Name) -> Decided<Finished> {
-    union.hold(task, &[Held { dir, name: Some(name.clone()) }])?;
+    union.holds.first(task.id, &[Held { dir, name: Some(name.clone()) }])?;
     let file = union.known.file(ino).ok_or(Stop::Fail(Errno::ESTALE))?.clone();
     let tag = file.tag;
     if let Progress::Then(_) = task.phase {

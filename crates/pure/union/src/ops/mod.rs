@@ -22,7 +22,9 @@ pub(crate) use shown::Shown;
 
 /// Decides an operation as far as what is known goes.
 pub(crate) fn decide(union: &mut Union, task: &mut Task) -> Decided<Finished> {
-    union.not_growing(task)?;
+    if let Some(ino) = grow::changes_file(&task.request.op) {
+        union.holds.not_growing(task.id, ino)?;
+    }
     attrs::check_skipped(union, task)?;
     match task.request.op.clone() {
         Op::Lookup { dir, name } => look::lookup(union, task, dir, &name),

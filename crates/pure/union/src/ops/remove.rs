@@ -5,13 +5,14 @@ use atoll_posix::{Answer, Errno, Kind};
 
 use super::shown::Shown;
 use crate::find::{Found, Holder};
+use crate::holds::Held;
 use crate::native::{NativeCall, NativeReply};
-use crate::task::{Decided, Finished, Held, Planned, Progress, Stop, Task};
+use crate::task::{Decided, Finished, Planned, Progress, Stop, Task};
 use crate::union::Union;
 use crate::view::UnlinkRule;
 
 pub(super) fn unlink(union: &mut Union, task: &mut Task, dir: Ino, name: &Name) -> Decided<Finished> {
-    union.hold(task, &[Held { dir, name: Some(name.clone()) }])?;
+    union.holds.first(task.id, &[Held { dir, name: Some(name.clone()) }])?;
     if let Some(finished) = union.go_on(task, dir)? {
         return Ok(finished);
     }
@@ -64,7 +65,7 @@ pub(super) fn rmdir(
         }
         // Nothing is made in it meanwhile.
         let names = [Held { dir, name: Some(name.clone()) }, Held { dir: ino, name: None }];
-        union.hold(task, &names)?;
+        union.holds.first(task.id, &names)?;
         if let Some(errno) = union.read_parts(task, ino, 0)? {
             return Err(Stop::Fail(errno));
         }
@@ -89,7 +90,7 @@ pub(super) fn rmdir(
             Ok(finished)
         }
         None => {
-            union.release(task);
+            union.holds.release(task.id);
             rmdir(union, task, dir, name, meant)
         }
     }

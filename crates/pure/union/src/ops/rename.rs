@@ -6,8 +6,9 @@ use atoll_posix::{Answer, Errno, Kind, Op, RenameMode, SetAttr};
 
 use super::shown::Shown;
 use crate::find::{Found, Holder};
+use crate::holds::Held;
 use crate::native::{At, NativeCall, NativeId, NativeReply, Tag};
-use crate::task::{Decided, Finished, Held, Planned, Progress, Stop, Task};
+use crate::task::{Decided, Finished, Planned, Progress, Stop, Task};
 use crate::union::Union;
 use crate::view::SameRule;
 
@@ -29,7 +30,7 @@ pub(super) fn rename(union: &mut Union, task: &mut Task) -> Decided<Finished> {
     let name = task.beside.clone().map_or(name, |(native, _)| native);
     let (mut from, to) = (Side { dir, name }, Side { dir: new_dir, name: new_name });
     let held = |side: &Side| Held { dir: side.dir, name: Some(side.name.clone()) };
-    union.hold(task, &[held(&from), held(&to)])?;
+    union.holds.first(task.id, &[held(&from), held(&to)])?;
     if let Some(finished) = go_on(union, task, &from, &to, mode)? {
         return Ok(finished);
     }
@@ -180,7 +181,7 @@ fn rename_dir(
 ) -> Decided<Finished> {
     let Op::Rename { mode, .. } = task.request.op else { unreachable!("only called for it") };
     if from.dir != to.dir {
-        union.hold_more(task, &[MOVES_DIRECTORY])?;
+        union.holds.more(task.id, &[MOVES_DIRECTORY])?;
     }
     let found = union.find_attrs(task, from.dir, &from.name)?;
     let target = union.find_attrs(task, to.dir, &to.name)?;
@@ -206,7 +207,7 @@ fn rename_dir(
     }
     // Nothing is made in a directory that is about to be replaced.
     if let (Some(other), RenameMode::Replace) = (other, mode) {
-        union.hold_more(task, &[Held { dir: other, name: None }])?;
+        union.holds.more(task.id, &[Held { dir: other, name: None }])?;
         if let Some(errno) = union.read_parts(task, other, 0)? {
             return Err(Stop::Fail(errno));
         }

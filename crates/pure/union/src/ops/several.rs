@@ -103,7 +103,7 @@ impl Union {
         let clears = target.iter().filter(|_| replaces).filter_map(rmdir).collect();
         let (old, new) = (self.path_of(from)?, self.path_of(to)?);
         let intent = Intent { old, new, replaces, steps, direction: None };
-        self.set_moving(task.id, true);
+        self.holds.set_moving(task.id, true);
         let several = Several {
             intent: intent.clone(),
             dirs,
@@ -278,7 +278,7 @@ impl Several {
             return Err(Stop::Fail(errno));
         }
         task.decide_anew()?;
-        union.set_moving(task.id, false);
+        union.holds.set_moving(task.id, false);
         Ok(None)
     }
 
