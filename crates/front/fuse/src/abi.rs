@@ -67,6 +67,7 @@ pub(crate) mod init {
     pub(crate) const HANDLE_KILLPRIV_V2: u64 = 1 << 28;
     pub(crate) const SETXATTR_EXT: u64 = 1 << 29;
     pub(crate) const INIT_EXT: u64 = 1 << 30;
+    pub(crate) const HAS_EXPIRE_ONLY: u64 = 1 << 35;
     pub(crate) const DIRECT_IO_ALLOW_MMAP: u64 = 1 << 36;
     pub(crate) const PASSTHROUGH: u64 = 1 << 37;
     pub(crate) const NO_EXPORT_SUPPORT: u64 = 1 << 38;
@@ -115,6 +116,8 @@ pub(crate) mod notify {
     pub(crate) const INVAL_INODE: i32 = 2;
     pub(crate) const INVAL_ENTRY: i32 = 3;
     pub(crate) const INC_EPOCH: i32 = 8;
+    /// A flag of [`INVAL_ENTRY`]: the name is looked up again, and stays as it is if it leads to the same.
+    pub(crate) const EXPIRE_ONLY: u32 = 1 << 0;
 }
 
 /// Bytes of the header of every request.

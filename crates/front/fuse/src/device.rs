@@ -56,9 +56,19 @@ impl Device {
 
     /// Has the kernel drop a name. Waits for the lock of its directory, which a request under way may hold.
     pub(crate) fn drop_name(&self, dir: Ino, name: &Name) {
+        self.void_name(dir, name, 0);
+    }
+
+    /// Has the kernel look a name up again when it is used. Mounts below it, and working directories, stay where they are. Waits
+    /// as [`Device::drop_name`] does.
+    pub(crate) fn expire_name(&self, dir: Ino, name: &Name) {
+        self.void_name(dir, name, notify::EXPIRE_ONLY);
+    }
+
+    fn void_name(&self, dir: Ino, name: &Name, flags: u32) {
         let name = name.as_bytes();
         let mut body = Out::with_capacity(16 + name.len() + 1);
-        body.u64(dir.0).u32(u32::try_from(name.len()).expect("a name has at most 255 bytes")).u32(0);
+        body.u64(dir.0).u32(u32::try_from(name.len()).expect("a name has at most 255 bytes")).u32(flags);
         body.0.extend_from_slice(name);
         body.0.push(0);
         self.notify(notify::INVAL_ENTRY, &body.0);

@@ -40,6 +40,7 @@ impl Core {
             | init::HANDLE_KILLPRIV_V2
             | init::SETXATTR_EXT
             | init::DIRECT_IO_ALLOW_MMAP
+            | init::HAS_EXPIRE_ONLY
             // Ids that were forgotten cannot be opened by handle.
             | init::NO_EXPORT_SUPPORT;
         let by_locks = match self.config.locks {

@@ -8,7 +8,7 @@
 //! Until then it serves no read(2) of a changed file: a reader asks for attributes first, and the kernel
 //! itself drops the pages of a file whose change time is new.
 
-use crate::abi::{MINOR_INC_EPOCH, Out, notify};
+use crate::abi::{MINOR_INC_EPOCH, Out, init, notify};
 use crate::adapter::{Agreed, KEEP};
 use crate::device::Device;
 use crate::nodes::Nodes;
@@ -48,8 +48,11 @@ impl Recall {
                 device.notify(notify::INVAL_INODE, &body.0);
             }
         };
-        let of_names = Arc::clone(device);
-        let drop_name = move |(dir, name): &(Ino, Name)| of_names.drop_name(*dir, name);
+        let (of_names, offer) = (Arc::clone(device), Arc::clone(agreed));
+        let drop_name = move |(dir, name): &(Ino, Name)| {
+            let expires = offer.get().is_some_and(|agreed| agreed.flags & init::HAS_EXPIRE_ONLY != 0);
+            if expires { of_names.expire_name(*dir, name) } else { of_names.drop_name(*dir, name) }
+        };
         Self {
             nodes: Arc::clone(nodes),
             device: Arc::clone(device),

@@ -177,7 +177,7 @@ fn a_disk_that_is_pulled_is_an_error_and_rsync_deletes_nothing() {
     }
     assert!(copy.join("on-ext4").exists() && copy.join("on-tmpfs").exists());
     let eio = Some(rustix::io::Errno::IO.raw_os_error());
-    // The kernel may keep what it was told for half a second.
+    // The kernel may keep what it was told for 900 ms.
     let looked = loop {
         match std::fs::metadata(from.join("on-ext4")) {
             Err(why) => break why,

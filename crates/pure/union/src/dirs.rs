@@ -105,7 +105,7 @@ pub struct UnionDir {
     pub unasked: Vec<Tag>,
     /// The names in those homes whose part is [`Part::Sure`], or the section of them that is kept.
     pub names: DirNames,
-    /// Lookups that had to ask several homes, since all of them were read last.
+    /// Lookups that had to ask members, since its names were read last.
     pub asked: usize,
     /// The operation that has chosen the section of names that is read.
     pub section_by: Option<u64>,

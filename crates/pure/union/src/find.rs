@@ -13,12 +13,12 @@ use crate::union::Union;
 use crate::view::{AwayRule, MemberState};
 
 /// For how long what a member said of a directory counts, if the member does not tell of changes.
-pub(crate) const FRESH_MS: u64 = 500;
+pub(crate) const FRESH_MS: u64 = 100;
 /// A change this close before a reading may share its time with one behind it: the clocks of file systems tick so slowly.
 pub(crate) const TICK_NS: u64 = 20_000_000;
 /// Bytes of names that are asked for at once.
 const PORTION_BYTES: u32 = 1 << 20;
-/// After so many lookups that asked several members, all names of a directory are read,
+/// After so many lookups that asked members, all names of a directory are read,
 const ASKED_MAX: usize = 8;
 /// and after one more for so many names that it had.
 const NAMES_EACH: usize = 16;
@@ -152,7 +152,7 @@ impl Union {
                 }
             }
         }
-        if calls.len() > 1 && self.reads_instead(task, ino)? {
+        if !calls.is_empty() && self.reads_instead(task, ino)? {
             return self.find(task, ino, name);
         }
         if !calls.is_empty() {
@@ -162,7 +162,7 @@ impl Union {
         Ok(found)
     }
 
-    /// Whether all names of a directory in several members were read instead of asking each member for one name more: that is
+    /// Whether all names of a directory were read instead of asking its members for one name more: that is
     /// cheaper when it was done often. Whoever has one file to find does not wait for a large directory to be read.
     fn reads_instead(&mut self, task: &mut Task, ino: Ino) -> Decided<bool> {
         let Some(dir) = self.known.dir_mut(ino) else { return Ok(false) };

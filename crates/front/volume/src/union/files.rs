@@ -12,9 +12,9 @@ use atoll_vfs::{
 };
 use bytes::Bytes;
 
-/// For how long a frontend may keep an answer, in milliseconds. Members are changed by others, too: together with what the
-/// machine keeps, a change is seen within a second.
-const KEPT_MS: u32 = 500;
+/// For how long a frontend may keep an answer, in milliseconds. Members are changed by others, too: together with the 100 ms for
+/// which the machine keeps what nobody tells of, a change is seen within a second.
+const KEPT_MS: u32 = 900;
 
 /// The first byte of a handle; behind it the member's tag and its native handle.
 const HANDLE: u8 = 1;

@@ -66,11 +66,14 @@ pub(super) fn rmdir(
         // Nothing is made in it meanwhile.
         let names = [Held { dir, name: Some(name.clone()) }, Held { dir: ino, name: None }];
         union.holds.first(task.id, &names)?;
-        if let Some(errno) = union.read_parts(task, ino, 0)? {
-            return Err(Stop::Fail(errno));
-        }
-        if !union.dir(ino)?.names.is_empty() {
-            return Err(Stop::Fail(Errno::ENOTEMPTY));
+        // A single home knows itself whether it is empty.
+        if union.dir(ino)?.homes.len() > 1 {
+            if let Some(errno) = union.read_parts(task, ino, 0)? {
+                return Err(Stop::Fail(errno));
+            }
+            if !union.dir(ino)?.names.is_empty() {
+                return Err(Stop::Fail(Errno::ENOTEMPTY));
+            }
         }
         // Its anchor goes last: until then it is shown as it was.
         let calls = union.dir(ino)?.homes.iter().filter_map(|home| {
