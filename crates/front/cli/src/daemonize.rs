@@ -11,22 +11,21 @@ use rustix::pipe::{PipeFlags, pipe_with};
 /// The bytes that the child writes on success. Any other bytes say why it failed.
 const READY: &[u8] = b"\0ready";
 
-/// Which of the two processes this is.
-pub(crate) enum Parent {
-    /// The parent, and its child.
-    Me(Child),
-    /// The child, and the parent that waits.
-    Child(Waiting),
-}
-
 /// The child, as its parent knows it.
-pub(crate) struct Child(OwnedFd);
+struct Child(OwnedFd);
 
 /// The parent, as its child knows it.
 pub(crate) struct Waiting(Cell<Option<OwnedFd>>);
 
-/// Makes a child that outlives this process and its terminal. Only before any thread is started.
-pub(crate) fn fork() -> Result<Parent> {
+/// Serves in a child that outlives this process and its terminal, once the child has said that it is ready; or in this process, if
+/// it is to stay in the foreground. `serve` gets whom to say it to. Only before any thread is started.
+pub(crate) fn in_background(
+    foreground: bool,
+    serve: impl FnOnce(Option<&Waiting>) -> Result<()>,
+) -> Result<()> {
+    if foreground {
+        return serve(None);
+    }
     let (read, write) = pipe_with(PipeFlags::CLOEXEC).context("no pipe to be had")?;
     // SAFETY: the process has one thread, so the child finds no lock held and no state half-changed.
     match unsafe { libc::fork() } {
@@ -35,18 +34,23 @@ pub(crate) fn fork() -> Result<Parent> {
             drop(read);
             // Fails only for the leader of a group, which a new child never is.
             let _ = rustix::process::setsid();
-            Ok(Parent::Child(Waiting(Cell::new(Some(write)))))
+            let parent = Waiting(Cell::new(Some(write)));
+            let result = serve(Some(&parent));
+            if parent.failed_if(&result) {
+                std::process::exit(1);
+            }
+            result
         }
         _ => {
             drop(write);
-            Ok(Parent::Me(Child(read)))
+            Child(read).wait()
         }
     }
 }
 
 impl Child {
     /// Waits until the child is ready or has failed.
-    pub(crate) fn wait(self) -> Result<()> {
+    fn wait(self) -> Result<()> {
         let mut said = Vec::new();
         File::from(self.0).read_to_end(&mut said).context("the child cannot be heard")?;
         if said == READY {
@@ -75,7 +79,7 @@ impl Waiting {
 
     /// Lets the parent say why the child ends, if it has failed and the parent still waits. True if
     /// so: there is no more to be said here.
-    pub(crate) fn failed_if(&self, result: &Result<()>) -> bool {
+    fn failed_if(&self, result: &Result<()>) -> bool {
         match result {
             Err(why) => self.say(format!("{why:#}").as_bytes()).is_ok(),
             Ok(()) => false,

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 
-use crate::daemonize::{Parent, fork};
+use crate::daemonize::{Waiting, in_background};
 use crate::log::Log;
 use crate::mount_options::Options;
 use crate::say;
@@ -70,26 +70,14 @@ pub(crate) fn mount(
     log: &Log,
 ) -> Result<()> {
     let point = check_point(point, false)?;
-    if foreground {
-        return serve(source, &point, options, None, log);
-    }
-    match fork()? {
-        Parent::Me(child) => child.wait(),
-        Parent::Child(parent) => {
-            let result = serve(source, &point, options, Some(&parent), log);
-            if parent.failed_if(&result) {
-                std::process::exit(1);
-            }
-            result
-        }
-    }
+    in_background(foreground, |parent| serve(source, &point, options, parent, log))
 }
 
 fn serve(
     source: &Source,
     point: &Path,
     options: &Options,
-    parent: Option<&crate::daemonize::Waiting>,
+    parent: Option<&Waiting>,
     log: &Log,
 ) -> Result<()> {
     log.start(parent.is_some())?;

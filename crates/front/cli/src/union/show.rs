@@ -14,7 +14,7 @@ use atoll_volume::mounting::{Mount, check_point};
 use atoll_volume::nfs::{self, Files, Rule, Server};
 use atoll_volume::union::{Kept, MemberPath, UnionVolume, check_members, state_dir};
 
-use crate::daemonize::{Parent, Waiting, fork};
+use crate::daemonize::{Waiting, in_background};
 use crate::log::Log;
 use crate::mount_options::Options;
 use crate::say;
@@ -90,19 +90,7 @@ impl Showing {
         log: &Log,
     ) -> Result<()> {
         let state = state_dir(state, &self.members)?;
-        if foreground {
-            return self.serve(&state, kept, None, log);
-        }
-        match fork()? {
-            Parent::Me(child) => child.wait(),
-            Parent::Child(parent) => {
-                let result = self.serve(&state, kept, Some(&parent), log);
-                if parent.failed_if(&result) {
-                    std::process::exit(1);
-                }
-                result
-            }
-        }
+        in_background(foreground, |parent| self.serve(&state, kept, parent, log))
     }
 
     fn serve(self, state: &Path, kept: Option<Kept>, parent: Option<&Waiting>, log: &Log) -> Result<()> {
