@@ -43,6 +43,9 @@ const PERIOD: Duration = Duration::from_millis(100);
 /// After so many periods a member's room is asked for again.
 const SPACE_PERIODS: u32 = 50;
 
+/// A directory that moves all the time is walked to so often.
+const WALKS_MAX: usize = 8;
+
 /// Called once with the outcome of an operation.
 pub type Done = Box<dyn FnOnce(Result<Finished, Errno>) + Send>;
 /// A member that is opened: its tag, whether nothing is changed in it, and its tree.
@@ -223,13 +226,27 @@ impl Federation {
 
     /// The file or directory of a handle. `ESTALE` if it is gone; the error of a member that does not answer.
     pub fn by_handle(&self, frontend: FrontendId, tag: Tag, handle: Bytes) -> Result<Ino, Errno> {
-        match self.call(tag, &Who::Daemon, &NativeCall::ByHandle { handle }, &[])? {
-            NativeReply::Placed { stat, path: None } => Ok(self.machine().know_file(frontend, tag, &stat)),
-            NativeReply::Placed { path: Some(path), .. } => {
-                path.iter().try_fold(Ino::ROOT, |dir, name| self.look_up(frontend, dir, name.clone()))
+        for _ in 0..WALKS_MAX {
+            let call = NativeCall::ByHandle { handle: handle.clone() };
+            let (stat, path) = match self.call(tag, &Who::Daemon, &call, &[])? {
+                NativeReply::Placed { stat, path } => (stat, path),
+                _ => return Err(Errno::EPROTO),
+            };
+            let Some(path) = path else { return Ok(self.machine().know_file(frontend, tag, &stat)) };
+            if let Some(ino) = self.machine().know_dir(frontend, tag, &stat) {
+                return Ok(ino);
             }
-            _ => Err(Errno::EPROTO),
+            let mut steps = path.iter();
+            match steps.try_fold(Ino::ROOT, |dir, name| self.look_up(frontend, dir, name.clone())) {
+                // It may have moved during the walk: then another directory is there, or none.
+                Ok(_) | Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ESTALE) => {}
+                Err(errno) => return Err(errno),
+            }
+            if let Some(ino) = self.machine().know_dir(frontend, tag, &stat) {
+                return Ok(ino);
+            }
         }
+        Err(Errno::ESTALE)
     }
 
     /// Walks one step, in the name of the daemon.

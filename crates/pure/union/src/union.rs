@@ -284,6 +284,14 @@ impl Union {
         tag.and_then(|tag| self.members.get(tag)).map_or(0, |member| member.losses)
     }
 
+    /// A frontend has a directory by a handle. Its id. None if it must be walked to first.
+    pub fn know_dir(&mut self, frontend: FrontendId, tag: Tag, stat: &NativeStat) -> Option<Ino> {
+        let ino = self.known.dir_at(tag, stat.id.ino)?;
+        self.known.dir(ino)?.home(tag).filter(|home| home.id == stat.id)?;
+        self.known.tell_dir(ino, frontend);
+        Some(ino)
+    }
+
     /// A frontend has a file by a handle. Its id.
     pub fn know_file(&mut self, frontend: FrontendId, tag: Tag, stat: &NativeStat) -> Ino {
         let ino = self.known.file_ino(tag, stat.id.ino);

@@ -1,0 +1,71 @@
+//! Histories of several clients over NFS: some order of all calls must explain all answers. Here in short form; docs/TESTING.md has
+//! longer ones.
+
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use atoll_fuse::{Config, Locks, MountOptions, Mounted};
+use atoll_history::live::{Live, Mix};
+use atoll_history::{Lenience, check_with};
+use atoll_lab_nfs::{Export, NfsFiles, Ways};
+use atoll_model::{AtimeRule, ModelFiles};
+use atoll_needs::needs;
+use atoll_nfs::{Served, Server, SigningKey, serve};
+use atoll_torture::place::Place;
+use atoll_vfs::{Caching, Files};
+
+/// What is called of all clients.
+const OPERATIONS: u64 = 4_000;
+
+fn server(files: Arc<dyn Files>) -> Server {
+    let rules = vec!["127.0.0.1(no_root_squash)".parse().unwrap()];
+    let key = SigningKey::new([7; 16]);
+    let served = Served { id: 5, kind: 1, name: "main".to_owned(), key, rules, start: 1 };
+    serve(files, served, TcpListener::bind("127.0.0.1:0").unwrap()).unwrap()
+}
+
+fn mounted(at: SocketAddr, point: &Path) -> Mounted {
+    let export = Export { nfs: at, mount: at, path: "/main".to_owned() };
+    // Removed files would keep a name, which is seen in their link counts.
+    let ways = Ways { silly: false, ..Ways::default() };
+    let files = Arc::new(NfsFiles::connect(&export, ways).unwrap());
+    let options = MountOptions { set_id: true, devices: true, ..MountOptions::new("nfs") };
+    std::fs::create_dir_all(point).unwrap();
+    Mounted::new(files, point, &options, Config { locks: Locks::Local, ..Config::default() }).unwrap()
+}
+
+/// Two mounts of one server, as two machines have them.
+fn judge(place: &Place, server: &Server, seed: u64) {
+    judge_mounts(["m1", "m2"].map(|name| mounted(server.address(), &place.join(name))), seed);
+}
+
+fn judge_mounts(mounts: [Mounted; 2], seed: u64) {
+    let dirs: Vec<PathBuf> = mounts.iter().map(|mount| mount.path().to_owned()).collect();
+    let (mix, unknown_max) = (Mix::Names, u64::MAX);
+    let live = Live {
+        dirs,
+        clients: 8,
+        operations: OPERATIONS,
+        seed,
+        names: 12,
+        block: 8,
+        blocks: 1,
+        mix,
+        unknown_max,
+    };
+    let history = live.run().unwrap();
+    assert!(history.records.len() as u64 >= OPERATIONS);
+    // An exclusive create is two calls here, so it may be told ESTALE.
+    let verdict = check_with(&history, Lenience { stale: true, apart: true });
+    assert!(verdict.fits(), "{verdict}");
+}
+
+#[test]
+fn clients_of_the_model_over_nfs_see_one_order() {
+    needs!(Mounts);
+    let place = Place::new("nfs-history").unwrap();
+    let server = server(Arc::new(ModelFiles::new(AtimeRule::Never, Caching::Never)));
+    judge(&place, &server, 1);
+    server.stop();
+}
