@@ -128,6 +128,13 @@ pub(crate) fn sections(name: &str) -> Vec<Section> {
                 "The file of /disk1 stays, and those of the other members are removed. First look at them: atoll explain PATH",
             )],
         )],
+        "atoll-union-undelete" => vec![terms(
+            "EXAMPLES",
+            &[(
+                "atoll union undelete /mnt/all/film",
+                "Copies it back if it was deleted a few seconds ago, and the union is shown with -o grace=SECONDS.",
+            )],
+        )],
         "atoll-union-join" => vec![terms(
             "EXAMPLES",
             &[

@@ -3,7 +3,9 @@
 mod common;
 
 use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use atoll_needs::needs;
 use common::{Scratch, bad, good, is_mounted, script, text};
@@ -262,4 +264,86 @@ fn members_come_and_go_while_the_union_is_shown() {
 /// A file system of its own.
 fn mount_tmpfs(at: &Path) {
     rustix::mount::mount("atoll-test", at, "tmpfs", rustix::mount::MountFlags::empty(), None).unwrap();
+}
+
+/// Moves a file with mv(1), which removes its source and its destination as it likes; whether it says that this went well.
+fn mv(from: &Path, to: &Path) -> bool {
+    Command::new("mv").arg("-f").args([from, to]).output().unwrap().status.success()
+}
+
+#[test]
+fn a_file_that_is_moved_into_a_member_stays_with_and_without_grace() {
+    needs!(Mounts);
+    for options in ["grace=0", "grace=600"] {
+        let place = Place::new();
+        fs::write(place.members[0].join("f"), "kept").unwrap();
+        place.define(options);
+        assert!(mv(&place.point.join("f"), &place.members[1].join("f")));
+        // One of the two goes: which one depends on whether the union has heard of the copy by then.
+        let left: Vec<_> =
+            place.members.iter().filter_map(|member| fs::read_to_string(member.join("f")).ok()).collect();
+        assert_eq!(left, ["kept"]);
+        common::eventually("it is shown from there", || {
+            fs::read_to_string(place.point.join("f")).is_ok_and(|bytes| bytes == "kept")
+        });
+        place.good(&["stop", "all"]);
+    }
+}
+
+#[test]
+fn a_file_that_is_moved_from_a_member_onto_itself_is_lost_without_grace_and_comes_back_with_it() {
+    needs!(Mounts);
+    for grace in [false, true] {
+        let place = Place::new();
+        let native = place.members[0].join("g");
+        fs::write(&native, "precious").unwrap();
+        fs::set_permissions(&native, fs::Permissions::from_mode(0o640)).unwrap();
+        let before = fs::metadata(&native).unwrap();
+        place.define(if grace { "grace=600" } else { "grace=0" });
+        let shown = place.point.join("g");
+        assert!(shown.exists());
+        assert!(!mv(&native, &shown), "mv removes its destination first, which is its source");
+        assert!(!native.exists() && !shown.exists());
+        if grace {
+            assert_eq!(place.status()["settings"]["grace"], "600");
+            good(["union", "undelete", text(&shown)]);
+            assert_eq!(fs::read_to_string(&shown).unwrap(), "precious");
+            let after = fs::metadata(&native).unwrap();
+            assert_eq!((after.mode(), after.mtime_nsec()), (before.mode(), before.mtime_nsec()));
+            let said = bad(["union", "undelete", text(&shown)]);
+            assert!(said.contains("cannot be copied back"), "{said}");
+        } else {
+            let said = bad(["union", "undelete", text(&shown)]);
+            assert!(said.contains("grace=SECONDS"), "{said}");
+        }
+        place.good(&["stop", "all"]);
+    }
+}
+
+#[test]
+fn a_disk_of_fstab_that_is_not_mounted_is_named_with_its_line_and_nothing_is_written_beneath() {
+    needs!(Mounts, Programs(&["mount", "unshare", "bash"]));
+    let place = Place::new();
+    let [one, two] = place.members.each_ref().map(|member| text(member));
+    let said = script(
+        &place.scratch,
+        &format!(
+            "echo 'LABEL=films {two} ext4 defaults 0 2' > {fstab}\n\
+             mount --bind {fstab} /etc/fstab\n\
+             ! {atoll} union start all {one} {two} {point} --state {state}\n\
+             ls -A {two} | wc -l\n\
+             mount -t tmpfs films {two}\n\
+             {atoll} union start all {one}:empty-ok {two} {point} --state {state}\n\
+             {atoll} union stop all --state {state}\n\
+             umount {two}\n\
+             ! {atoll} union start all --state {state}",
+            atoll = env!("CARGO_BIN_EXE_atoll"),
+            point = text(&place.point),
+            state = text(&place.state),
+            fstab = text(&place.scratch.path("fstab")),
+        ),
+    );
+    assert_eq!(said.matches("LABEL=films").count(), 2, "{said}");
+    assert!(said.lines().any(|line| line == "0"), "{said}");
+    assert_eq!(fs::read_dir(two).unwrap().count(), 0);
 }

@@ -38,9 +38,9 @@ pub enum NotResolved {
 }
 
 /// What a directory's homes have of a name.
-struct Looked {
-    seen: Vec<SeenHome>,
-    unasked: Vec<(Tag, Errno)>,
+pub(crate) struct Looked {
+    pub(crate) seen: Vec<SeenHome>,
+    pub(crate) unasked: Vec<(Tag, Errno)>,
     dir_homes: Vec<Tag>,
 }
 
@@ -87,7 +87,7 @@ impl Federation {
     }
 
     /// The directory of these names.
-    fn walk(&self, names: &[Name]) -> Result<Ino, Errno> {
+    pub(crate) fn walk(&self, names: &[Name]) -> Result<Ino, Errno> {
         names.iter().try_fold(Ino::ROOT, |dir, name| {
             match self.inquire(FrontendId::NOBODY, Op::Lookup { dir, name: name.clone() })? {
                 Answer::Found { found } if found.attr.kind == Kind::Directory => Ok(found.attr.ino),
@@ -96,7 +96,7 @@ impl Federation {
         })
     }
 
-    fn look_everywhere(&self, dir: Ino, name: &Name) -> Result<Looked, Errno> {
+    pub(crate) fn look_everywhere(&self, dir: Ino, name: &Name) -> Result<Looked, Errno> {
         // Finds which members have the directory now.
         let told = self.inquire(FrontendId::NOBODY, Op::Lookup { dir, name: name.clone() });
         let (homes, may_have) = self.machine().dir_homes(dir);

@@ -12,6 +12,7 @@ mod intents;
 mod locks;
 mod members;
 mod opens;
+mod undelete;
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -37,6 +38,7 @@ pub use locks::LOCK_WAITS_MAX;
 use locks::Waits;
 pub use opens::OpenDone;
 use opens::Opens;
+pub use undelete::NotBack;
 
 /// How often members are asked for changes, and whether they answer.
 const PERIOD: Duration = Duration::from_millis(100);
@@ -403,6 +405,8 @@ impl Federation {
             return;
         }
         self.close_late(tag);
+        let due = self.machine().graves_due(self.clock.now(), tag);
+        self.close_opens(due);
         if with_space {
             self.written.sync(tag, &tree);
         }

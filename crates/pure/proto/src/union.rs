@@ -28,6 +28,9 @@ wire_enum! {
         6 => Resolve { /// The path.
             path: VolumePath, /// The directory of the member that keeps its file.
             keep: Bytes },
+        /// Copy the file back that has lost this path last. `UnionReply::Done`.
+        7 => Undelete { /// The path.
+            path: VolumePath },
     }
 }
 

@@ -9,6 +9,7 @@ mod dirs;
 mod explain;
 mod find;
 mod frontend;
+mod graves;
 mod holds;
 mod intent;
 mod learn;
@@ -23,6 +24,7 @@ mod view;
 pub use dirs::{DIR_NAMES_BYTES_MAX, Known, NAMES_BYTES_MAX, NamesMax, Tick, ino_of, tag_of};
 pub use explain::{HomeRole, SeenHome};
 pub use frontend::{FRONTENDS_MAX, FrontendId, Told};
+pub use graves::{GRAVES_MAX, Grave};
 pub use intent::{Direction, Intent, IntentStep, Reach};
 pub use native::{
     At, Changed, Changes, Copied, NativeCall, NativeEntry, NativeId, NativeReply, NativeStat, Space, Tag, Who,

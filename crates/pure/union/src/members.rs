@@ -28,6 +28,7 @@ impl Union {
         }
         self.members.remove(tag);
         self.known.member_left(tag);
+        self.graves.retain(|grave| grave.tag != tag);
         Ok(())
     }
 }

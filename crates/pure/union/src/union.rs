@@ -12,6 +12,7 @@ use bytes::Bytes;
 use crate::dirs::{File, Home, Known, NamesMax, Part, Tick, UnionDir, ino_of};
 use crate::find::{Found, Holder};
 use crate::frontend::{FrontendId, Told};
+use crate::graves::Grave;
 use crate::holds::Holds;
 use crate::intent::Intent;
 use crate::native::{At, Changes, NativeCall, NativeId, NativeReply, NativeStat, Tag, Who};
@@ -86,6 +87,8 @@ pub struct Union {
     pub(crate) watches: bool,
     /// When the union began.
     pub(crate) began: Time,
+    /// Files that have lost their last name and are held.
+    pub(crate) graves: Vec<Grave>,
     tasks: BTreeMap<u64, Task>,
     waiting: Vec<u64>,
     pub(crate) holds: Holds,
@@ -105,6 +108,7 @@ impl Union {
             frontend: FrontendId::default(),
             watches,
             began: now.wall,
+            graves: Vec::new(),
             tasks: BTreeMap::new(),
             waiting: Vec::new(),
             holds: Holds::default(),

@@ -74,6 +74,8 @@ pub struct Settings {
     pub away: AwayRule,
     /// Against whom locks of files hold. For the frontend: the machine takes a lock for whoever asks.
     pub locks: LockRule,
+    /// For how many seconds a file that has lost its last name is held, so that it can be copied back. 0: it is not.
+    pub grace_s: u16,
 }
 
 /// The rules of each kind, as users write them.
@@ -102,13 +104,14 @@ fn take<T: Copy>(all: &[(&str, T)], word: &str, rule: &mut T) -> bool {
 
 impl Settings {
     /// What each setting is, as users write it.
-    pub fn words(&self) -> [(&'static str, &'static str); 5] {
+    pub fn words(&self) -> [(&'static str, String); 6] {
         [
-            ("place", word_of(&PLACES, &self.place)),
-            ("same", word_of(&SAMES, &self.same)),
-            ("unlink", word_of(&UNLINKS, &self.unlink)),
-            ("away", word_of(&AWAYS, &self.away)),
-            ("locks", word_of(&LOCKS, &self.locks)),
+            ("place", word_of(&PLACES, &self.place).to_owned()),
+            ("same", word_of(&SAMES, &self.same).to_owned()),
+            ("unlink", word_of(&UNLINKS, &self.unlink).to_owned()),
+            ("away", word_of(&AWAYS, &self.away).to_owned()),
+            ("locks", word_of(&LOCKS, &self.locks).to_owned()),
+            ("grace", self.grace_s.to_string()),
         ]
     }
 
@@ -120,6 +123,7 @@ impl Settings {
             "unlink" => take(&UNLINKS, word, &mut self.unlink),
             "away" => take(&AWAYS, word, &mut self.away),
             "locks" => take(&LOCKS, word, &mut self.locks),
+            "grace" => word.parse().map(|seconds| self.grace_s = seconds).is_ok(),
             _ => return None,
         })
     }
@@ -209,10 +213,13 @@ mod tests {
         ] {
             for word in words {
                 assert_eq!(settings.set(setting, word), Some(true));
-                assert!(settings.words().contains(&(setting, word)));
+                assert!(settings.words().contains(&(setting, word.to_owned())));
             }
             assert_eq!(settings.set(setting, "nowhere"), Some(false));
         }
+        assert_eq!((settings.set("grace", "30"), settings.grace_s), (Some(true), 30));
+        assert_eq!((settings.set("grace", "-1"), settings.grace_s), (Some(false), 30));
+        assert!(settings.words().contains(&("grace", "30".to_owned())));
         assert_eq!(settings.set("soft", "3"), None);
     }
 }

@@ -1,4 +1,4 @@
-//! `atoll union conflicts` and `resolve`: names that several members have with different contents.
+//! `atoll union conflicts`, `resolve` and `undelete`: names that several members have, and files that were deleted by mistake.
 
 use std::collections::VecDeque;
 use std::ffi::OsStr;
@@ -140,5 +140,19 @@ impl Resolve {
             say::line(format_args!("only {} has it", self.keep.display()));
         }
         Ok(())
+    }
+}
+
+/// Arguments of `atoll union undelete`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Undelete {
+    /// Where the file was in the mounted union
+    path: PathBuf,
+}
+
+impl Undelete {
+    pub(super) fn run(self) -> Result<()> {
+        let place = InMount::of(&self.path)?;
+        ShownUnion::of(&place.mount.path)?.undelete(place.names)
     }
 }

@@ -36,7 +36,8 @@ use crate::say;
         same=newest|first|both                  which of several files of one name is shown\n  \
         unlink=shown|all                        what an unlink removes\n  \
         away=fail|hide                          what is said of names on a missing disk (hide: that they do not exist)\n  \
-        locks=local|native                      against whom locks hold (native: programs that use the directories, too)"
+        locks=local|native                      against whom locks hold (native: programs that use the directories, too)\n  \
+        grace=SECONDS                           how long a deleted file can be copied back (atoll union undelete); default 0"
 )]
 pub(crate) struct UnionCommand {
     #[command(subcommand)]
@@ -81,6 +82,8 @@ enum Command {
     Conflicts(conflicts::Conflicts),
     /// Remove the files of a name in all members but one
     Resolve(conflicts::Resolve),
+    /// Copy a file back that was just deleted through a union with grace=SECONDS
+    Undelete(conflicts::Undelete),
     /// Show how unions and their members are
     Status(status::Status),
     /// Finish renames of directories that a process left half made, without showing a union
@@ -97,6 +100,7 @@ impl UnionCommand {
             Some(Command::Leave(command)) => command.run(state),
             Some(Command::Conflicts(command)) => command.run(state),
             Some(Command::Resolve(command)) => command.run(),
+            Some(Command::Undelete(command)) => command.run(),
             Some(Command::Status(command)) => command.run(state),
             Some(Command::Finish) => finish(state),
             None => {

@@ -16,6 +16,9 @@ use crate::places::{MountPoint, SocketPlace, absolute, mount_socket, mounted_at,
 use crate::source::of_mount;
 use crate::status::first_line;
 
+/// How long a copy may take.
+const COPY: Duration = Duration::from_secs(3_600);
+
 /// A union that is mounted on this machine.
 #[derive(Debug, Clone)]
 pub struct ShownUnion {
@@ -161,6 +164,11 @@ impl ShownUnion {
             UnionReply::Resolved { removed } => Ok(removed),
             _ => Err(strange(&self.socket()?.address)),
         }
+    }
+
+    /// Orders it to copy the file back that has lost a path last.
+    pub fn undelete(&self, path: VolumePath) -> Result<()> {
+        self.order(UnionOrder::Undelete { path }, COPY).map(drop)
     }
 
     /// Orders it to show a member, too.

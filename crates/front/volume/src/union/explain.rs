@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::{Result, anyhow, bail};
 use atoll_core::VolumePath;
-use atoll_federal::{NameSeen, NotResolved};
+use atoll_federal::{NameSeen, NotBack, NotResolved};
 use atoll_posix::Errno;
 use atoll_proto::union::{HomeTold, NameTold, RoleTold};
 use atoll_proto::{UnionReply, VolumeKind};
@@ -108,6 +108,36 @@ impl UnionVolume {
         UnionReply::Conflicts { told, unread, next: None }
     }
 
+    /// Copies the file back that has lost this path last.
+    pub(super) fn undelete(&self, path: &VolumePath) -> Result<()> {
+        let shown = atoll_core::ShownPath(path.names());
+        match self.federation.undelete(path) {
+            Ok(_) => {
+                // Whoever ordered it looks at it now.
+                self.files.void();
+                Ok(())
+            }
+            Err(NotBack::NotHeld) if self.settings.grace_s == 0 => bail!(
+                "{shown} cannot be copied back: this union holds no deleted files.\nFor the next time show it with -o grace=SECONDS."
+            ),
+            Err(NotBack::NotHeld) => bail!(
+                "{shown} cannot be copied back: no file of this path was deleted through the union in the last {} s.\nA file that \
+                 was in several members, or had other names, is not held.",
+                self.settings.grace_s
+            ),
+            Err(NotBack::Taken) => bail!(
+                "{shown} is there, or may be in a member that does not answer, so nothing was copied.\nRename what is there first."
+            ),
+            Err(NotBack::NoDir(errno)) => bail!(
+                "The directory of {shown} is not there any more: {errno}.\nA file can only be copied back to where it was."
+            ),
+            Err(NotBack::Failed(tag, errno)) => bail!(
+                "{shown} cannot be copied back to {}: {errno}.\nIt is still held for a while: make room, and try again.",
+                self.path_of(tag)
+            ),
+        }
+    }
+
     /// Removes the files of a name in all members but one. The members from which one was removed.
     pub(super) fn resolve(&self, path: &VolumePath, keep: &[u8]) -> Result<Vec<String>> {
         let keep = Path::new(OsStr::from_bytes(keep));
@@ -116,7 +146,10 @@ impl UnionVolume {
             bail!("The union has no member {}.\n\"atoll union status\" lists its members.", keep.display())
         };
         match self.federation.resolve(path, tag) {
-            Ok(removed) => Ok(removed.into_iter().map(|tag| self.path_of(tag)).collect()),
+            Ok(removed) => {
+                self.files.void();
+                Ok(removed.into_iter().map(|tag| self.path_of(tag)).collect())
+            }
             Err(NotResolved::NotThere) => bail!(
                 "The member {} has no file of this name, so nothing was removed.\n\"atoll explain\" shows who has it.",
                 keep.display()

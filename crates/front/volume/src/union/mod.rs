@@ -156,7 +156,7 @@ impl UnionVolume {
                 checked,
             })
         });
-        let owned = |(setting, word): (&str, &str)| (setting.to_owned(), word.to_owned());
+        let owned = |(setting, word): (&str, String)| (setting.to_owned(), word);
         UnionStatus {
             name: self.kept.as_ref().map(|kept| kept.home.name().to_owned()),
             up_ms: self.began.elapsed().as_millis() as u64,
@@ -207,6 +207,7 @@ impl Attached for UnionVolume {
             UnionOrder::Resolve { path, keep } => {
                 self.resolve(&path, &keep).map(|removed| UnionReply::Resolved { removed })
             }
+            UnionOrder::Undelete { path } => self.undelete(&path).map(|()| UnionReply::Done),
             UnionOrder::Leave { path, force } => {
                 self.leave(Path::new(OsStr::from_bytes(&path)), force).map(|()| UnionReply::Done)
             }

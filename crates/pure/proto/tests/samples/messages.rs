@@ -420,7 +420,8 @@ fn union_orders() -> Vec<(&'static str, UnionOrder)> {
         ("leave", UnionOrder::Leave { path: Bytes::from_static(b"/disk2"), force: true }),
         ("explain", UnionOrder::Explain { path: path.clone() }),
         ("conflicts", UnionOrder::Conflicts { dirs: vec![path.clone()], after: 7 }),
-        ("resolve", UnionOrder::Resolve { path, keep: Bytes::from_static(b"/disk2") }),
+        ("resolve", UnionOrder::Resolve { path: path.clone(), keep: Bytes::from_static(b"/disk2") }),
+        ("undelete", UnionOrder::Undelete { path }),
     ]
 }
 
@@ -551,7 +552,7 @@ pub fn all() -> Vec<Samples> {
         ),
         samples("control", 1..=8, controls()),
         samples("control_reply", 1..=7, control_replies()),
-        samples("union_order", 1..=6, union_orders()),
+        samples("union_order", 1..=7, union_orders()),
         samples("union_reply", 1..=5, union_replies()),
     ]
 }

@@ -41,6 +41,7 @@ pub(super) fn unlink(union: &mut Union, task: &mut Task, dir: Ino, name: &Name) 
     let mut calls: Vec<Planned> = calls.collect();
     calls.reverse();
     calls.extend(union.keep_open(&place));
+    calls.extend(union.grave_for(place.tag, place.dir, &native, &stat));
     union.next_change(task, calls)
 }
 
@@ -124,6 +125,10 @@ impl Union {
     /// Takes in the answer to [`Union::keep_open`], if that was the call. A file that cannot be opened goes all the same.
     pub(crate) fn kept_open(&mut self, planned: &Planned, answer: &Result<NativeReply, Errno>) -> bool {
         if let Ok(NativeReply::Opened { open, stat }) = answer {
+            if matches!(planned.call, NativeCall::Open { write: false, .. }) {
+                self.grave_opened(planned.tag, *open, *stat);
+                return true;
+            }
             self.known.hold_open(self.known.file_ino(planned.tag, stat.id.ino), *open);
         }
         matches!(planned.call, NativeCall::Open { .. })
@@ -147,6 +152,9 @@ impl Union {
         match answer {
             answer if self.kept_open(&planned, &answer) => self.next_change(task, left).map(Some),
             Ok(NativeReply::Done) => {
+                if let NativeCall::Unlink { name, id, .. } = &planned.call {
+                    self.bury(planned.tag, *id, dir, name);
+                }
                 if let NativeCall::Unlink { name, .. } | NativeCall::Rmdir { name, .. } = &planned.call {
                     self.known.set_name(dir, planned.tag, name, None);
                 }
