@@ -50,6 +50,8 @@ counts! {
     delayed => "delayed",
     /// Times at which a disk had no room left.
     full => "full disks",
+    /// Members of a union whose disk was pulled.
+    pulled => "pulled disks",
     /// Times at which an island took only what makes room.
     read_only => "read-only islands",
     /// Times at which a disk became slow.

@@ -41,6 +41,7 @@ mod storm;
 mod thread;
 mod transcript;
 mod unanswered;
+mod union;
 mod votes;
 mod walks;
 mod wire;

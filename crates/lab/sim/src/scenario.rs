@@ -3,6 +3,8 @@
 use crate::absences::Absence;
 use crate::cause::Failure;
 use crate::injected::Injected;
+use crate::transcript::Transcript;
+use crate::union;
 use crate::world::World;
 
 /// Whether islands die and links break.
@@ -38,6 +40,8 @@ pub(crate) struct Run {
     pub(crate) virtual_us: u64,
     /// What was done to them.
     pub(crate) injected: Injected,
+    /// What happened, in a run that has no such world.
+    pub(crate) notes: Transcript,
 }
 
 impl Run {
@@ -301,6 +305,36 @@ pub const SCENARIOS: &[Scenario] = &[
         steps: 30,
         body: |run| crate::crash_points::run(run, true, true),
     },
+    Scenario {
+        name: "union",
+        what: "several clients of a union at once; members are full or read-only for a while",
+        steps: 500,
+        body: |run| union::run(run, union::Kind::Alone),
+    },
+    Scenario {
+        name: "union_direct",
+        what: "the same, and programs use the members directly",
+        steps: 500,
+        body: |run| union::run(run, union::Kind::Direct),
+    },
+    Scenario {
+        name: "union_two",
+        what: "the same, and another union shows some of the members, too",
+        steps: 800,
+        body: |run| union::run(run, union::Kind::Two),
+    },
+    Scenario {
+        name: "union_away",
+        what: "several clients of a union at once, and members go away and come back",
+        steps: 500,
+        body: |run| union::run(run, union::Kind::Away),
+    },
+    Scenario {
+        name: "union_hang",
+        what: "several clients of a union at once, and members hang",
+        steps: 500,
+        body: |run| union::run(run, union::Kind::Hang),
+    },
 ];
 
 impl Scenario {
@@ -340,6 +374,7 @@ pub fn run(scenario: &Scenario, seed: u64, steps: Option<u64>) -> Report {
         hash: 0,
         virtual_us: 0,
         injected: Injected::default(),
+        notes: Transcript::default(),
     };
     let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         (scenario.body)(&mut run)?;
@@ -356,8 +391,9 @@ pub fn run(scenario: &Scenario, seed: u64, steps: Option<u64>) -> Report {
         }
     };
     let command = format!("cargo xtask sim {} --seed {seed} --steps {steps}", scenario.name);
-    let tail = run.world.as_ref().map(|world| world.tail(3000)).unwrap_or_default();
+    let tail = run.world.as_ref().map_or_else(|| run.notes.tail(3000), |world| world.tail(3000));
     run.end_world();
-    let Run { hash, operations, virtual_us, injected, .. } = run;
+    let Run { hash, operations, virtual_us, injected, notes, .. } = run;
+    let hash = if notes.len() == 0 { hash } else { notes.hash() };
     Report { command, failure, tail, hash, operations, virtual_us, injected }
 }

@@ -155,3 +155,13 @@ fn what_was_saved_with_care_outlives_power_cuts() {
 fn what_was_promised_outlives_a_process_while_the_other_is_away() {
     seeds("votes", 1, 100);
 }
+
+#[test]
+fn a_union_shows_what_its_members_have_whatever_happens_at_once() {
+    seeds("union", 1, 300);
+}
+
+#[test]
+fn a_union_tells_of_members_that_are_away_or_hang() {
+    seeds("union_hang", 1, 300);
+}

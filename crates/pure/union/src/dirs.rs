@@ -13,6 +13,7 @@ use atoll_posix::Kind;
 
 use crate::frontend::{FrontendId, Told};
 use crate::native::{At, NativeId, NativeStat, Tag};
+use crate::questions::Questions;
 pub use bounds::{DIR_NAMES_BYTES_MAX, NAMES_BYTES_MAX, NamesMax};
 pub(crate) use names::{DirNames, Gathered, NameHome, Section};
 
@@ -81,12 +82,14 @@ pub struct Home {
     pub part: Part,
     /// The member tells of changes of its names.
     pub watched: bool,
+    /// How many homes were known when this one became known.
+    pub number: u64,
 }
 
 impl Home {
     /// One whose changes nobody tells of yet.
     pub const fn new(tag: Tag, id: NativeId, part: Part) -> Self {
-        Self { tag, id, part, watched: false }
+        Self { tag, id, part, watched: false, number: 0 }
     }
 }
 
@@ -115,6 +118,8 @@ pub struct UnionDir {
     pub unsure: BTreeSet<(Tag, Name)>,
     /// Counts changes of its names that were seen.
     pub changes: u64,
+    /// Questions under way about its names.
+    pub(crate) questions: Questions,
     /// How many directories in it are known.
     children: u32,
     /// The frontends that were told of it, and have not forgotten it.
@@ -128,7 +133,7 @@ impl UnionDir {
     /// A directory with these homes, its anchor first, of whose names nothing is known.
     pub fn new(parent: Ino, name: Option<Name>, homes: Vec<Home>, now: Tick) -> Self {
         let (names, unsure) = (DirNames::default(), BTreeSet::new());
-        let (unasked, children, told) = (Vec::new(), 0, Told::default());
+        let (unasked, children, told, questions) = (Vec::new(), 0, Told::default(), Questions::default());
         let (asked, section_by, used) = (0, None, now);
         Self {
             parent,
@@ -142,6 +147,7 @@ impl UnionDir {
             used,
             unsure,
             changes: 0,
+            questions,
             children,
             told,
         }
@@ -198,13 +204,17 @@ pub struct Known {
     names_max: NamesMax,
     /// Files that were moved to another member, by where they are: they keep their ids as long as a frontend knows them.
     moved: IdMap<(Tag, u64), Ino>,
+    /// Homes that became known so far.
+    homes: u64,
 }
 
 impl Known {
     /// Adds a directory with its homes, its anchor first.
-    pub fn add_dir(&mut self, ino: Ino, dir: UnionDir) {
+    pub fn add_dir(&mut self, ino: Ino, mut dir: UnionDir) {
+        self.homes += 1;
         self.names_bytes += dir.names.bytes();
-        for home in &dir.homes {
+        for home in &mut dir.homes {
+            home.number = self.homes;
             self.by_home.insert((home.tag, home.id.ino), ino);
         }
         self.count_child(ino, dir.parent, 1);
@@ -227,7 +237,9 @@ impl Known {
     }
 
     /// A directory has one more home.
-    pub fn add_home(&mut self, ino: Ino, home: Home) {
+    pub fn add_home(&mut self, ino: Ino, mut home: Home) {
+        self.homes += 1;
+        home.number = self.homes;
         let Some(dir) = self.dirs.get_mut(&ino) else { return };
         match dir.homes.iter_mut().find(|h| h.tag == home.tag) {
             Some(old) if old.id == home.id => {}
@@ -239,6 +251,11 @@ impl Known {
             None => dir.homes.push(home),
         }
         self.by_home.insert((home.tag, home.id.ino), ino);
+    }
+
+    /// How many homes became known so far.
+    pub(crate) fn homes(&self) -> u64 {
+        self.homes
     }
 
     /// A directory does not have this home any more. Its last home stays: whoever is in it may go on.
@@ -365,6 +382,7 @@ impl Known {
         let now = dir.names.of(name).iter().find(|home| home.tag == tag).map(|home| (home.kind, home.ino));
         if now != what {
             dir.changes += 1;
+            dir.questions.changed(dir.changes, tag, name);
             self.change_names(ino, |dir| dir.names.set(tag, name, what));
         }
     }
@@ -374,6 +392,7 @@ impl Known {
         let Some(dir) = self.dirs.get_mut(&ino) else { return };
         dir.unsure.remove(&(tag, name.clone()));
         dir.changes += 1;
+        dir.questions.changed(dir.changes, tag, name);
         if dir.home(tag).is_some_and(|home| home.part != Part::Unsure) {
             self.change_names(ino, |dir| dir.names.set(tag, name, what));
         }
@@ -382,12 +401,34 @@ impl Known {
     /// A member tells that a name may mean something else now.
     pub fn hear(&mut self, ino: Ino, tag: Tag, name: &Name) {
         let Some(dir) = self.dirs.get_mut(&ino) else { return };
+        dir.changes += 1;
+        dir.questions.changed(dir.changes, tag, name);
+        self.set_unsure(ino, tag, name);
+    }
+
+    /// A name must be looked at when it is used.
+    pub(crate) fn set_unsure(&mut self, ino: Ino, tag: Tag, name: &Name) {
+        let Some(dir) = self.dirs.get_mut(&ino) else { return };
         if dir.home(tag).is_some_and(|home| home.part != Part::Unsure) {
-            dir.changes += 1;
             dir.unsure.insert((tag, name.clone()));
             if dir.unsure.len() > UNSURE_MAX {
                 self.doubt(ino, tag);
             }
+        }
+    }
+
+    /// A question about the names of a home is under way. The directory, and its count of changes.
+    pub(crate) fn ask(&mut self, tag: Tag, dir: NativeId) -> Option<(Ino, u64)> {
+        let ino = self.dir_at(tag, dir.ino)?;
+        let there = self.dirs.get_mut(&ino)?;
+        there.questions.begin();
+        Some((ino, there.changes))
+    }
+
+    /// It is answered, or is not asked any more.
+    pub(crate) fn asked(&mut self, ino: Ino) {
+        if let Some(dir) = self.dirs.get_mut(&ino) {
+            dir.questions.end();
         }
     }
 
@@ -398,6 +439,7 @@ impl Known {
                 (home.part, home.watched) = (Part::Unsure, false);
             }
             dir.changes += 1;
+            dir.questions.all_changed(dir.changes);
         }
     }
 
@@ -425,6 +467,7 @@ impl Known {
     pub fn doubt(&mut self, ino: Ino, tag: Tag) {
         if let Some(dir) = self.dirs.get_mut(&ino) {
             dir.changes += 1;
+            dir.questions.all_changed(dir.changes);
             dir.unsure.retain(|(of, _)| *of != tag);
             if let Some(home) = dir.home_mut(tag) {
                 home.part = Part::Unsure;

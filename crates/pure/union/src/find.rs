@@ -75,11 +75,18 @@ impl Union {
     }
 
     /// Whether all names of a part are known now.
-    pub(crate) fn is_sure(&self, task: &Task, home: &Home) -> bool {
-        let Part::Sure { at, racy, .. } = home.part else { return false };
-        (home.watched && !racy)
-            || self.now.ms.saturating_sub(at) <= FRESH_MS
-            || task.read.contains(&(home.tag, home.id))
+    pub(crate) fn is_sure(&self, task: &Task, dir: &UnionDir, home: &Home) -> bool {
+        // What this operation has read counts for it, also if a change since has made it old for others.
+        let is_read = |(tag, id, at): &(Tag, NativeId, u64)| {
+            (*tag, *id) == (home.tag, home.id) && !dir.questions.is_lost(*at)
+        };
+        let is_fresh = match home.part {
+            Part::Sure { at, racy, .. } => {
+                (home.watched && !racy) || self.now.ms.saturating_sub(at) <= FRESH_MS
+            }
+            Part::Unsure => false,
+        };
+        is_fresh || task.read.iter().any(is_read)
     }
 
     /// Makes sure that a directory's homes are those that have it now.
@@ -143,7 +150,7 @@ impl Union {
                     found.gap = Some(errno);
                     found.unasked.push(home.tag);
                 }
-                (Ok(()), None) if self.is_sure(task, home) && !dir.is_unsure(home.tag, name) => {
+                (Ok(()), None) if self.is_sure(task, dir, home) && !dir.is_unsure(home.tag, name) => {
                     found.places.extend(there.map(|k| place(k.kind, k.ino, None)));
                 }
                 (Ok(()), None) => {
@@ -167,7 +174,8 @@ impl Union {
     fn reads_instead(&mut self, task: &mut Task, ino: Ino) -> Decided<bool> {
         let Some(dir) = self.known.dir_mut(ino) else { return Ok(false) };
         let is_whole = dir.names.section() == Section::behind(0);
-        if !is_whole || task.read.iter().any(|(tag, id)| dir.home(*tag).is_some_and(|home| home.id == *id)) {
+        if !is_whole || task.read.iter().any(|(tag, id, _)| dir.home(*tag).is_some_and(|home| home.id == *id))
+        {
             return Ok(false);
         }
         dir.asked += 1;
@@ -228,8 +236,9 @@ impl Union {
                 return Err(Stop::Wait);
             }
             let homes: Vec<(Tag, NativeId)> = dir.homes.iter().map(|home| (home.tag, home.id)).collect();
-            task.read.retain(|read| !homes.contains(read));
-            task.reading.retain(|reading| !homes.contains(&(reading.tag, reading.dir)));
+            task.read.retain(|(tag, id, _)| !homes.contains(&(*tag, *id)));
+            let left = task.reading.extract_if(.., |reading| homes.contains(&(reading.tag, reading.dir)));
+            left.for_each(|reading| self.known.asked(reading.ino));
             self.known.restart_names(ino, after, task.id);
         }
         let (mut calls, mut gap) = (Vec::new(), self.more_homes(self.dir(ino)?).0);
@@ -241,7 +250,7 @@ impl Union {
                 }
                 continue;
             }
-            if self.is_sure(task, &home) {
+            if self.is_sure(task, self.dir(ino)?, &home) {
                 let unsure = self.dir(ino)?.unsure.iter().filter(|(tag, _)| *tag == home.tag);
                 let look = |(_, name): &(Tag, Name)| NativeCall::Look { dir: home.id, name: name.clone() };
                 calls.extend(unsure.map(|unsure| Planned::look(home.tag, look(unsure))));

@@ -1,19 +1,30 @@
-//! Takes what members have answered into what is known, and into what the operation has seen. Decides nothing.
+//! What members answer is taken into what is known here. Never decides an operation.
 
-use atoll_core::Name;
+use atoll_core::{Ino, Name};
 use atoll_posix::Errno;
 
 use crate::dirs::{DirTimes, Gathered, Part, Section};
 use crate::find::TICK_NS;
 use crate::native::{NativeCall, NativeId, NativeReply, Tag};
-use crate::task::{Reading, Seen, Task};
+use crate::task::{Planned, Reading, Seen, Task};
 use crate::union::Union;
 
 impl Union {
+    /// Notes that a call asks about names.
+    pub(crate) fn ask(&mut self, Planned { tag, call, .. }: &Planned) -> Option<(Ino, u64)> {
+        match call {
+            NativeCall::OpenDir { dir, .. } | NativeCall::Look { dir, .. } | NativeCall::List { dir, .. } => {
+                self.known.ask(*tag, *dir)
+            }
+            _ => None,
+        }
+    }
+
     /// Takes the answers of a task's calls into what is known.
     pub(crate) fn learn(&mut self, task: &mut Task) {
         let mut calls = std::mem::take(&mut task.calls);
-        for (planned, answer) in &mut calls {
+        let asked = std::mem::take(&mut task.asked);
+        for ((planned, answer), asked) in calls.iter_mut().zip(&asked) {
             let answer = answer.as_mut().expect("all are answered");
             let tag = planned.tag;
             match &planned.call {
@@ -21,9 +32,11 @@ impl Union {
                     if let Ok(NativeReply::Stat(stat)) = answer {
                         task.opened.push((tag, stat.id));
                     }
-                    self.learn_name(task, tag, *dir, name, seen(answer));
+                    self.learn_name(task, tag, *dir, name, (seen(answer), *asked));
                 }
-                NativeCall::Look { dir, name } => self.learn_name(task, tag, *dir, name, seen(answer)),
+                NativeCall::Look { dir, name } => {
+                    self.learn_name(task, tag, *dir, name, (seen(answer), *asked));
+                }
                 NativeCall::Stat { of } => _ = task.objects.insert((tag, of.id), seen(answer)),
                 NativeCall::Watch { dir } => {
                     let watched = *answer == Ok(NativeReply::Watched(true));
@@ -37,7 +50,7 @@ impl Union {
                         Ok(reply) => Ok(std::mem::replace(reply, NativeReply::Done)),
                         Err(errno) => Err(*errno),
                     };
-                    self.learn_list(task, tag, *dir, told);
+                    self.learn_list(task, tag, *dir, (told, *asked));
                 }
                 NativeCall::Access { of } => {
                     let granted = match answer {
@@ -52,44 +65,74 @@ impl Union {
                 }
                 _ => {}
             }
+            if let Some((ino, _)) = asked {
+                self.known.asked(*ino);
+            }
         }
         task.calls = calls;
     }
 
-    fn learn_name(&mut self, task: &mut Task, tag: Tag, dir: NativeId, name: &Name, seen: Seen) {
-        match (&seen, self.known.dir_at(tag, dir.ino)) {
-            (Ok(stat), ino) => {
+    /// The directory that was asked about at this count of changes, if it still has this home.
+    fn asked_about(&self, tag: Tag, dir: NativeId, asked: Option<(Ino, u64)>) -> Option<(Ino, u64)> {
+        let (ino, count) = asked?;
+        let there = self.known.dir(ino)?;
+        let is_same = there.changes >= count && there.home(tag).is_some_and(|home| home.id == dir);
+        is_same.then_some((ino, count))
+    }
+
+    fn learn_name(
+        &mut self,
+        task: &mut Task,
+        tag: Tag,
+        dir: NativeId,
+        name: &Name,
+        (seen, asked): (Seen, Option<(Ino, u64)>),
+    ) {
+        let there = match &seen {
+            Ok(stat) => {
                 task.objects.insert((tag, stat.id), Ok(*stat));
-                if let Some(ino) = ino {
-                    self.known.note_name(ino, tag, name, Some((stat.kind, stat.id.ino)));
-                }
+                Some(Some((stat.kind, stat.id.ino)))
             }
-            (Err(Errno::ENOENT), Some(ino)) => self.known.note_name(ino, tag, name, None),
-            _ => {}
+            Err(Errno::ENOENT) => Some(None),
+            Err(_) => None,
+        };
+        if let (Some(what), Some((ino, count))) = (there, self.asked_about(tag, dir, asked)) {
+            let is_old = self.known.dir(ino).is_some_and(|dir| dir.questions.is_old(count, tag, name));
+            if is_old {
+                return self.known.set_unsure(ino, tag, name); // It is asked again.
+            }
+            self.known.note_name(ino, tag, name, what);
         }
         task.names.insert((tag, dir, name.clone()), seen);
     }
 
-    fn learn_list(&mut self, task: &mut Task, tag: Tag, dir: NativeId, answer: Result<NativeReply, Errno>) {
-        let Some(ino) = self.known.dir_at(tag, dir.ino) else { return };
+    fn learn_list(
+        &mut self,
+        task: &mut Task,
+        tag: Tag,
+        dir: NativeId,
+        (answer, asked): (Result<NativeReply, Errno>, Option<(Ino, u64)>),
+    ) {
         let at = task.reading.iter().position(|r| r.tag == tag && r.dir == dir);
-        let Ok(NativeReply::Names { names, next, dir: before }) = answer else {
-            if let Some(at) = at {
-                task.reading.remove(at);
-            }
+        let begun = at.map(|at| task.reading.remove(at));
+        if let Some(begun) = &begun {
+            self.known.asked(begun.ino);
+        }
+        let about = self.asked_about(tag, dir, asked);
+        let (Some((ino, changes)), Ok(NativeReply::Names { names, next, dir: before })) = (about, answer)
+        else {
             return;
         };
-        let changes = self.known.dir(ino).map_or(0, |dir| dir.changes);
-        let mut reading = match at {
-            Some(at) => task.reading.remove(at),
-            None => {
-                let section = self.known.dir(ino).map_or(Section::behind(0), |dir| dir.names.section());
-                Reading { tag, dir, names: Gathered::new(section), before, changes, next: 0 }
-            }
+        let new = || {
+            let section = self.known.dir(ino).map_or(Section::behind(0), |dir| dir.names.section());
+            Reading { tag, dir, names: Gathered::new(section), before, ino, changes, next: 0 }
         };
+        let mut reading = begun.unwrap_or_else(new);
         reading.names.add(names, self.known.home_bytes_max(ino));
         if let Some(next) = next {
             reading.next = next;
+            // All portions are one question.
+            self.known.ask(tag, dir);
             task.reading.push(reading);
             return;
         }
@@ -98,12 +141,18 @@ impl Union {
         if section.is_none_or(|section| section.after != reading.names.section().after) {
             return;
         }
-        // A change while it was read, or just before, may or may not be in what was read.
+        // A change just before it was read may have its time, and not be in what was read.
         let recent = self.now.wall.nanos_from(reading.before.mtime) < TICK_NS;
-        let racy = reading.changes != changes || (recent && !self.known.is_watched(ino, tag));
-        let part = Part::Sure { times: DirTimes::from(&reading.before), at: self.now.ms, racy };
+        let racy = recent && !self.known.is_watched(ino, tag);
+        let sure = Part::Sure { times: DirTimes::from(&reading.before), at: self.now.ms, racy };
+        let old = self.known.dir(ino).and_then(|dir| dir.questions.old_names(reading.changes, tag));
+        let part = if old.is_some() { sure } else { Part::Unsure };
         self.known.read(ino, tag, reading.names, part, self.now.ms);
-        task.read.push((tag, dir));
+        for name in old.unwrap_or_default() {
+            self.known.set_unsure(ino, tag, &name);
+        }
+        let now = self.known.dir(ino).map_or(0, |dir| dir.changes);
+        task.read.push((tag, dir, now));
     }
 }
 

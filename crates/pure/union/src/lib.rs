@@ -17,6 +17,7 @@ mod members;
 pub mod native;
 mod ops;
 mod place;
+mod questions;
 mod task;
 mod union;
 mod view;

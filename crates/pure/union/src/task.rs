@@ -127,7 +127,9 @@ pub(crate) struct Reading {
     pub names: Gathered,
     /// The directory's attributes before the first name was read.
     pub before: NativeStat,
-    /// Its count of changes then.
+    /// The directory, and its count of changes when that was asked for.
+    pub ino: Ino,
+    /// See `ino`.
     pub changes: u64,
     /// Where the next portion begins.
     pub next: u64,
@@ -147,14 +149,16 @@ pub(crate) struct Task {
     pub request: UnionRequest,
     /// When it began.
     pub began: Tick,
+    /// How many homes of directories were known then. It does not know of later ones that they are gone.
+    pub homes: u64,
     /// How far it has come.
     pub phase: Progress,
     /// What this operation has seen of names in members. It counts more than what is kept.
     pub names: IdMap<(Tag, NativeId, Name), Seen>,
     /// What this operation has seen of objects.
     pub objects: IdMap<(Tag, NativeId), Seen>,
-    /// Directories whose names it has read in members.
-    pub read: Vec<(Tag, NativeId)>,
+    /// Directories whose names it has read in members, each with its count of changes then.
+    pub read: Vec<(Tag, NativeId, u64)>,
     /// Directories that it has opened in members.
     pub opened: Vec<(Tag, NativeId)>,
     /// The directory that is being made in one more member, and that member.
@@ -181,6 +185,8 @@ pub(crate) struct Task {
     pub reading: Vec<Reading>,
     /// Members that could not take the new name, and why.
     pub refused: Vec<(Tag, Errno)>,
+    /// Directories about whose names calls under way ask, each with its count of changes then. In the order of the calls.
+    pub asked: Vec<Option<(Ino, u64)>>,
     /// Calls under way, or just answered, with their answers.
     pub calls: Vec<(Planned, Option<Result<NativeReply, Errno>>)>,
     /// How many of them are not answered yet.
@@ -207,6 +213,7 @@ impl Task {
             frontend,
             request,
             began,
+            homes: 0,
             phase: Progress::Decide,
             names: IdMap::default(),
             objects: IdMap::default(),
@@ -224,6 +231,7 @@ impl Task {
             intent_over: None,
             reading: Vec::new(),
             refused: Vec::new(),
+            asked: Vec::new(),
             calls: Vec::new(),
             unanswered: 0,
             anew: 0,
@@ -269,6 +277,13 @@ impl Task {
         }
     }
 
+    /// Nothing that it has seen counts any more.
+    pub(crate) fn forget_seen(&mut self) {
+        self.names.clear();
+        self.objects.clear();
+        self.read.clear();
+    }
+
     /// Nothing that it has seen counts any more: it is decided anew. `ESTALE` after too many times; `ETIMEDOUT` if nobody
     /// waits for it any more.
     pub(crate) fn decide_anew(&mut self) -> Decided<()> {
@@ -280,8 +295,7 @@ impl Task {
             return Err(Stop::Fail(Errno::ESTALE));
         }
         self.phase = Progress::Decide;
-        self.names.clear();
-        self.objects.clear();
+        self.forget_seen();
         Ok(())
     }
 }

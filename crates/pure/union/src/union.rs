@@ -314,7 +314,9 @@ impl Union {
         out: &mut Vec<UnionEffect>,
     ) {
         self.now = now;
-        self.run(Task::new(id, frontend, request, now.ms), out);
+        let mut task = Task::new(id, frontend, request, now.ms);
+        task.homes = self.known.homes();
+        self.run(task, out);
     }
 
     /// A call has been answered.
@@ -349,7 +351,10 @@ impl Union {
             let waiting = self.waiting.len();
             self.waiting.retain(|waiting| *waiting != id);
             if self.waiting.len() < waiting {
-                self.tasks.remove(&id); // It has changed nothing, and holds nothing.
+                // It has changed nothing, and holds nothing.
+                if let Some(task) = self.tasks.remove(&id) {
+                    self.leave_readings(&task);
+                }
             } else if let Some(task) = self.tasks.get_mut(&id) {
                 task.given_up = true;
             }
@@ -379,6 +384,9 @@ impl Union {
             Err(Stop::Fail(errno)) => self.end(task, Err(errno), out),
             Err(Stop::Wait) => {
                 self.holds.release(task.id);
+                if matches!(task.phase, Progress::Decide) {
+                    task.forget_seen(); // It may wait for long.
+                }
                 self.waiting.push(task.id);
                 self.tasks.insert(task.id, task);
             }
@@ -407,6 +415,7 @@ impl Union {
                     });
                 }
                 task.unanswered = calls.len();
+                task.asked = calls.iter().map(|planned| self.ask(planned)).collect();
                 task.calls = calls.into_iter().map(|planned| (planned, None)).collect();
                 task.waits = self.now.ms;
                 self.tasks.insert(task.id, task);
@@ -434,6 +443,7 @@ impl Union {
 
     fn end(&mut self, mut task: Task, outcome: Result<Finished, Errno>, out: &mut Vec<UnionEffect>) {
         self.holds.release(task.id);
+        self.leave_readings(&task);
         if let Some(over) = task.intent_over.take() {
             out.push(UnionEffect::IntentOver { task: task.id, over });
         }
@@ -449,6 +459,10 @@ impl Union {
     /// Whether an operation, other than the one that is decided now, has not ended.
     pub(crate) fn is_under_way(&self, id: u64) -> bool {
         self.tasks.contains_key(&id)
+    }
+
+    fn leave_readings(&mut self, task: &Task) {
+        task.reading.iter().for_each(|reading| self.known.asked(reading.ino));
     }
 
     /// The operations under way.
@@ -501,8 +515,10 @@ impl Union {
                     }
                     self.known.add_home(ino, home);
                 }
-                let homes: Vec<Tag> = self.dir(ino)?.homes.iter().map(|home| home.tag).collect();
-                for tag in homes {
+                // What another operation has made since is not gone.
+                let seen = self.dir(ino)?.homes.iter().filter(|home| home.number <= task.homes);
+                let seen: Vec<Tag> = seen.map(|home| home.tag).collect();
+                for tag in seen {
                     let gone = dirs.iter().all(|place| place.tag != tag);
                     if gone && self.answers(tag).is_ok() {
                         self.known.drop_home(ino, tag);

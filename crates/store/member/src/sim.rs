@@ -16,9 +16,12 @@ use atoll_union::{At, Changed, Changes, NativeCall, NativeId, NativeReply, Nativ
 use crate::{Tree, TreeState};
 use world::{ROOT, World};
 
-/// A member in memory. Every method may be called from any thread.
+/// A member in memory, as one process uses it. Every method may be called from any thread.
 #[derive(Debug)]
-pub struct SimTree(Mutex<World>);
+pub struct SimTree {
+    world: Arc<Mutex<World>>,
+    process: usize,
+}
 
 /// What is wrong with a simulated member, and how its feed behaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,6 +39,8 @@ pub struct Faults {
     pub inodes_max: u64,
     /// Somebody has every file open for writing: none can be leased.
     pub writers: bool,
+    /// The member tells of no changes, and says so.
+    pub feed_none: bool,
     /// How much later the feed tells of a change.
     pub feed_delay_ms: u64,
     /// The feed forgets changes, and says nothing of that.
@@ -54,6 +59,7 @@ impl Default for Faults {
             bytes_max: u64::MAX,
             inodes_max: u64::MAX,
             writers: false,
+            feed_none: false,
             feed_delay_ms: 0,
             feed_drops: false,
             feed_max: usize::MAX,
@@ -64,11 +70,30 @@ impl Default for Faults {
 impl SimTree {
     /// An empty tree whose root is owned by root and has the mode 0755, made at `clock`. `fs` is what [`Space::fs`] says.
     pub fn new(fs: u64, clock: Time) -> Self {
-        Self(Mutex::new(World::new(fs, clock)))
+        Self { world: Arc::new(Mutex::new(World::new(fs, clock))), process: 0 }
+    }
+
+    /// The same member, as another process uses it.
+    pub fn another(&self) -> Self {
+        let process = self.world().add_process();
+        Self { world: Arc::clone(&self.world), process }
     }
 
     fn world(&self) -> MutexGuard<'_, World> {
-        self.0.lock().expect("a panic ends the simulation")
+        let mut world = self.world.lock().expect("a panic ends the simulation");
+        world.here = self.process;
+        world
+    }
+
+    /// Everything that has a name: its path from the root, its attributes, and the bytes of a file or the target of a link. In the
+    /// order of paths; the root first, with an empty one.
+    pub fn everything(&self) -> Vec<(Vec<Name>, NativeStat, Arc<Vec<u8>>)> {
+        self.world().everything()
+    }
+
+    /// How many directories the process has opened, the root among them.
+    pub fn opened_dirs(&self) -> usize {
+        self.world().held().dirs.len()
     }
 
     /// Sets the clock, and by how many nanoseconds each call moves it (1,000 at first). With 0, what happens in one tick
@@ -104,7 +129,7 @@ impl SimTree {
         }
     }
 
-    /// The member's process dies: opens, opened directories, locks and watches are gone. What has no name any more is freed.
+    /// The process dies: its opens, opened directories, locks and watches are gone. What has no name any more is freed.
     pub fn kill_process(&self) {
         self.world().kill_process();
     }
@@ -119,10 +144,11 @@ impl SimTree {
 impl Tree for SimTree {
     fn call(&self, who: &Who, call: &NativeCall, bytes: &[u8]) -> Result<NativeReply, Errno> {
         let mut world = self.world();
-        if world.faults.away {
+        let asks = !matches!(call, NativeCall::ForgetDirs { .. });
+        if world.faults.away && asks {
             return Err(Errno::EIO);
         }
-        if world.faults.hung {
+        if world.faults.hung && asks {
             return Err(Errno::ETIMEDOUT);
         }
         world.call(who, call, bytes)
@@ -153,7 +179,7 @@ impl Tree for SimTree {
         if world.faults.away {
             return Ok(false);
         }
-        world.feed_lost = true;
+        world.held_mut().feed_lost = true;
         Ok(true)
     }
 }
@@ -207,8 +233,11 @@ impl World {
             NativeCall::List { dir, from, bytes } => self.list(by, *dir, *from, *bytes)?,
             NativeCall::Watch { dir } => {
                 self.dir(*dir)?;
-                self.watched.insert(*dir);
-                NativeReply::Watched(true)
+                let feeds = !self.faults.feed_none;
+                if feeds {
+                    self.held_mut().watched.insert(*dir);
+                }
+                NativeReply::Watched(feeds)
             }
             NativeCall::Make { dir, name, kind, mode, umask, rdev, target } => {
                 Stat(self.make(by, *dir, name, *kind, (*mode, *umask), *rdev, target)?)
@@ -286,10 +315,12 @@ impl World {
     }
 
     fn changes(&mut self) -> Changes {
-        let due = |at: Time| at <= self.clock;
-        let mut told = Changes { lost: std::mem::take(&mut self.feed_lost), dirs: Vec::new() };
-        let (now, later): (Vec<_>, Vec<_>) = self.feed.drain(..).partition(|(at, _, _)| due(*at));
-        self.feed = later.into();
+        let clock = self.clock;
+        let due = |at: Time| at <= clock;
+        let held = &mut self.processes[self.here];
+        let mut told = Changes { lost: std::mem::take(&mut held.feed_lost), dirs: Vec::new() };
+        let (now, later): (Vec<_>, Vec<_>) = held.feed.drain(..).partition(|(at, _, _)| due(*at));
+        held.feed = later.into();
         for (_, dir, name) in now {
             match told.dirs.iter_mut().find(|changed| changed.dir == dir) {
                 Some(changed) => {
@@ -308,9 +339,9 @@ impl World {
     fn find(&self, of: &At) -> Result<u64, Errno> {
         let alive = self.tree.nodes.get(&of.id.ino).is_some_and(|node| node.btime == of.id.btime);
         let known = self.direct
-            || self.dirs.contains(&of.id)
-            || self.opens.values().any(|open| *open == of.id.ino)
-            || self.handles.contains(&of.id);
+            || self.held().dirs.contains(&of.id)
+            || self.held().opens.values().any(|open| *open == of.id.ino)
+            || self.held().handles.contains(&of.id);
         if alive && known {
             return Ok(of.id.ino);
         }

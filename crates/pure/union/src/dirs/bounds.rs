@@ -31,6 +31,7 @@ impl UnionDir {
         self.names.restart(after);
         self.unsure.clear();
         self.changes += 1;
+        self.questions.all_changed(self.changes);
         self.homes.iter_mut().for_each(|home| home.part = Part::Unsure);
     }
 }

@@ -79,7 +79,7 @@ impl Union {
                 }
                 task.anew += 1;
                 task.phase = Progress::Decide;
-                task.names.clear();
+                task.forget_seen();
                 self.known.expire(child);
             }
             (_, Ok(_)) => task.refused.push((into, Errno::EPROTO)),

@@ -177,7 +177,10 @@ impl Union {
             let mut refused = task.refused.iter().rev().map(|(_, errno)| *errno);
             // A file that stands in the way of the directory in one member says nothing of the new name.
             let last = refused.find(|errno| *errno != Errno::EEXIST);
-            Stop::Fail(last.unwrap_or(Errno::EROFS))
+            // One that does not answer could perhaps.
+            let writable = self.members.iter().filter(|member| !member.read_only);
+            let silent = || writable.filter_map(|member| self.answers(member.tag).err()).next();
+            Stop::Fail(last.or_else(silent).unwrap_or(Errno::EROFS))
         })
     }
 

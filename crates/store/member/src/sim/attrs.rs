@@ -131,8 +131,7 @@ impl World {
 
     pub(super) fn access(&self, by: &Caller, of: &At) -> Result<u8, Errno> {
         let node = self.node(self.find(of)?);
-        let granted = granted(by, node.perms(), node.acl.as_ref()).map_err(native)?;
-        Ok(if self.faults.read_only { granted & !2 } else { granted })
+        granted(by, node.perms(), node.acl.as_ref()).map_err(native)
     }
 
     pub(super) fn copy_of(&self, of: &At) -> Result<Copied, Errno> {

@@ -154,12 +154,13 @@ impl World {
         let ino = self.file(of)?;
         let opened = self.opened(ino);
         let others: Vec<u64> = self
+            .held()
             .opens
             .iter()
             .filter(|(open, of)| **of == ino && **open != opened)
             .map(|(open, _)| *open)
             .collect();
-        others.into_iter().for_each(|open| _ = self.opens.remove(&open));
+        others.into_iter().for_each(|open| _ = self.held_mut().opens.remove(&open));
         self.leases.insert(opened, false);
         Ok(NativeReply::Opened { open: opened, stat: self.stat(ino) })
     }
@@ -175,8 +176,9 @@ impl World {
     /// Somebody opens a file for writing. A program waits for the end of a lease; here it is told `EAGAIN`, and has opened
     /// nothing.
     pub(super) fn open_for_writing(&mut self, ino: u64) -> Result<(), Errno> {
-        let opens = &self.opens;
-        let of = self.leases.iter_mut().find(|(open, _)| opens.get(*open) == Some(&ino));
+        let processes = &self.processes;
+        let is_of = |open: &u64| processes.iter().any(|process| process.opens.get(open) == Some(&ino));
+        let of = self.leases.iter_mut().find(|(open, _)| is_of(open));
         match of {
             Some((_, broken)) => {
                 *broken = true;
@@ -188,7 +190,7 @@ impl World {
 
     pub(super) fn close(&mut self, open: u64) -> Result<(), Errno> {
         self.leases.remove(&open);
-        let ino = self.opens.remove(&open).ok_or(Errno::EBADF)?;
+        let ino = self.held_mut().opens.remove(&open).ok_or(Errno::EBADF)?;
         self.free(ino);
         Ok(())
     }

@@ -46,7 +46,7 @@ impl World {
     /// The member's process has a directory open. A direct program does not keep it.
     fn hold(&mut self, id: NativeId) {
         if !self.direct {
-            self.dirs.insert(id);
+            self.held_mut().dirs.insert(id);
         }
     }
 
@@ -223,7 +223,7 @@ impl World {
         match made {
             Ok(()) => Ok(self.stat(stat.id.ino)),
             Err(errno) => {
-                self.dirs.remove(&stat.id);
+                self.held_mut().dirs.remove(&stat.id);
                 self.take(dir.ino, name, false);
                 Err(errno)
             }
@@ -413,7 +413,7 @@ impl World {
     pub(super) fn handle_of(&mut self, of: &At) -> Result<Bytes, Errno> {
         let ino = self.find(of)?;
         let id = self.id(ino);
-        self.handles.insert(id);
+        self.held_mut().handles.insert(id);
         let parts = [&id.ino.to_le_bytes()[..], &id.btime.secs.to_le_bytes(), &id.btime.nanos.to_le_bytes()];
         Ok(parts.concat().into())
     }
@@ -428,7 +428,7 @@ impl World {
         }
         let stat = self.stat(ino);
         if stat.kind != Kind::Directory {
-            self.handles.insert(stat.id);
+            self.held_mut().handles.insert(stat.id);
             return Ok(NativeReply::Placed { stat, path: None });
         }
         let path = self.path(ino)?;
@@ -438,8 +438,8 @@ impl World {
 
     pub(super) fn forget_dirs(&mut self, dirs: &[NativeId]) {
         for dir in dirs.iter().filter(|dir| dir.ino != ROOT) {
-            self.dirs.remove(dir);
-            self.watched.remove(dir);
+            self.held_mut().dirs.remove(dir);
+            self.held_mut().watched.remove(dir);
             self.free(dir.ino);
         }
     }

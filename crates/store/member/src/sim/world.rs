@@ -81,6 +81,31 @@ pub(super) struct Nodes {
     pub(super) next_place: u64,
 }
 
+/// What one process holds of the member.
+#[derive(Debug)]
+pub(super) struct Process {
+    pub(super) dirs: BTreeSet<NativeId>,
+    pub(super) opens: BTreeMap<u64, u64>,
+    pub(super) handles: BTreeSet<NativeId>,
+    pub(super) watched: BTreeSet<NativeId>,
+    pub(super) feed: VecDeque<(Time, NativeId, Name)>,
+    pub(super) feed_lost: bool,
+}
+
+impl Process {
+    /// One that holds nothing but the root.
+    fn new(root: NativeId) -> Self {
+        Self {
+            dirs: BTreeSet::from([root]),
+            opens: BTreeMap::new(),
+            handles: BTreeSet::new(),
+            watched: BTreeSet::new(),
+            feed: VecDeque::new(),
+            feed_lost: false,
+        }
+    }
+}
+
 /// The whole simulation of a member.
 #[derive(Debug)]
 pub(super) struct World {
@@ -96,17 +121,13 @@ pub(super) struct World {
     disk_bytes: BTreeMap<(u64, Time), Arc<Vec<u8>>>,
     /// A direct program's call is under way.
     pub(super) direct: bool,
-    /// What the member's process holds.
-    pub(super) dirs: BTreeSet<NativeId>,
-    pub(super) opens: BTreeMap<u64, u64>,
     /// Opens that are leases, and whether somebody waits to open the file for writing.
     pub(super) leases: BTreeMap<u64, bool>,
+    /// The processes that use the member, and which of them makes the call.
+    pub(super) processes: Vec<Process>,
+    pub(super) here: usize,
     next_open: u64,
-    pub(super) handles: BTreeSet<NativeId>,
     pub(super) locks: BTreeMap<u64, Locks>,
-    pub(super) watched: BTreeSet<NativeId>,
-    pub(super) feed: VecDeque<(Time, NativeId, Name)>,
-    pub(super) feed_lost: bool,
 }
 
 impl World {
@@ -140,16 +161,27 @@ impl World {
             tree,
             disk_bytes: BTreeMap::new(),
             direct: false,
-            dirs: BTreeSet::from([NativeId { ino: ROOT, btime: clock }]),
-            opens: BTreeMap::new(),
             leases: BTreeMap::new(),
+            processes: vec![Process::new(NativeId { ino: ROOT, btime: clock })],
+            here: 0,
             next_open: 1,
-            handles: BTreeSet::new(),
             locks: BTreeMap::new(),
-            watched: BTreeSet::new(),
-            feed: VecDeque::new(),
-            feed_lost: false,
         }
+    }
+
+    /// One more process uses the member. Its number.
+    pub(super) fn add_process(&mut self) -> usize {
+        self.processes.push(Process::new(self.id(ROOT)));
+        self.processes.len() - 1
+    }
+
+    /// What the process holds that makes the call.
+    pub(super) fn held(&self) -> &Process {
+        &self.processes[self.here]
+    }
+
+    pub(super) fn held_mut(&mut self) -> &mut Process {
+        &mut self.processes[self.here]
     }
 
     pub(super) fn tick(&mut self) {
@@ -193,7 +225,7 @@ impl World {
     /// The number of a directory that is open. `ESTALE`.
     pub(super) fn dir(&self, id: NativeId) -> Result<u64, Errno> {
         let alive = self.tree.nodes.get(&id.ino).is_some_and(|node| node.btime == id.btime);
-        let open = self.direct || self.dirs.contains(&id);
+        let open = self.direct || self.held().dirs.contains(&id);
         if alive && open { Ok(id.ino) } else { Err(Errno::ESTALE) }
     }
 
@@ -223,40 +255,65 @@ impl World {
     pub(super) fn free(&mut self, ino: u64) {
         let Some(node) = self.tree.nodes.get(&ino) else { return };
         let id = NativeId { ino, btime: node.btime };
-        let held = self.opens.values().any(|open| *open == ino) || self.dirs.contains(&id);
-        if node.nlink == 0 && !held {
+        let holds =
+            |process: &Process| process.opens.values().any(|open| *open == ino) || process.dirs.contains(&id);
+        if node.nlink == 0 && !self.processes.iter().any(holds) {
             self.tree.nodes.remove(&ino);
             self.locks.remove(&ino);
-            self.watched.remove(&id);
-            self.handles.remove(&id);
+            for process in &mut self.processes {
+                process.watched.remove(&id);
+                process.handles.remove(&id);
+            }
         }
     }
 
-    /// The feed tells of a name that somebody else has made or removed.
+    /// The feeds of others tell of a name that was made or removed.
     pub(super) fn tell_of_others(&mut self, dir: u64, name: &Name) {
-        if self.direct {
-            self.tell(dir, name);
+        let by = if self.direct { None } else { Some(self.here) };
+        self.tell_but(by, dir, name);
+    }
+
+    /// All feeds tell of a name in a directory.
+    pub(super) fn tell(&mut self, dir: u64, name: &Name) {
+        self.tell_but(None, dir, name);
+    }
+
+    fn tell_but(&mut self, by: Option<usize>, dir: u64, name: &Name) {
+        let id = self.id(dir);
+        if self.faults.feed_drops {
+            return;
+        }
+        let due = self.clock.plus_millis(self.faults.feed_delay_ms);
+        for (at, process) in self.processes.iter_mut().enumerate() {
+            if by == Some(at) || !process.watched.contains(&id) {
+                continue;
+            }
+            if process.feed.len() >= self.faults.feed_max {
+                process.feed.clear();
+                process.feed_lost = true;
+            } else {
+                process.feed.push_back((due, id, name.clone()));
+            }
         }
     }
 
-    /// The feed tells of a name in a directory.
-    pub(super) fn tell(&mut self, dir: u64, name: &Name) {
-        let id = self.id(dir);
-        if !self.watched.contains(&id) || self.faults.feed_drops {
-            return;
+    /// See [`super::SimTree::everything`].
+    pub(super) fn everything(&self) -> Vec<(Vec<Name>, NativeStat, Arc<Vec<u8>>)> {
+        let (mut all, mut left) = (Vec::new(), vec![(Vec::new(), ROOT)]);
+        while let Some((path, ino)) = left.pop() {
+            let node = self.node(ino);
+            for (name, entry) in node.entries.iter().rev() {
+                left.push(([path.as_slice(), std::slice::from_ref(name)].concat(), entry.ino));
+            }
+            all.push((path, self.stat(ino), Arc::clone(&node.data)));
         }
-        if self.feed.len() >= self.faults.feed_max {
-            self.feed.clear();
-            self.feed_lost = true;
-            return;
-        }
-        self.feed.push_back((self.clock.plus_millis(self.faults.feed_delay_ms), id, name.clone()));
+        all
     }
 
     pub(super) fn opened(&mut self, ino: u64) -> u64 {
         let open = self.next_open;
         self.next_open += 1;
-        self.opens.insert(open, ino);
+        self.held_mut().opens.insert(open, ino);
         open
     }
 
@@ -273,14 +330,8 @@ impl World {
     }
 
     pub(super) fn kill_process(&mut self) {
-        let root = self.id(ROOT);
-        self.opens.clear();
-        self.dirs = BTreeSet::from([root]);
-        self.handles.clear();
+        *self.held_mut() = Process::new(self.id(ROOT));
         self.locks.clear();
-        self.watched.clear();
-        self.feed.clear();
-        self.feed_lost = false;
         for ino in self.tree.nodes.keys().copied().collect::<Vec<_>>() {
             self.free(ino);
         }
@@ -307,6 +358,8 @@ impl World {
             data.resize(size, 0);
             node.data = Arc::new(data);
         }
+        let root = self.id(ROOT);
+        self.processes.iter_mut().for_each(|process| *process = Process::new(root));
         self.kill_process();
         self.sync(None);
         let files = self.tree.nodes.iter().filter(|(_, node)| node.kind == Kind::Regular);
