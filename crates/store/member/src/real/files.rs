@@ -90,31 +90,27 @@ impl Files {
         lock(&self.0).files.get(&id).map(|file| Arc::clone(&file.position)).unwrap_or_default()
     }
 
-    /// A descriptor is there from now on. A better one that is there stays.
-    pub(super) fn insert(&self, id: NativeId, fd: OwnedFd, write: bool) {
+    /// A descriptor is there from now on. A better one that is there stays. The one that is there.
+    pub(super) fn insert(&self, id: NativeId, fd: OwnedFd, write: bool) -> Arc<OwnedFd> {
         self.close_idle();
         let mut table = lock(&self.0);
         table.make_room();
-        let used = now_ms();
-        let old = table.files.get(&id);
-        if old.is_some_and(|old| old.write || !write) {
-            return;
-        }
-        let pins = old.map_or(0, |old| old.pins);
-        table.files.insert(id, File { fd: Arc::new(fd), write, pins, used, position: Arc::default() });
+        table.file(id, &Arc::new(fd), write)
     }
 
-    /// Opens it: the descriptor stays until [`Files::close`]. The number of the open; none if the descriptor is not there.
-    pub(super) fn pin(&self, id: NativeId, write: bool) -> Option<u64> {
+    /// Opens it: this descriptor, or a better one that is there, stays until [`Files::close`]. The number of the open. Somebody's
+    /// last close may have taken it out of the table since it was found there.
+    pub(super) fn pin(&self, id: NativeId, fd: &Arc<OwnedFd>, write: bool) -> u64 {
         let mut table = lock(&self.0);
-        let file = table.files.get_mut(&id).filter(|file| file.write || !write)?;
-        file.pins += 1;
-        let first = file.pins == 1;
-        let fd = Arc::clone(&file.fd);
+        let fd = table.file(id, fd, write);
+        let first = table.files.get_mut(&id).is_some_and(|file| {
+            file.pins += 1;
+            file.pins == 1
+        });
         let open = NEXT_OPEN.fetch_add(1, Ordering::Relaxed);
         table.opens.insert(open, (id, fd));
         table.pinned += usize::from(first);
-        Some(open)
+        open
     }
 
     /// Lets go of an open. `EBADF`.
@@ -192,6 +188,17 @@ impl Files {
 }
 
 impl Table {
+    /// The descriptor of a file, which is this one if there is none that is as good.
+    fn file(&mut self, id: NativeId, fd: &Arc<OwnedFd>, write: bool) -> Arc<OwnedFd> {
+        let new = || File { fd: Arc::clone(fd), write, pins: 0, used: 0, position: Arc::default() };
+        let file = self.files.entry(id).or_insert_with(new);
+        if write && !file.write {
+            *file = File { pins: file.pins, ..new() };
+        }
+        file.used = now_ms();
+        Arc::clone(&file.fd)
+    }
+
     fn make_room(&mut self) {
         let trees = TREES.load(Ordering::Relaxed).max(1);
         let bound = (limit() / 4 / trees).clamp(4, FILE_DESCRIPTORS_MAX);
@@ -217,11 +224,25 @@ mod tests {
     }
 
     #[test]
+    fn an_open_that_meets_the_last_close_of_its_file_succeeds() {
+        let files = Files::default();
+        let id = NativeId { ino: 5, btime: Time::default() };
+        let first = files.pin(id, &Arc::new(null()), false);
+        let found = files.get_for(id, false).unwrap();
+        files.close(first).unwrap();
+        let second = files.pin(id, &found, false);
+        assert!(files.backing(second).is_some() && files.get(id).is_some());
+        files.close(second).unwrap();
+        assert_eq!(files.len(), 0);
+    }
+
+    #[test]
     fn files_that_nobody_has_opened_are_bounded_and_opened_ones_stay() {
         let files = Files::default();
         let id = |ino| NativeId { ino, btime: Time::default() };
         files.insert(id(0), null(), true);
-        let open = files.pin(id(0), true).unwrap();
+        let fd = files.get(id(0)).unwrap();
+        let open = files.pin(id(0), &fd, true);
         for ino in 1..2 * FILE_DESCRIPTORS_MAX as u64 {
             files.insert(id(ino), null(), false);
         }

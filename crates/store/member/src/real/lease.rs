@@ -1,6 +1,7 @@
 //! Leases of files: nobody opens a file for writing while the union moves it. Owns no file; the kernel ends a lease with its descriptor.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::Arc;
 
 use atoll_posix::{Errno, Kind};
 use atoll_union::{At, NativeReply};
@@ -31,8 +32,7 @@ impl NativeTree {
             done => done?,
         };
         let stat = stat_fd(fd.as_fd())?;
-        self.files.insert(of.id, fd, false);
-        let open = self.files.pin(of.id, false).ok_or(Errno::EIO)?;
+        let open = self.files.pin(of.id, &Arc::new(fd), false);
         Ok(NativeReply::Opened { open, stat })
     }
 

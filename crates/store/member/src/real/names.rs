@@ -150,8 +150,7 @@ impl NativeTree {
         let fd = rustix::fs::openat(&*dir, c".", flags, bits).map_err(os)?;
         drop((mask, taken));
         let stat = stat_fd(fd.as_fd())?;
-        self.files.insert(stat.id, fd, true);
-        let open = self.files.pin(stat.id, true).ok_or(Errno::EIO)?;
+        let open = self.files.pin(stat.id, &Arc::new(fd), true);
         Ok(NativeReply::Opened { open, stat })
     }
 
@@ -257,8 +256,7 @@ impl NativeTree {
         who::daemon();
         let access = if write { OFlags::RDWR } else { OFlags::RDONLY };
         if let Some(fd) = self.open_seen(of, access) {
-            self.files.insert(of.id, fd, write);
-            return self.files.get_for(of.id, write).ok_or(Errno::EIO);
+            return Ok(self.files.insert(of.id, fd, write));
         }
         let found = self.find(of)?;
         match stat_fd(found.fd())?.kind {
@@ -267,8 +265,7 @@ impl NativeTree {
             _ => return Err(Errno::EINVAL),
         }
         let fd = self.open_found(&found, access)?;
-        self.files.insert(of.id, fd, write);
-        self.files.get_for(of.id, write).ok_or(Errno::EIO)
+        Ok(self.files.insert(of.id, fd, write))
     }
 
     /// Opens a regular file by the name at which it was seen, with one call. None if it is to be found in another way, or is not
@@ -310,15 +307,14 @@ impl NativeTree {
                 let access = if write { OFlags::RDWR } else { OFlags::RDONLY };
                 let fd = self.open_found(&found, access)?;
                 drop(taken);
-                self.files.insert(of.id, fd, write);
-                self.files.get_for(of.id, write).ok_or(Errno::EIO)?
+                self.files.insert(of.id, fd, write)
             }
             (opened, _) => opened?,
         };
         // The frontend may make it a backing file, which is the daemon's to do.
         who::daemon();
         let stat = stat_fd(fd.as_fd())?;
-        let open = self.files.pin(of.id, write).ok_or(Errno::EIO)?;
+        let open = self.files.pin(of.id, &fd, write);
         Ok(NativeReply::Opened { open, stat })
     }
 }
