@@ -8,7 +8,8 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail};
 use atoll_fuse::{MountOptions, Mounted, Passthrough};
 use atoll_proto::control::{Daemon, FuseCount, Metric, MountStatus};
-use atoll_proto::{Control, ControlReply};
+use atoll_proto::union::BytesGo;
+use atoll_proto::{Control, ControlReply, UnionReply};
 use atoll_rpc::{Listener, Options};
 use atoll_server::{Counter, Desk};
 
@@ -111,9 +112,9 @@ impl Mount {
         &self.inner.point
     }
 
-    /// Whether the kernel reads and writes native files itself.
-    pub fn passthrough(&self) -> Passthrough {
-        self.inner.mounted.passthrough()
+    /// Which way the bytes of open files go.
+    pub fn bytes_go(&self) -> BytesGo {
+        self.inner.bytes_go()
     }
 
     /// Its numbers, whenever they are asked for.
@@ -150,6 +151,15 @@ impl Mount {
 }
 
 impl Inner {
+    fn bytes_go(&self) -> BytesGo {
+        match self.mounted.passthrough() {
+            Passthrough::On => BytesGo::Directly,
+            Passthrough::NotOffered => BytesGo::Through,
+            Passthrough::OldKernel => BytesGo::OldKernel,
+            Passthrough::NotAllowed => BytesGo::NotAllowed,
+        }
+    }
+
     fn status(&self) -> MountStatus {
         let AttachedStatus { mut metrics, nodes } = self.attached.status();
         metrics.push(Metric::now("ids", self.mounted.nodes_known() as u64));
@@ -197,7 +207,12 @@ impl Desk for AboutMount {
                 ControlReply::Volume { config, node: None, from }
             }
             Control::Union { order } => match inner.attached.union_order(order, &inner.point) {
-                Ok(reply) => ControlReply::Union { reply },
+                Ok(mut reply) => {
+                    if let UnionReply::Status { status } = &mut reply {
+                        status.bytes_go = inner.bytes_go();
+                    }
+                    ControlReply::Union { reply }
+                }
                 Err(why) => ControlReply::Refused { text: format!("{why:#}") },
             },
             _ => ControlReply::Refused { text: "A mount takes no orders: ask a node.".to_owned() },

@@ -6,8 +6,9 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use atoll_fuse::{Config, Locks, MountOptions, Passthrough};
+use atoll_fuse::{Config, Locks, MountOptions};
 use atoll_needs::needs;
+use atoll_proto::union::BytesGo;
 use atoll_union::Settings;
 use atoll_volume::mounting::Mount;
 use atoll_volume::union::{MemberPath, UnionVolume};
@@ -45,7 +46,7 @@ impl World {
     }
 
     fn passes(&self) -> bool {
-        self.mount.as_ref().unwrap().passthrough() == Passthrough::On
+        self.mount.as_ref().unwrap().bytes_go() == BytesGo::Directly
     }
 }
 

@@ -138,8 +138,25 @@ wire_struct! {
         pub up_ms: u64,
         /// Its settings, as users write them: what, and how.
         pub settings: Vec<(String, String)>,
+        /// Which way the bytes of open files go.
+        pub bytes_go: BytesGo,
         /// Its members, in their order.
         pub members: Vec<MemberStatus>,
+    }
+}
+
+wire_enum! {
+    /// Which way the bytes of open files go between programs and members.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum BytesGo {
+        /// Directly: passthrough.
+        1 => Directly,
+        /// Through the union's process: nothing else was asked for.
+        2 => Through,
+        /// The same, because the kernel is too old.
+        3 => OldKernel,
+        /// The same, because the process may not tell the kernel of native files.
+        4 => NotAllowed,
     }
 }
 

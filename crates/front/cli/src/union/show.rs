@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Result, bail};
-use atoll_fuse::Passthrough;
+use atoll_proto::union::BytesGo;
 use atoll_union::{LockRule, Settings};
 use atoll_volume::kind::Attached;
 use atoll_volume::mounting::{Mount, check_point};
@@ -127,7 +127,7 @@ impl Showing {
             None => {
                 paths.iter().for_each(|path| say::line(format_args!("member   {path}")));
                 say::line(format_args!("mounted  {}", mount.point().display()));
-                say::line(format_args!("bytes    {}", passes(mount.passthrough())));
+                say::line(format_args!("bytes    {}", passes(mount.bytes_go())));
                 if let Some(server) = &server {
                     say::line(format_args!("nfs      {}", nfs::mount_line(server.address(), NFS_NAME)));
                 }
@@ -144,12 +144,12 @@ impl Showing {
 }
 
 /// Which way the bytes of open files go.
-pub(crate) fn passes(passthrough: Passthrough) -> &'static str {
-    match passthrough {
-        Passthrough::On => "go directly between programs and the members (passthrough)",
-        Passthrough::OldKernel => "go through this process: passthrough needs Linux 6.9",
-        Passthrough::NotAllowed => "go through this process: passthrough needs root (CAP_SYS_ADMIN)",
-        Passthrough::NotOffered => "go through this process",
+pub(super) fn passes(bytes_go: BytesGo) -> &'static str {
+    match bytes_go {
+        BytesGo::Directly => "go directly between programs and the members (passthrough)",
+        BytesGo::OldKernel => "go through this process: passthrough needs Linux 6.9",
+        BytesGo::NotAllowed => "go through this process: passthrough needs root (CAP_SYS_ADMIN)",
+        BytesGo::Through => "go through this process",
     }
 }
 

@@ -3,10 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use atoll_proto::union::{MemberCondition, MemberStatus, UnionStatus};
+use atoll_proto::union::{BytesGo, MemberCondition, MemberStatus, UnionStatus};
 use atoll_volume::union::ask::{AllUnions, ShownUnion};
 use serde_json::{Value, json};
 
+use super::show::passes;
 use crate::say;
 
 /// Arguments of `atoll union status`.
@@ -52,6 +53,7 @@ fn show(union: &ShownUnion, status: &UnionStatus) {
     ));
     let settings: Vec<String> = status.settings.iter().map(|(what, how)| format!("{what}={how}")).collect();
     say::line(format_args!("  {}", settings.join("  ")));
+    say::line(format_args!("  bytes of open files {}", passes(status.bytes_go)));
     if status.settings.iter().any(|(what, how)| what == "away" && how == "hide") {
         say::line("  MISSING DISKS ARE HIDDEN: programs take their files for deleted (away=hide)");
     }
@@ -98,6 +100,6 @@ fn to_json(union: &ShownUnion, status: &UnionStatus) -> Value {
     });
     json!({
         "name": status.name, "point": union.mount.path.display().to_string(), "up_ms": status.up_ms,
-        "settings": settings, "members": members.collect::<Vec<_>>(),
+        "settings": settings, "passthrough": status.bytes_go == BytesGo::Directly, "members": members.collect::<Vec<_>>(),
     })
 }

@@ -21,7 +21,7 @@ use atoll_federal::Federation;
 use atoll_intents::{IntentMember, Intents, KeptIntents};
 use atoll_member::MemberIdentity;
 use atoll_proto::control::Metric;
-use atoll_proto::union::{MemberCondition, MemberStatus, UnionStatus};
+use atoll_proto::union::{BytesGo, MemberCondition, MemberStatus, UnionStatus};
 use atoll_proto::{UnionOrder, UnionReply, VolumeConfig, VolumeKind};
 use atoll_union::{MemberState, Settings, Tag};
 use atoll_vfs::Files;
@@ -161,6 +161,7 @@ impl UnionVolume {
             name: self.kept.as_ref().map(|kept| kept.home.name().to_owned()),
             up_ms: self.began.elapsed().as_millis() as u64,
             settings: self.settings.words().map(owned).to_vec(),
+            bytes_go: BytesGo::Through, // The mount knows better.
             members: members.collect(),
         }
     }

@@ -11,7 +11,7 @@ use atoll_proto::control::{
     VolumeSummary,
 };
 use atoll_proto::union::{
-    HomeTold, MemberCondition, MemberStatus, NameTold, NamedMember, RoleTold, UnionStatus,
+    BytesGo, HomeTold, MemberCondition, MemberStatus, NameTold, NamedMember, RoleTold, UnionStatus,
 };
 use atoll_proto::{
     ClientOp, Control, ControlReply, CutLost, DirAnswer, DirQuestion, DirReport, FileAt, FileHandle, Hint,
@@ -474,7 +474,13 @@ fn union_status() -> UnionStatus {
         checked: 2,
     };
     let settings = vec![("place".to_owned(), "dir".to_owned())];
-    UnionStatus { name: Some("media".to_owned()), up_ms: 5, settings, members: vec![member] }
+    UnionStatus {
+        name: Some("media".to_owned()),
+        up_ms: 5,
+        settings,
+        bytes_go: BytesGo::NotAllowed,
+        members: vec![member],
+    }
 }
 
 fn controls() -> Vec<(&'static str, Control)> {
