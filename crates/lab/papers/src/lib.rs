@@ -7,6 +7,7 @@
 pub mod bloom;
 pub mod borrow;
 pub mod imbalance;
+pub mod table3;
 pub mod walk;
 
 pub use imbalance::{Options, Report, imbalance};

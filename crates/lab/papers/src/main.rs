@@ -4,6 +4,7 @@
 
 use atoll_papers::bloom::{SEEDS_MAX, bloom};
 use atoll_papers::borrow::{Apart, Effort, borrow};
+use atoll_papers::table3::{Compared, MEMBERS_MAX, OPERATIONS_MAX, Size, table3};
 use atoll_papers::{Options, imbalance};
 use std::ffi::OsString;
 use std::fmt::Display;
@@ -14,6 +15,7 @@ use std::process::ExitCode;
 const USAGE: &str = "usage: atoll-papers imbalance DIR [--buckets 256] [--islands 4] [--seed 0] [--json]
        atoll-papers borrow DIR [--times 2000] [--blocks 7] [--any] [--json]
        atoll-papers bloom [--seeds 20] [--json]
+       atoll-papers table3 DIR [--members 4] [--operations 15000] [--ganesha] [--short] [--json]
 
 imbalance: shows how evenly the directories and bytes below DIR would spread over the buckets and
 islands of a volume (Archipelago, Tables 2 and 3). Reads names and lengths only.
@@ -22,13 +24,18 @@ borrow: measures in the mounted directory DIR what operations that span islands 
 Table 3 and Figure 5). Makes a folder in DIR and removes it. --any: takes all directories for apart,
 so that other file systems can be measured too.
 
-bloom: shows how often a summary of names is wrong (FedFS, section 2.2). Needs no directory.";
+bloom: shows how often a summary of names is wrong (FedFS, section 2.2). Needs no directory.
+
+table3: measures how long NFS calls take over a plain tree and over unions of trees with the same files
+(FedFS, Table 3). Root only. Makes a folder in DIR with 1.5 GiB and removes it. --ganesha: measures
+nfs-ganesha too. --short: few files.";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Command {
     Imbalance(Options),
     Borrow { effort: Effort, apart: Apart },
     Bloom { seeds: u32 },
+    Table3 { size: Size, compared: Compared },
 }
 
 #[derive(Debug)]
@@ -43,6 +50,9 @@ fn parse(mut args: impl Iterator<Item = OsString>) -> Result<Arguments, String> 
         Some("imbalance") => Command::Imbalance(Options::default()),
         Some("borrow") => Command::Borrow { effort: Effort::default(), apart: Apart::Islands },
         Some("bloom") => Command::Bloom { seeds: 20 },
+        Some("table3") => {
+            Command::Table3 { size: Size::PAPER, compared: Compared { members: 4, ganesha: false } }
+        }
         Some(other) => return Err(format!("no command {other:?}")),
         None => return Err("a command is missing".into()),
     };
@@ -77,6 +87,22 @@ fn parse(mut args: impl Iterator<Item = OsString>) -> Result<Arguments, String> 
                     .filter(|n| (1..=SEEDS_MAX).contains(n))
                     .ok_or(format!("{name} is between 1 and {SEEDS_MAX}"))?;
             }
+            (Some(name @ "--members"), Command::Table3 { compared, .. }) => {
+                compared.members = usize::try_from(number(name)?)
+                    .ok()
+                    .filter(|n| (2..=MEMBERS_MAX).contains(n))
+                    .ok_or(format!("{name} is between 2 and {MEMBERS_MAX}"))?;
+            }
+            (Some(name @ "--operations"), Command::Table3 { size, .. }) => {
+                size.operations = usize::try_from(number(name)?)
+                    .ok()
+                    .filter(|n| (1..=OPERATIONS_MAX).contains(n))
+                    .ok_or(format!("{name} is between 1 and {OPERATIONS_MAX}"))?;
+            }
+            (Some("--ganesha"), Command::Table3 { compared, .. }) => compared.ganesha = true,
+            (Some("--short"), Command::Table3 { size, .. }) => {
+                *size = Size { operations: size.operations, ..Size::SHORT };
+            }
             (Some("--any"), Command::Borrow { apart, .. }) => *apart = Apart::Any,
             (Some(option), _) if option.starts_with('-') => return Err(format!("no option {option}")),
             (_, Command::Bloom { .. }) => return Err(format!("bloom needs no directory, such as {arg:?}")),
@@ -103,6 +129,9 @@ fn run(Arguments { root, command, json }: &Arguments) -> io::Result<String> {
         Command::Borrow { effort, apart } => {
             borrow(root, effort, apart).map(|report| shown(report, *json, |report| report.to_json()))
         }
+        Command::Table3 { size, compared } => table3(root, size, compared)
+            .map(|report| shown(report, *json, |report| report.to_json()))
+            .map_err(|why| io::Error::other(format!("{why:#}"))),
         Command::Bloom { seeds } => Ok(shown(bloom(seeds), *json, |report| report.to_json())),
     }
 }
@@ -165,6 +194,11 @@ mod tests {
             "bloom --seeds 0",
             "bloom --seeds 1001",
             "bloom --seed 3",
+            "table3",
+            "table3 /x --members 1",
+            "table3 /x --members 17",
+            "table3 /x --operations 0",
+            "table3 /x --seeds 3",
         ] {
             assert!(parsed(bad).is_err(), "{bad:?}");
         }
