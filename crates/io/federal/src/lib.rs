@@ -8,6 +8,7 @@
 
 mod explain;
 mod frontends;
+mod handles;
 mod intents;
 mod locks;
 mod members;
@@ -32,6 +33,7 @@ use bytes::Bytes;
 pub use explain::{NameSeen, NotResolved};
 use frontends::Frontends;
 pub use frontends::Heard;
+use handles::Handles;
 use intents::Written;
 pub use intents::{SettledRename, Trees, settle, settle_left};
 pub use locks::LOCK_WAITS_MAX;
@@ -44,9 +46,6 @@ pub use undelete::NotBack;
 const PERIOD: Duration = Duration::from_millis(100);
 /// After so many periods a member's room is asked for again.
 const SPACE_PERIODS: u32 = 50;
-
-/// A directory that moves all the time is walked to so often.
-const WALKS_MAX: usize = 8;
 
 /// Called once with the outcome of an operation.
 pub type Done = Box<dyn FnOnce(Result<Finished, Errno>) + Send>;
@@ -68,6 +67,7 @@ pub struct Federation {
     pending: Mutex<IdMap<u64, Done>>,
     opens: Opens,
     frontends: Frontends,
+    handles: Handles,
     /// Opens and locks that a member was to let go of while it hung.
     unclosed: Mutex<Vec<Planned>>,
     written: Written,
@@ -140,6 +140,7 @@ impl Federation {
             pending: Mutex::default(),
             opens: Opens::default(),
             frontends: Frontends::default(),
+            handles: Handles::default(),
             unclosed: Mutex::default(),
             written: Written::default(),
             next: AtomicU64::new(1),
@@ -215,40 +216,6 @@ impl Federation {
         let mut effects = Vec::new();
         self.machine().start(self.clock.now(), (id, frontend), request, &mut effects);
         self.perform(effects);
-    }
-
-    /// A handle of a file or directory, in its member's own form. None if it is not known, or its file system has none.
-    pub fn handle_of(&self, ino: Ino) -> Option<(Tag, Bytes)> {
-        let (tag, of) = self.machine().place_of(ino)?;
-        match self.call(tag, &Who::Daemon, &NativeCall::HandleOf { of }, &[]) {
-            Ok(NativeReply::Data(handle)) => Some((tag, handle)),
-            _ => None,
-        }
-    }
-
-    /// The file or directory of a handle. `ESTALE` if it is gone; the error of a member that does not answer.
-    pub fn by_handle(&self, frontend: FrontendId, tag: Tag, handle: Bytes) -> Result<Ino, Errno> {
-        for _ in 0..WALKS_MAX {
-            let call = NativeCall::ByHandle { handle: handle.clone() };
-            let (stat, path) = match self.call(tag, &Who::Daemon, &call, &[])? {
-                NativeReply::Placed { stat, path } => (stat, path),
-                _ => return Err(Errno::EPROTO),
-            };
-            let Some(path) = path else { return Ok(self.machine().know_file(frontend, tag, &stat)) };
-            if let Some(ino) = self.machine().know_dir(frontend, tag, &stat) {
-                return Ok(ino);
-            }
-            let mut steps = path.iter();
-            match steps.try_fold(Ino::ROOT, |dir, name| self.look_up(frontend, dir, name.clone())) {
-                // It may have moved during the walk: then another directory is there, or none.
-                Ok(_) | Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ESTALE) => {}
-                Err(errno) => return Err(errno),
-            }
-            if let Some(ino) = self.machine().know_dir(frontend, tag, &stat) {
-                return Ok(ino);
-            }
-        }
-        Err(Errno::ESTALE)
     }
 
     /// Walks one step, in the name of the daemon.

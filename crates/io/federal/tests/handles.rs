@@ -1,6 +1,7 @@
 //! Handles, while directories move.
 
 use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex};
 
@@ -17,6 +18,8 @@ use bytes::Bytes;
 struct Moving {
     tree: SimTree,
     moves: Mutex<Vec<[&'static str; 2]>>,
+    /// How often it was asked what a handle names.
+    asked: AtomicUsize,
 }
 
 fn name(text: &str) -> Name {
@@ -40,6 +43,7 @@ impl Tree for Moving {
     fn call(&self, who: &Who, call: &NativeCall, bytes: &[u8]) -> Result<NativeReply, Errno> {
         let told = self.tree.call(who, call, bytes);
         if let NativeCall::ByHandle { .. } = call {
+            self.asked.fetch_add(1, Ordering::Relaxed);
             for [from, to] in self.moves.lock().unwrap().drain(..) {
                 let (root, id) = (self.root().id, self.look(from).id);
                 let (name, new_name, mode) = (name(from), name(to), RenameMode::NoReplace);
@@ -72,6 +76,11 @@ impl Tree for Moving {
     }
 }
 
+fn member() -> Arc<Moving> {
+    let tree = SimTree::new(1, Time { secs: 1_000, nanos: 0 });
+    Arc::new(Moving { tree, moves: Mutex::default(), asked: AtomicUsize::new(0) })
+}
+
 fn union(tree: &Arc<Moving>) -> Arc<Federation> {
     let now = Moment { ms: 1, wall: Time { secs: 10_000, nanos: 0 } };
     Federation::stepped(Settings::default(), vec![(Tag(1), false, Arc::clone(tree) as Arc<dyn Tree>)], now)
@@ -91,8 +100,7 @@ fn lookup(union: &Federation, text: &str) -> Ino {
 
 #[test]
 fn a_handle_means_its_directory_though_another_one_takes_its_name_meanwhile() {
-    let tree =
-        Arc::new(Moving { tree: SimTree::new(1, Time { secs: 1_000, nanos: 0 }), moves: Mutex::default() });
+    let tree = member();
     for text in ["d", "other"] {
         let call = NativeCall::Mkdir { dir: tree.root().id, name: name(text), mode: 0o755, umask: 0 };
         tree.direct(&call).unwrap();
@@ -108,4 +116,27 @@ fn a_handle_means_its_directory_though_another_one_takes_its_name_meanwhile() {
         *tree.moves.lock().unwrap() = Vec::new();
         assert_eq!(later.by_handle(FrontendId::default(), tag, handle.clone()), Ok(ino));
     }
+}
+
+#[test]
+fn what_a_handle_of_a_directory_names_is_asked_once_until_the_directory_is_gone() {
+    let tree = member();
+    let (root, d) = (tree.root().id, name("d"));
+    tree.direct(&NativeCall::Mkdir { dir: root, name: d.clone(), mode: 0o755, umask: 0 }).unwrap();
+    let first = union(&tree);
+    let (tag, handle) = first.handle_of(lookup(&first, "d")).unwrap();
+    let later = union(&tree);
+    let by_handle = || later.by_handle(FrontendId::default(), tag, handle.clone());
+    let ino = by_handle().unwrap();
+    *tree.moves.lock().unwrap() = vec![["d", "e"]];
+    assert_eq!([by_handle(), by_handle()], [Ok(ino), Ok(ino)]);
+    assert_eq!(tree.asked.load(Ordering::Relaxed), 1);
+    // Others use it by its handle after the frontend has forgotten it.
+    later.forget(&[ino]);
+    assert_eq!(by_handle(), Ok(ino));
+    // Removed directly, and made again.
+    let (e, id) = (name("e"), tree.look("e").id);
+    tree.direct(&NativeCall::Rmdir { dir: root, name: e.clone(), id }).unwrap();
+    tree.direct(&NativeCall::Mkdir { dir: root, name: e, mode: 0o755, umask: 0 }).unwrap();
+    assert_eq!(by_handle(), Err(Errno::ESTALE));
 }
