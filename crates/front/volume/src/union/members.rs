@@ -71,16 +71,14 @@ pub fn check_members(members: &[MemberPath], point: Option<&Path>) -> Result<()>
     for (at, member) in members.iter().enumerate() {
         check_member(member, &members[..at], members, point)?;
     }
-    for member in members {
-        check_not_forgotten(member, members)?;
-    }
-    Ok(())
+    let beside_disks = is_any_disk(members)?;
+    members.iter().try_for_each(|member| check_not_forgotten(member, beside_disks))
 }
 
 /// The same for a member that comes to others that are shown.
 pub(super) fn check_joining(member: &MemberPath, others: &[MemberPath], point: &Path) -> Result<()> {
     check_member(member, others, others, Some(point))?;
-    check_not_forgotten(member, others)
+    check_not_forgotten(member, is_any_disk(others)?)
 }
 
 /// Refuses a member by itself, beside those before it, and in a mount that shows any of these.
@@ -147,15 +145,11 @@ fn check_member(
 }
 
 /// Refuses an empty directory on the system's disk beside mounted disks: somebody forgot to mount its disk.
-fn check_not_forgotten(member: &MemberPath, all: &[MemberPath]) -> Result<()> {
-    if member.empty_ok || is_mount_root(&member.path)? {
+fn check_not_forgotten(member: &MemberPath, beside_disks: bool) -> Result<()> {
+    if !beside_disks || member.empty_ok || is_mount_root(&member.path)? {
         return Ok(());
     }
-    let roots: Vec<bool> = all.iter().map(|other| is_mount_root(&other.path)).collect::<Result<_>>()?;
-    if roots.contains(&true)
-        && std::fs::read_dir(&member.path)?.next().is_none()
-        && on_system_disk(&member.path)?
-    {
+    if std::fs::read_dir(&member.path)?.next().is_none() && on_system_disk(&member.path)? {
         let shown = member.path.display();
         bail!(
             "The member {shown} is empty and lies on the system's own disk, while others are mounted disks: its disk is \
@@ -163,6 +157,12 @@ fn check_not_forgotten(member: &MemberPath, all: &[MemberPath]) -> Result<()> {
         );
     }
     Ok(())
+}
+
+/// Whether one of them is a mounted disk. Asked once for all: each look reads the whole table of mounts.
+fn is_any_disk(members: &[MemberPath]) -> Result<bool> {
+    let roots: Vec<bool> = members.iter().map(|member| is_mount_root(&member.path)).collect::<Result<_>>()?;
+    Ok(roots.contains(&true))
 }
 
 /// The line of fstab for the longest path at or above `path`, if nothing is mounted there.
