@@ -158,10 +158,13 @@ fn what_was_promised_outlives_a_process_while_the_other_is_away() {
 
 #[test]
 fn a_union_shows_what_its_members_have_whatever_happens_at_once() {
-    seeds("union", 1, 300);
+    seeds("union", 1, 60);
+    seeds("union_direct", 1, 60);
+    seeds("union_two", 1, 60);
 }
 
 #[test]
 fn a_union_tells_of_members_that_are_away_or_hang() {
-    seeds("union_hang", 1, 300);
+    seeds("union_away", 1, 100);
+    seeds("union_hang", 1, 100);
 }

@@ -104,6 +104,12 @@ bugs! {
     CarriedForgotten: "bytes that are acknowledged and find no space are forgotten",
     DoneIsGone: "a change that was done is told as failed because its file has gone since",
     LostIsGone: "a directory that another may bring back is said to be gone",
+    AwayIsEmpty: "a member of a union that is away counts as one that has nothing of that name",
+    UnlinkAll: "an unlink in a union removes files of that name that were not shown",
+    TickTrusted: "a directory that changed in the tick in which it was read counts as unchanged",
+    OverflowIgnored: "a member's word that it has not told of all changes is ignored",
+    InoReused: "a file is taken for the one that had its inode number before",
+    OldAnswerCounts: "a member's answer counts although the name has changed since it was asked for",
     ViewStaysBroken: "a plain tree that found no room does not follow any more",
 }
 

@@ -8,6 +8,7 @@ mod roster;
 
 use std::collections::BTreeSet;
 
+use atoll_core::planted::{Bug, planted};
 use atoll_core::{IdMap, Ino, Name, Time};
 use atoll_posix::Kind;
 
@@ -202,8 +203,11 @@ pub struct Known {
     /// The memory that names take, about.
     names_bytes: usize,
     names_max: NamesMax,
-    /// Files that were moved to another member, by where they are: they keep their ids as long as a frontend knows them.
+    /// Files whose ids are not made of their native numbers, by where they are: those that were moved to another member, and those
+    /// that got the number of a file that a frontend still knows.
     moved: IdMap<(Tag, u64), Ino>,
+    /// Ids that were given in place of the usual one so far.
+    substitutes: u64,
     /// Homes that became known so far.
     homes: u64,
 }
@@ -517,6 +521,26 @@ impl Known {
         moved.copied().unwrap_or_else(|| ino_of(tag, native))
     }
 
+    /// The id by which a frontend is to know a file. As long as one knows another file that had this number before, it is another
+    /// one than [`Known::file_ino`] would make of the number.
+    pub(crate) fn id_for(&mut self, tag: Tag, id: NativeId) -> Ino {
+        let is_other =
+            |this: &Self, ino| this.files.get(&ino).is_some_and(|file| (file.tag, file.id) != (tag, id));
+        let usual = self.file_ino(tag, id.ino);
+        if !is_other(self, usual) || planted(Bug::InoReused) {
+            return usual;
+        }
+        let ino = loop {
+            self.substitutes += 1;
+            let ino = ino_of(tag, u64::MAX - self.substitutes);
+            if !self.files.contains_key(&ino) && !self.dirs.contains_key(&ino) {
+                break ino;
+            }
+        };
+        self.moved.insert((tag, id.ino), ino);
+        ino
+    }
+
     /// A file lies in another member now.
     pub fn moved_to(&mut self, ino: Ino, tag: Tag, id: NativeId, seen: (Ino, Name)) {
         if let Some(file) = self.files.get_mut(&ino) {
@@ -532,7 +556,10 @@ impl Known {
             return None;
         }
         let file = self.files.remove(&ino)?;
-        self.moved.remove(&(file.tag, file.id.ino));
+        let place = (file.tag, file.id.ino);
+        if self.moved.get(&place) == Some(&ino) {
+            self.moved.remove(&place);
+        }
         Some((file.tag, file.open?))
     }
 

@@ -3,6 +3,7 @@
 //! The absence rule: a name is absent, and a listing has an end, only if every home of the directory is known to lack the
 //! rest. A home that cannot be asked makes it `EIO` (its disk is gone) or `ETIMEDOUT` (it hangs).
 
+use atoll_core::planted::{Bug, planted};
 use atoll_core::{Ino, Name};
 use atoll_posix::{Errno, Kind};
 
@@ -192,7 +193,8 @@ impl Union {
 
     /// What a member that cannot be asked has of a name.
     fn assume(&self, home: &Home, [had_it, is_unsure]: [bool; 2], errno: Errno, found: &mut Found) {
-        if errno == Errno::EIO && self.settings.away == AwayRule::Hide {
+        let is_hidden = self.settings.away == AwayRule::Hide || planted(Bug::AwayIsEmpty);
+        if errno == Errno::EIO && is_hidden {
             return;
         }
         // A disk that is gone is changed by nobody: what was known of it when it went still holds.

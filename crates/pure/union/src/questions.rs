@@ -2,6 +2,7 @@
 //! the member has answered and before the machine hears that answer. So what such an answer says of that name is old.
 
 use atoll_core::Name;
+use atoll_core::planted::{Bug, planted};
 
 use crate::native::Tag;
 
@@ -55,12 +56,16 @@ impl Questions {
 
     /// Whether an answer to a question that was asked at this count may be old for a name.
     pub(crate) fn is_old(&self, asked: u64, tag: Tag, name: &Name) -> bool {
+        if planted(Bug::OldAnswerCounts) {
+            return false;
+        }
         self.lost > asked || self.changed.iter().any(|(at, of, n)| *at > asked && *of == tag && n == name)
     }
 
     /// Names for which such an answer is old. None: perhaps all.
     pub(crate) fn old_names(&self, asked: u64, tag: Tag) -> Option<Vec<Name>> {
-        let is_old = |(at, of, _): &&(u64, Tag, Name)| *at > asked && *of == tag;
+        let counts = planted(Bug::OldAnswerCounts);
+        let is_old = |(at, of, _): &&(u64, Tag, Name)| *at > asked && *of == tag && !counts;
         (self.lost <= asked)
             .then(|| self.changed.iter().filter(is_old).map(|(.., name)| name.clone()).collect())
     }

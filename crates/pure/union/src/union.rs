@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use atoll_core::planted::{Bug, planted};
 use atoll_core::{Ino, Name, Time};
 use atoll_posix::{Errno, Kind};
 use bytes::Bytes;
@@ -173,7 +174,7 @@ impl Union {
     /// else of.
     pub fn changed(&mut self, now: Moment, tag: Tag, changes: &Changes) -> Vec<(Ino, Name)> {
         self.now = now;
-        if changes.lost {
+        if changes.lost && !planted(Bug::OverflowIgnored) {
             self.known.doubt_member(tag);
             return Vec::new();
         }
@@ -298,7 +299,7 @@ impl Union {
 
     /// A frontend has a file by a handle. Its id.
     pub fn know_file(&mut self, frontend: FrontendId, tag: Tag, stat: &NativeStat) -> Ino {
-        let ino = self.known.file_ino(tag, stat.id.ino);
+        let ino = self.known.id_for(tag, stat.id);
         let seen = self.known.file(ino).filter(|file| file.id == stat.id).and_then(|file| file.seen.clone());
         let told = Told::by(frontend);
         self.known.add_file(ino, File { tag, id: stat.id, seen, open: None, told, wrote: None });
@@ -548,7 +549,7 @@ impl Union {
 
     /// The frontend is told of a file.
     pub(crate) fn take_file(&mut self, dir: Ino, name: &Name, tag: Tag, stat: &NativeStat) -> Ino {
-        let ino = self.known.file_ino(tag, stat.id.ino);
+        let ino = self.known.id_for(tag, stat.id);
         let told = Told::by(self.frontend);
         if !told.is_nobody() {
             let seen = Some((dir, name.clone()));

@@ -86,7 +86,7 @@ impl<'a> Judge<'a> {
                 let fits = match shows {
                     Shows::Nothing => false,
                     Shows::Dir => is_dir,
-                    Shows::File(member, id) => !is_dir && spec::is_id(ino, member, id.ino),
+                    Shows::File(member, id) => !is_dir && spec::is_id(since.process, ino, member, id.ino),
                 };
                 ensure(fits, || format!("{path} is {found:?} and must be {shows:?}"))
             }
@@ -336,7 +336,7 @@ impl<'a> Judge<'a> {
                     }
                     None => job.walked[0].0,
                 };
-                let meant = job.what == What::Write && spec::is_id(ino, member, of.id.ino);
+                let meant = job.what == What::Write && spec::is_id(since.process, ino, member, of.id.ino);
                 ensure(meant, || format!("another file is written: {call:?}"))
             }
             NativeCall::SetAttr { of, set } => match job.what {

@@ -128,3 +128,23 @@ fn a_name_that_no_member_can_take_now_is_refused_because_of_the_disk() {
     process.keep_house(&mut members);
     assert_eq!(ask(&mut members, &mut process, create(dir, "b")), Err(Errno::EIO));
 }
+
+#[test]
+fn an_open_file_that_a_program_removed_is_not_the_one_that_gets_its_number() {
+    let mut members = Members::new(1, 1_000);
+    members.put(0, "a", None).unwrap();
+    let mut process = union(&mut members, Settings::default());
+    let old = ino(ask(&mut members, &mut process, look(Ino::ROOT, "a")));
+    let number = members.now(0).get("a").map(|node| node.stat.id.ino);
+    members.remove(0, "a").unwrap();
+    members.now_ns += 2_000_000_000;
+    members.put(0, "b", None).unwrap();
+    assert_eq!(members.now(0).get("b").map(|node| node.stat.id.ino), number, "the number is used again");
+    let new = ino(ask(&mut members, &mut process, look(Ino::ROOT, "b")));
+    assert_ne!(old, new);
+    let read = |ino| Op::Read { ino, offset: 0, len: 100 };
+    assert_eq!(ask(&mut members, &mut process, read(old)), Err(Errno::ESTALE));
+    ask(&mut members, &mut process, read(new)).unwrap();
+    process.forget(&mut members, &[old]);
+    assert_eq!(ino(ask(&mut members, &mut process, look(Ino::ROOT, "b"))), new, "it keeps its id");
+}

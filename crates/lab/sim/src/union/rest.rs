@@ -75,7 +75,8 @@ pub(super) fn shows_members(
                     let (member, node) = spec::anchor(&view, &path).expect("a directory has a home");
                     left.extend(attr.map(|attr| (path.clone(), attr.ino)));
                     let anchored = |attr: Attr| {
-                        attr.mode == node.stat.mode && spec::is_id(attr.ino, member, node.stat.id.ino)
+                        attr.mode == node.stat.mode
+                            && spec::is_id(process, attr.ino, member, node.stat.id.ino)
                     };
                     attr.is_some_and(|attr| !fresh || anchored(attr))
                 }
@@ -85,7 +86,7 @@ pub(super) fn shows_members(
                     attr.is_some_and(|attr| {
                         let same = (attr.mode, attr.size, attr.mtime, attr.ctime, attr.nlink)
                             == (stat.mode, stat.size, stat.mtime, stat.ctime, stat.nlink);
-                        spec::is_id(attr.ino, member, id.ino) && same
+                        spec::is_id(process, attr.ino, member, id.ino) && same
                     })
                 }
             };

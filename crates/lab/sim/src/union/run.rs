@@ -332,7 +332,7 @@ impl Sim<'_> {
         let found = of.into_iter().find_map(|member| {
             let mut nodes = self.members.now(member).all();
             let is = |(_, node): &(&String, &super::members::Node)| {
-                super::spec::is_id(ino, member, node.stat.id.ino)
+                super::spec::is_id(&self.processes[at], ino, member, node.stat.id.ino)
             };
             nodes.find(is).map(|(_, node)| (ino, member, node.stat.id))
         });
@@ -404,8 +404,8 @@ impl Sim<'_> {
         self.members.all[member].is_poor |= poor;
         self.members.all[member].tree.set_faults(|faults| {
             faults.read_only = poor && how == 0;
-            faults.inodes_max = if poor && how == 1 { 6 } else { u64::MAX };
-            faults.bytes_max = if poor && how == 2 { 20 } else { u64::MAX };
+            // A file that grows in a full member is moved, which is not judged here: only new files find no room.
+            faults.inodes_max = if poor && how > 0 { 6 } else { u64::MAX };
         });
         match (poor, how) {
             (true, 0) => self.run.injected.read_only += 1,

@@ -63,8 +63,8 @@ pub(super) fn anchor<'a>(view: &View<'a>, path: &str) -> Option<(usize, &'a Node
 }
 
 /// Whether an id that a frontend was told of is that of this object.
-pub(super) fn is_id(ino: Ino, member: usize, native: u64) -> bool {
-    ino == ino_of(tag(member), native)
+pub(super) fn is_id(process: &Process, ino: Ino, member: usize, native: u64) -> bool {
+    ino == ino_of(tag(member), native) || ino == process.machine.known().file_ino(tag(member), native)
 }
 
 /// Since a moment, as a union may have seen its members: each of them as it was at any time.
@@ -127,7 +127,7 @@ impl<'a> Since<'a> {
     /// Whether this file could be seen under this path, by whatever rule.
     pub(super) fn may_have(&self, path: &str, ino: Ino) -> bool {
         let has = |member: usize, state: &Snapshot| {
-            state.file(path).is_some_and(|node| is_id(ino, member, node.stat.id.ino))
+            state.file(path).is_some_and(|node| is_id(self.process, ino, member, node.stat.id.ino))
         };
         self.process.of.iter().any(|member| self.states(*member).any(|state| has(*member, state)))
     }
@@ -136,9 +136,9 @@ impl<'a> Since<'a> {
     pub(super) fn may_have_anywhere(&self, last: &str, ino: Ino) -> bool {
         let is_name = |path: &str| super::members::split(path).1 == last;
         let has = |member: usize, state: &Snapshot| {
-            state
-                .all()
-                .any(|(path, node)| is_name(path) && !node.is_dir() && is_id(ino, member, node.stat.id.ino))
+            state.all().any(|(path, node)| {
+                is_name(path) && !node.is_dir() && is_id(self.process, ino, member, node.stat.id.ino)
+            })
         };
         self.process.of.iter().any(|member| self.states(*member).any(|state| has(*member, state)))
     }
@@ -200,7 +200,7 @@ impl<'a> Since<'a> {
     pub(super) fn may_read(&self, ino: Ino, data: &[u8]) -> bool {
         let has = |member: usize, state: &Snapshot| {
             state.all().any(|(_, node)| {
-                !node.is_dir() && is_id(ino, member, node.stat.id.ino) && **node.data == *data
+                !node.is_dir() && is_id(self.process, ino, member, node.stat.id.ino) && **node.data == *data
             })
         };
         self.process.of.iter().any(|member| self.states(*member).any(|state| has(*member, state)))

@@ -83,7 +83,7 @@ pub(super) fn tmpfile(union: &mut Union, task: &mut Task, dir: Ino) -> Decided<F
                 return union.next_change(task, vec![Planned::look(tag, NativeCall::Close { open })]);
             }
             Ok(NativeReply::Opened { open, stat }) => {
-                let ino = ino_of(tag, stat.id.ino);
+                let ino = union.known.id_for(tag, stat.id);
                 union.known.add_file(
                     ino,
                     File {
