@@ -22,11 +22,11 @@ struct Union {
 
 impl Union {
     fn new(name: &str) -> Self {
-        Self::with(name, [400; 3], &|_| {})
+        Self::with(name, [400; 3], "place=dir", &|_| {})
     }
 
-    /// With disks of so many MiB, and with what is put on them.
-    fn with(name: &str, sizes: [u64; 3], fill: &dyn Fn(&Path)) -> Self {
+    /// With disks of so many MiB, by this rule, and with what is put on them.
+    fn with(name: &str, sizes: [u64; 3], rule: &str, fill: &dyn Fn(&Path)) -> Self {
         let place = Place::new(name).unwrap();
         let kinds = [("ext4", DiskKind::Ext4), ("xfs", DiskKind::Xfs), ("tmpfs", DiskKind::Tmpfs)];
         let disk = |((name, kind), size): ((&str, DiskKind), u64)| {
@@ -41,7 +41,10 @@ impl Union {
         std::fs::create_dir_all(&mount).unwrap();
         let mut command = Command::new(binary());
         command.arg("union").args(members.iter().map(|(path, _)| path)).arg(&mount);
-        run(command.args(["-o", "suid,dev,allow_other", "--state"]).arg(place.join("state"))).unwrap();
+        run(command
+            .args(["-o", &format!("suid,dev,allow_other,{rule}"), "--state"])
+            .arg(place.join("state")))
+        .unwrap();
         Self { place, mount, members }
     }
 
@@ -143,6 +146,20 @@ fn what_programs_move_and_link_never_spans_file_systems() {
     union.end();
 }
 
+/// By the rule of the paper files of one directory lie in all members, so every directory does.
+#[test]
+fn programs_work_where_every_directory_lies_in_all_members() {
+    needs!(Mounts, LoopDevices, Programs(&["mkfs.ext4", "mkfs.xfs", "mount", "git", "npm"]));
+    let union = Union::with("union-spread", [400; 3], "place=manager", &|_| {});
+    let names =
+        ["worktrees", "packages", "npm", "incremental", "snapshots", "saves", "git", "maildir", "copy"];
+    let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+    let mounts = [union.mount.clone()];
+    let say = &mut |line: &str| eprintln!("{line}");
+    programs::run_all(&mounts, union.place.path(), programs::Scale::Short, &names, say).unwrap();
+    union.end();
+}
+
 #[test]
 fn a_disk_that_is_pulled_is_an_error_and_rsync_deletes_nothing() {
     needs!(Mounts, LoopDevices, Programs(&["mkfs.ext4", "mkfs.xfs", "mount", "xfs_io", "rsync"]));
@@ -195,7 +212,7 @@ fn a_disk_that_is_pulled_is_an_error_and_rsync_deletes_nothing() {
 #[test]
 fn a_file_that_grows_on_a_full_disk_goes_on_elsewhere() {
     needs!(Mounts, LoopDevices, Programs(&["mkfs.ext4", "mkfs.xfs", "mount"]));
-    let union = Union::with("union-full", [16, 320, 8], &|member| {
+    let union = Union::with("union-full", [16, 320, 8], "place=dir", &|member| {
         if member.ends_with("tmpfs/member") {
             std::fs::write(member.join("log"), "").unwrap();
             // Files of a disk with room are written by the kernel itself, and stay.
