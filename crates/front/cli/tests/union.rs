@@ -197,3 +197,23 @@ fn the_state_of_a_union_never_lies_in_a_member() {
     assert!(said.contains("lies inside the member") && said.contains(text(&one)), "{said}");
     assert!(tree(&one).is_empty() && !is_mounted(&point));
 }
+
+/// File systems give the number of a removed directory to the next one, also while somebody is in the removed one.
+#[test]
+fn a_directory_that_gets_the_number_of_a_removed_one_is_not_taken_for_it() {
+    needs!(Mounts);
+    let scratch = Scratch::new();
+    let (one, two, point) = (scratch.dir("one"), scratch.dir("two"), scratch.dir("mnt"));
+    good(["union", text(&one), text(&two), text(&point)]);
+    let mut open = Vec::new();
+    for n in 0..100 {
+        let dir = point.join(format!("d{n}"));
+        fs::create_dir(&dir).unwrap();
+        fs::write(dir.join("f"), "x").unwrap();
+        fs::remove_file(dir.join("f")).unwrap();
+        open.push(fs::File::open(&dir).unwrap());
+        fs::remove_dir(&dir).unwrap();
+    }
+    drop(open);
+    good(["umount", text(&point)]);
+}

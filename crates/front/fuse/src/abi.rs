@@ -184,10 +184,15 @@ impl Out {
         self.u32(BLOCK_BYTES).u32(0)
     }
 
-    /// `struct fuse_entry_out`, with how long the name and the attributes may be kept.
-    pub(crate) fn entry(&mut self, attr: &Attr, name: Duration, attrs: Duration) -> &mut Self {
-        // The generation is always 0: ids are never used again.
-        self.u64(attr.ino.0).u64(0).u64(name.as_secs()).u64(attrs.as_secs());
+    /// `struct fuse_entry_out`, with the generation of the id, and with how long the name and the attributes may be kept.
+    pub(crate) fn entry(
+        &mut self,
+        attr: &Attr,
+        generation: u64,
+        name: Duration,
+        attrs: Duration,
+    ) -> &mut Self {
+        self.u64(attr.ino.0).u64(generation).u64(name.as_secs()).u64(attrs.as_secs());
         self.u32(name.subsec_nanos()).u32(attrs.subsec_nanos()).attr(attr)
     }
 
@@ -279,7 +284,7 @@ mod tests {
             out.0.len()
         };
         assert_eq!(size(&|o| _ = o.attr(&attr())), 88);
-        assert_eq!(size(&|o| _ = o.entry(&attr(), SHORT, SHORT)), ENTRY_OUT);
+        assert_eq!(size(&|o| _ = o.entry(&attr(), 0, SHORT, SHORT)), ENTRY_OUT);
         assert_eq!(size(&|o| _ = o.absent(SHORT)), ENTRY_OUT);
         assert_eq!(size(&|o| _ = o.attr_out(&attr(), SHORT)), 104);
         assert_eq!(size(&|o| _ = o.open_out(0, 0, 0)), 16);

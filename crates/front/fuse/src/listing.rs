@@ -90,7 +90,12 @@ impl Listing {
                         let _ = places.learn(found, &place);
                     }
                     learned.push(found.attr.ino);
-                    out.entry(&found.attr, kept, if found.attr_current { kept } else { Duration::ZERO });
+                    out.entry(
+                        &found.attr,
+                        nodes.generation(found.attr.ino),
+                        kept,
+                        if found.attr_current { kept } else { Duration::ZERO },
+                    );
                 }
                 // Without attributes the kernel looks the name up when it needs it.
                 None if self.plus => _ = out.absent(Duration::ZERO),

@@ -7,6 +7,7 @@
 use atoll_core::Ino;
 use std::collections::HashMap;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 const CHUNK_BITS: u32 = 10;
 const CHUNK_IDS: usize = 1 << CHUNK_BITS;
@@ -20,6 +21,8 @@ const SPILL: u32 = 1 << 31;
 #[derive(Debug, Default)]
 pub(crate) struct Nodes {
     shards: [Mutex<Shard>; SHARDS],
+    /// How many ids of new objects were known already.
+    reused: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -27,6 +30,8 @@ struct Shard {
     chunks: HashMap<u64, Chunk>,
     /// Counts beyond 32 bits, in units of `SPILL`: a busy directory is looked up that often.
     spilled: HashMap<u64, u64>,
+    /// Generations that are not 0, of ids that the kernel knows.
+    generations: HashMap<u64, u64>,
 }
 
 #[derive(Debug)]
@@ -104,6 +109,24 @@ impl Nodes {
         }
     }
 
+    /// The kernel is about to be told of a new object. If the kernel knows its id, that is of one that is gone and that somebody
+    /// still uses: file systems use their numbers again. The new generation has the kernel tell the two apart.
+    pub(crate) fn raise_new(&self, ino: Ino) {
+        if self.knows(ino) {
+            let generation = self.reused.fetch_add(1, Relaxed) + 1;
+            self.shard(split(ino).0).generations.insert(ino.0, generation);
+        }
+        self.raise(ino);
+    }
+
+    /// The generation of an id.
+    pub(crate) fn generation(&self, ino: Ino) -> u64 {
+        if self.reused.load(Relaxed) == 0 {
+            return 0;
+        }
+        self.shard(split(ino).0).generations.get(&ino.0).copied().unwrap_or(0)
+    }
+
     /// The kernel forgets this id `n` times. True if it does not know it any more.
     pub(crate) fn lower(&self, ino: Ino, mut n: u64) -> bool {
         if ino == Ino::ROOT {
@@ -111,7 +134,7 @@ impl Nodes {
         }
         let (key, slot) = split(ino);
         let mut shard = self.shard(key);
-        let Shard { chunks, spilled } = &mut *shard;
+        let Shard { chunks, spilled, generations } = &mut *shard;
         let Some(chunk) = chunks.get_mut(&key) else { return false };
         let mut count = u64::from(chunk.get(slot));
         if count == 0 {
@@ -133,6 +156,9 @@ impl Nodes {
         chunk.set(slot, u32::try_from(left).expect("the rest was spilled"));
         if chunk.is_empty() {
             chunks.remove(&key);
+        }
+        if left == 0 {
+            generations.remove(&ino.0);
         }
         left == 0
     }
@@ -178,6 +204,22 @@ impl Nodes {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn a_new_object_with_an_id_that_is_known_is_another_generation() {
+        let nodes = Nodes::default();
+        nodes.raise_new(Ino(5));
+        assert_eq!(nodes.generation(Ino(5)), 0);
+        nodes.raise_new(Ino(5));
+        let second = nodes.generation(Ino(5));
+        assert_ne!(second, 0);
+        nodes.raise(Ino(5));
+        assert_eq!(nodes.generation(Ino(5)), second, "a lookup finds the same object");
+        nodes.raise_new(Ino(5));
+        assert!(![0, second].contains(&nodes.generation(Ino(5))));
+        assert!(nodes.lower(Ino(5), 4));
+        assert_eq!(nodes.generation(Ino(5)), 0, "the kernel knows none of them");
+    }
 
     #[test]
     fn an_id_is_known_until_it_was_forgotten_as_often_as_it_was_told() {

@@ -137,7 +137,11 @@ pub fn run_expecting(
     if !read_only.is_empty() {
         report.add(one(mount, beside, Some(READ_ONLY), expecting, true)?);
     }
-    ensure!(pattern.is_some() || report.passed > expecting.passed_min, "only {} tests passed: {report}", report.passed);
+    ensure!(
+        pattern.is_some() || report.passed > expecting.passed_min,
+        "only {} tests passed: {report}",
+        report.passed
+    );
     Ok(report)
 }
 

@@ -83,6 +83,8 @@ pub(crate) enum Shape {
     Unit,
     /// A name's answer.
     Entry,
+    /// The same for an object that was made.
+    New,
     /// The same for a directory at this place.
     Made(Place),
     /// The same for LOOKUP, where the absence of a name may be kept.
@@ -427,6 +429,7 @@ pub(crate) fn finish(
             names::looked(core, header, &found, place, kept);
         }
         (Shape::Entry, Answer::Found { found }) => names::entry(core, header, &found, kept),
+        (Shape::New, Answer::Found { found }) => names::new_entry(core, header, &found, kept),
         (Shape::Made(place), Answer::Found { found }) => {
             names::made(core, header, &found, &place, kept);
         }

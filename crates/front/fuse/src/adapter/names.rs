@@ -35,7 +35,7 @@ pub(super) fn pairs(list: &[u8]) -> impl Iterator<Item = (Ino, u64)> {
 pub(super) fn symlink(dir: Ino, name: Name, target: &[u8]) -> Job {
     let (kind, target) = (Kind::Symlink, Bytes::copy_from_slice(target));
     let op = Op::Create { dir, name, kind, mode: 0o777, umask: 0, rdev: 0, exclusive: true, target };
-    (op, Bytes::new(), Shape::Entry)
+    (op, Bytes::new(), Shape::New)
 }
 
 pub(super) fn mknod(dir: Ino, name: Name, st_mode: u32, umask: u32, rdev: u32) -> Result<Job, Errno> {
@@ -44,7 +44,7 @@ pub(super) fn mknod(dir: Ino, name: Name, st_mode: u32, umask: u32, rdev: u32) -
     let kind = Kind::from_format_bits(format).filter(|k| *k != Kind::Directory).ok_or(Errno::EINVAL)?;
     let (mode, target) = (st_mode & mode::ALL, Bytes::new());
     let op = Op::Create { dir, name, kind, mode, umask, rdev, exclusive: true, target };
-    Ok((op, Bytes::new(), Shape::Entry))
+    Ok((op, Bytes::new(), Shape::New))
 }
 
 pub(super) fn mkdir(dir: Ino, name: Name, st_mode: u32, umask: u32) -> Job {
@@ -131,10 +131,18 @@ pub(super) fn entry(core: &Core, header: &Header, found: &NamedObject, kept: Dur
     core.found(header, found, kept);
 }
 
+/// A file was made, which is not open.
+pub(super) fn new_entry(core: &Core, header: &Header, found: &NamedObject, kept: Duration) {
+    core.nodes.raise_new(found.attr.ino);
+    core.found(header, found, kept);
+}
+
 /// A directory was made.
 pub(super) fn made(core: &Core, header: &Header, found: &NamedObject, place: &Place, kept: Duration) {
     core.told.tell(header.pid, place.clone(), Some(found.attr.ino));
-    core.found_dir(header, found, place, kept);
+    core.nodes.raise_new(found.attr.ino);
+    let _ = core.places.learn(found, place);
+    core.found(header, found, kept);
 }
 
 /// A file was made, which is counted already, and is open: by this handle, and as the flags say. False if the
@@ -148,7 +156,8 @@ pub(super) fn created(
 ) -> bool {
     let mut out = Out::with_capacity(abi::SMALL_OUT);
     let attr_kept = core.attr_kept(found.attr.ino, kept);
-    out.entry(&found.attr, kept, if found.attr_current { attr_kept } else { Duration::ZERO });
+    let generation = core.nodes.generation(found.attr.ino);
+    out.entry(&found.attr, generation, kept, if found.attr_current { attr_kept } else { Duration::ZERO });
     out.open_out(handle, open_flags, backing);
     core.ok(header, &out.0)
 }
@@ -164,7 +173,8 @@ impl Core {
         let mut out = Out::with_capacity(abi::ENTRY_OUT);
         let attr = self.accesses.shown(&found.attr);
         let attr_kept = self.attr_kept(attr.ino, kept);
-        out.entry(&attr, kept, if found.attr_current { attr_kept } else { Duration::ZERO });
+        let generation = self.nodes.generation(attr.ino);
+        out.entry(&attr, generation, kept, if found.attr_current { attr_kept } else { Duration::ZERO });
         if !self.ok(header, &out.0) {
             untold(self, &[found.attr.ino]);
         }

@@ -96,7 +96,7 @@ pub(super) fn created(
 ) {
     let (header, ino) = (*header, found.attr.ino);
     // So that it is known while the volume opens it.
-    core.nodes.raise(ino);
+    core.nodes.raise_new(ino);
     if core.opens.is_none() {
         let handle = core.handles.fetch_add(1, Relaxed);
         return answer(core, &header, &found, (kept, caching), flags, Ok((handle, None)));
