@@ -81,6 +81,11 @@ impl Written {
         }
     }
 
+    /// Whether something is in doubt in a member.
+    pub(crate) fn doubts(&self, tag: Tag) -> bool {
+        self.lists().in_doubt.iter().any(|(_, intent)| intent.steps.iter().any(|step| step.tag == tag))
+    }
+
     /// Settles what is in doubt in a member that answers again, before anything else is asked of it. False if that could not be
     /// done.
     pub(crate) fn settle(&self, tag: Tag, trees: &Trees) -> bool {

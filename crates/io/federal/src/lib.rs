@@ -25,8 +25,8 @@ use atoll_intents::Intents;
 use atoll_member::{Tree, TreeState};
 use atoll_posix::{Answer, Caller, Errno, Op, RequestOptions};
 use atoll_union::{
-    Finished, FrontendId, MemberState, Moment, NativeCall, NativeReply, Planned, Settings, Tag, Union,
-    UnionEffect, UnionRequest, Who,
+    Changes, Finished, FrontendId, MemberState, Moment, NativeCall, NativeReply, Planned, Settings, Tag,
+    Union, UnionEffect, UnionRequest, Who,
 };
 use bytes::Bytes;
 
@@ -376,6 +376,10 @@ impl Federation {
         self.close_opens(due);
         if with_space {
             self.written.sync(tag, &tree);
+            // A member in which nothing could be changed for a while has never been away.
+            if self.written.doubts(tag) && self.written.settle(tag, &self.trees()) {
+                self.machine().changed(self.clock.now(), tag, &Changes { lost: true, dirs: Vec::new() });
+            }
         }
         if with_space && let Ok(NativeReply::Space(space)) = tree.call(&Who::Daemon, &NativeCall::Space, &[])
         {

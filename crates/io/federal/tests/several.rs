@@ -58,8 +58,8 @@ impl Tree for Mortal {
         if !lives(&self.life, is_change(call)) {
             return Err(Errno::EIO);
         }
-        let is_rename = matches!(call, NativeCall::Rename { .. });
-        let fate = if is_rename { self.fate.lock().unwrap().take() } else { None };
+        let is_fated = matches!(call, NativeCall::Rename { .. } | NativeCall::Make { .. });
+        let fate = if is_fated { self.fate.lock().unwrap().take() } else { None };
         match fate {
             Some(Fate::Refuses) => Err(Errno::EPERM),
             Some(fate) => {
@@ -501,4 +501,16 @@ fn a_file_that_is_shown_beside_the_replaced_directory_is_in_the_way_in_its_membe
     let before = world.have();
     assert_eq!(world.rename("d", "new", RenameMode::Replace), Err(Errno::ENOTDIR));
     assert_eq!(world.have(), before);
+}
+
+#[test]
+fn a_name_that_was_made_just_before_its_disk_went_is_never_absent() {
+    let world = World::new(1);
+    assert_eq!(world.walk("new"), Err(Errno::ENOENT));
+    *world.members[0].fate.lock().unwrap() = Some(Fate::GoneBehind);
+    let (kind, mode, umask, rdev, exclusive) = (Kind::Regular, 0o644, 0, 0, true);
+    let (dir, name, target) = (Ino::ROOT, name("new"), Bytes::new());
+    let made = world.op(Op::Create { dir, name, kind, mode, umask, rdev, exclusive, target });
+    assert_eq!(made.map(|_| ()), Err(Errno::EIO));
+    assert_eq!(world.walk("new"), Err(Errno::EIO), "it is there, and nobody was told");
 }

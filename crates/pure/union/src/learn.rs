@@ -28,6 +28,9 @@ impl Union {
         for ((planned, answer), asked) in calls.iter_mut().zip(&asked) {
             let answer = answer.as_mut().expect("all are answered");
             let tag = planned.tag;
+            if matches!(answer, Err(Errno::EIO | Errno::ETIMEDOUT)) {
+                self.doubt_names(tag, &planned.call);
+            }
             match &planned.call {
                 NativeCall::OpenDir { dir, name } => {
                     if let Ok(NativeReply::Stat(stat)) = answer {
@@ -79,6 +82,27 @@ impl Union {
         let there = self.known.dir(ino)?;
         let is_same = there.changes >= count && there.home(tag).is_some_and(|home| home.id == dir);
         is_same.then_some((ino, count))
+    }
+
+    /// A change may have been made although its answer was an error: nobody knows what the names mean that it was about.
+    fn doubt_names(&mut self, tag: Tag, call: &NativeCall) {
+        let [first, second] = match call {
+            NativeCall::Make { dir, name, .. }
+            | NativeCall::Mkdir { dir, name, .. }
+            | NativeCall::MkdirLike { dir, name, .. }
+            | NativeCall::Link { dir, name, .. }
+            | NativeCall::Unlink { dir, name, .. }
+            | NativeCall::Rmdir { dir, name, .. } => [Some((dir, name)), None],
+            NativeCall::Rename { dir, name, new_dir, new_name, .. } => {
+                [Some((dir, name)), Some((new_dir, new_name))]
+            }
+            _ => [None, None],
+        };
+        for (dir, name) in [first, second].into_iter().flatten() {
+            if let Some(ino) = self.known.dir_at(tag, dir.ino) {
+                self.known.hear(ino, tag, name);
+            }
+        }
     }
 
     fn learn_name(

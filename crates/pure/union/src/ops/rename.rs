@@ -145,8 +145,11 @@ fn followers(
     let there = found.places.iter().map(|place| (*place, [from, to]));
     let mut calls = Vec::new();
     for (place, [old, new]) in there.chain(back).filter(|(place, _)| place.tag != decides) {
-        if task.refused.iter().any(|(refused, _)| *refused == place.tag) {
-            continue; // Its directory cannot be made there: it stays.
+        match task.refused.iter().find(|(refused, _)| *refused == place.tag) {
+            Some((_, Errno::EEXIST)) => continue, // A file is in the way of its directory there: it stays.
+            // It would be shown under the old name.
+            Some((_, errno)) => return Err(Stop::Fail(*errno)),
+            None => {}
         }
         let into = union.chain(task, new.dir, place.tag)?;
         let over = if std::ptr::eq(new, to) { of(target, place.tag) } else { None };

@@ -164,9 +164,10 @@ impl Union {
                 several.done -= 1;
                 match answer {
                     Ok(_) => several.note(self, sides, Direction::Back),
-                    Err(_) if self.answers(planned.tag).is_err() => several.in_doubt.push(planned.tag),
                     // Somebody has taken the old name in this member: its part stays under the new one.
-                    Err(_) => sides.into_iter().for_each(|side| self.known.doubt(side.dir, planned.tag)),
+                    Err(Errno::EEXIST | Errno::ENOENT | Errno::ESTALE | Errno::ENOTDIR) => {}
+                    // It does not answer, or nothing may be changed in it any more.
+                    Err(_) => several.in_doubt.push(planned.tag),
                 }
             }
             Stage::Clearing => {
@@ -267,6 +268,11 @@ impl Several {
     fn doubt(&self, union: &mut Union, sides: [&Side; 2]) {
         for step in &self.intent.steps {
             sides.into_iter().for_each(|side| union.known.doubt(side.dir, step.tag));
+            for id in [step.from, step.to].into_iter().flatten() {
+                if let Some(ino) = union.known.dir_at(step.tag, id.ino) {
+                    union.known.expire(ino);
+                }
+            }
         }
     }
 
