@@ -6,6 +6,7 @@ use atoll_core::Ino;
 use atoll_posix::Errno;
 
 use crate::dirs::{DirTimes, Home, Part};
+use crate::holds::Held;
 use crate::native::{At, NativeCall, NativeId, NativeReply, Tag, Who};
 use crate::task::{Decided, Planned, Progress, Stop, Task};
 use crate::union::Union;
@@ -19,6 +20,9 @@ impl Union {
         if !is_there {
             self.has(task, anchor.tag, &At { id: anchor.id, seen: None }, 3)?;
         }
+        // A directory that gets another name meanwhile would be made under the old one.
+        let missing = self.missing(dir, tag)?;
+        self.holds.more(task.id, &missing)?;
         let mut at = dir;
         loop {
             let node = self.dir(at)?;
@@ -47,6 +51,19 @@ impl Union {
                 }]));
             }
             at = above;
+        }
+    }
+
+    /// The names of the directories that a member lacks of a directory's path.
+    fn missing(&self, dir: Ino, tag: Tag) -> Decided<Vec<Held>> {
+        let (mut names, mut at) = (Vec::new(), dir);
+        loop {
+            let node = self.dir(at)?;
+            if node.home(tag).is_some() || node.parent == at {
+                return Ok(names);
+            }
+            names.push(Held { dir: node.parent, name: node.name.clone() });
+            at = node.parent;
         }
     }
 
