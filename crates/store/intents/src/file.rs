@@ -1,5 +1,5 @@
 //! The file of one process (`docs/FORMATS.md`, Intents of unions): records behind each other, each with its checksum. The
-//! first record that does not fit its checksum is where a write was cut off: the file ends there.
+//! first record that is empty or does not fit its checksum is where they end, or where a write was cut off.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions, TryLockError};
@@ -18,8 +18,9 @@ pub(crate) const EXTENSION: &str = "intents";
 const MAGIC: [u8; 8] = *b"ATOLINT\x01";
 /// Length and checksum before each record.
 const HEAD_BYTES: usize = 8;
-/// A file without an open intent that is longer than this begins anew.
-const BYTES_MAX: u64 = 1 << 16;
+/// A file begins with so many zeros. Where it has its blocks already, a sync writes the record and nothing of the file system's
+/// own. Without an open intent it begins anew behind this.
+const BYTES: u64 = 1 << 16;
 /// A longer file was not written by this.
 const READ_BYTES_MAX: u64 = 1 << 28;
 
@@ -88,8 +89,10 @@ impl IntentFile {
 
     /// Nothing is open: only the members stay.
     fn begin_anew(&mut self) -> io::Result<()> {
-        self.end = MAGIC.len() as u64;
-        self.file.set_len(self.end)?;
+        let first = MAGIC.len() as u64;
+        // If the power fails meanwhile, what is not overwritten yet are intents of renames that were made.
+        self.file.write_all_at(&vec![0; (self.end.max(BYTES) - first) as usize], first)?;
+        self.end = first;
         self.append(&IntentRecord::Members { members: self.members.clone() })
     }
 
@@ -123,7 +126,7 @@ impl IntentFile {
 
     pub(crate) fn over(&mut self, id: u64) -> io::Result<()> {
         self.open.remove(&id);
-        if self.open.is_empty() && self.end > BYTES_MAX {
+        if self.open.is_empty() && self.end > BYTES {
             return self.begin_anew();
         }
         self.append(&IntentRecord::Over { id })
@@ -190,8 +193,12 @@ impl LeftIntents {
 
     fn read(&mut self, bytes: &[u8]) -> io::Result<()> {
         let bad = |why: &str| io::Error::new(io::ErrorKind::InvalidData, why.to_owned());
-        if bytes.len() < MAGIC.len() {
+        let begun = bytes.iter().zip(MAGIC).take_while(|(byte, magic)| **byte == *magic).count();
+        if bytes[begun..].iter().all(|byte| *byte == 0) {
             return Ok(()); // Its first write was cut off: nothing was done yet.
+        }
+        if bytes.len() < MAGIC.len() {
+            return Err(bad("it does not hold what a union writes down"));
         }
         if bytes[..7] != MAGIC[..7] {
             return Err(bad("it does not hold what a union writes down"));
@@ -238,7 +245,7 @@ impl LeftIntents {
     }
 }
 
-/// The first record, and its length with its head. None where the file ends, or a write was cut off.
+/// The first record, and its length with its head. None where the records end, or a write was cut off.
 fn next_record(bytes: &[u8]) -> io::Result<Option<(IntentRecord, usize)>> {
     let Some((head, rest)) = bytes.split_first_chunk::<HEAD_BYTES>() else { return Ok(None) };
     let number = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
