@@ -530,15 +530,34 @@ impl Known {
         if !is_other(self, usual) || planted(Bug::InoReused) {
             return usual;
         }
-        let ino = loop {
+        let ino = self.substitute(tag);
+        self.moved.insert((tag, id.ino), ino);
+        ino
+    }
+
+    /// An id that nothing has.
+    fn substitute(&mut self, tag: Tag) -> Ino {
+        loop {
             self.substitutes += 1;
             let ino = ino_of(tag, u64::MAX - self.substitutes);
             if !self.files.contains_key(&ino) && !self.dirs.contains_key(&ino) {
-                break ino;
+                return ino;
             }
-        };
-        self.moved.insert((tag, id.ino), ino);
-        ino
+        }
+    }
+
+    /// The id of a directory with this anchor that was not known. Another directory may have its number, because the anchor was part
+    /// of that before: it keeps the id as long as a frontend knows it.
+    pub(crate) fn id_for_dir(&mut self, tag: Tag, native: u64) -> Ino {
+        let usual = ino_of(tag, native);
+        match self.dirs.get(&usual) {
+            Some(other) if !other.told.is_nobody() => self.substitute(tag),
+            Some(_) => {
+                self.forget_dir(usual);
+                usual
+            }
+            None => usual,
+        }
     }
 
     /// A file lies in another member now.

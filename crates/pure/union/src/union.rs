@@ -10,7 +10,7 @@ use atoll_core::{Ino, Name, Time};
 use atoll_posix::{Errno, Kind};
 use bytes::Bytes;
 
-use crate::dirs::{File, Home, Known, NamesMax, Part, Tick, UnionDir, ino_of};
+use crate::dirs::{File, Home, Known, NamesMax, Part, Tick, UnionDir};
 use crate::find::{Found, Holder};
 use crate::frontend::{FrontendId, Told};
 use crate::graves::Grave;
@@ -530,9 +530,7 @@ impl Union {
             None => {
                 new.sort_by_key(|home| (home.id.btime, home.tag));
                 let first = new.first().expect("a directory has a home");
-                let ino = ino_of(first.tag, first.id.ino);
-                // The directory that this one was part of goes on under the id of another home.
-                self.known.forget_dir(ino);
+                let ino = self.known.id_for_dir(first.tag, first.id.ino);
                 self.known.add_dir(ino, UnionDir::new(parent, Some(name.clone()), new, self.now.ms));
                 ino
             }

@@ -4,7 +4,7 @@ use atoll_core::{Ino, Name};
 use atoll_posix::{Answer, Errno, Kind, Op};
 
 use super::shown::{Shown, attr_of};
-use crate::dirs::{DirTimes, File, Home, Part, ino_of};
+use crate::dirs::{DirTimes, File, Home, Part};
 use crate::frontend::Told;
 use crate::holds::Held;
 use crate::native::{At, NativeCall, NativeReply, NativeStat, Tag};
@@ -198,8 +198,7 @@ impl Union {
 
     /// A new directory has no other home, and no name: nothing needs to be read.
     fn made_dir(&mut self, parent: Ino, name: &Name, tag: Tag, stat: &NativeStat) -> Ino {
-        let ino = ino_of(tag, stat.id.ino);
-        self.known.forget_dir(ino);
+        let ino = self.known.id_for_dir(tag, stat.id.ino);
         let part = Part::Sure { times: DirTimes::from(stat), at: self.now.ms, racy: true };
         let home = Home::new(tag, stat.id, part);
         self.known
