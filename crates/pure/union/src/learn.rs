@@ -150,7 +150,16 @@ impl Union {
         };
         let new = || {
             let section = self.known.dir(ino).map_or(Section::behind(0), |dir| dir.names.section());
-            Reading { tag, dir, names: Gathered::new(section), before, ino, changes, next: 0 }
+            Reading {
+                tag,
+                dir,
+                names: Gathered::new(section),
+                before,
+                ino,
+                changes,
+                asked: task.called,
+                next: 0,
+            }
         };
         let mut reading = begun.unwrap_or_else(new);
         reading.names.add(names, self.known.home_bytes_max(ino));
@@ -169,12 +178,17 @@ impl Union {
         // A change just before it was read may have its time, and not be in what was read.
         let recent = self.now.wall.nanos_from(reading.before.mtime) < TICK_NS;
         let racy = recent && !self.known.is_watched(ino, tag) && !planted(Bug::TickTrusted);
-        let sure = Part::Sure { times: DirTimes::from(&reading.before), at: self.now.ms, racy };
+        // The answer may have come late, and another one have told more by now.
+        let is_newer = |part| matches!(part, Part::Sure { at, .. } if at > reading.asked);
+        let there = self.known.dir(ino).and_then(|dir| dir.home(tag)).map(|home| home.part);
+        let sure = Part::Sure { times: DirTimes::from(&reading.before), at: reading.asked, racy };
         let old = self.known.dir(ino).and_then(|dir| dir.questions.old_names(reading.changes, tag));
         let part = if old.is_some() { sure } else { Part::Unsure };
-        self.known.read(ino, tag, reading.names, part, self.now.ms);
-        for name in old.unwrap_or_default() {
-            self.known.set_unsure(ino, tag, &name);
+        if !there.is_some_and(is_newer) {
+            self.known.read(ino, tag, reading.names, part, self.now.ms);
+            for name in old.unwrap_or_default() {
+                self.known.set_unsure(ino, tag, &name);
+            }
         }
         let now = self.known.dir(ino).map_or(0, |dir| dir.changes);
         task.read.push((tag, dir, now));

@@ -418,7 +418,7 @@ impl Union {
                 task.unanswered = calls.len();
                 task.asked = calls.iter().map(|planned| self.ask(planned)).collect();
                 task.calls = calls.into_iter().map(|planned| (planned, None)).collect();
-                task.waits = self.now.ms;
+                (task.called, task.waits) = (self.now.ms, self.now.ms);
                 self.tasks.insert(task.id, task);
             }
         }

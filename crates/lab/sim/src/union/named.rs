@@ -78,6 +78,21 @@ fn a_name_that_a_program_makes_while_its_directory_is_read_is_seen_as_soon_as_it
 }
 
 #[test]
+fn a_listing_that_is_told_of_late_does_not_hide_what_was_read_since() {
+    let mut members = Members::new(1, 1_000);
+    // No member tells of changes, so what was read counts for a while.
+    let mut process = Process::new(0, &members, vec![(0, false)], Settings::default(), false);
+    let list = || Op::ReadDir { dir: Ino::ROOT, after: 0, bytes: 1_000, plus: false };
+    let late = begin(&mut members, &mut process, list());
+    members.now_ns += 1_000_000_000;
+    members.put(0, "a", None).unwrap();
+    members.now_ns += 1_000_000_000;
+    ask(&mut members, &mut process, list()).unwrap();
+    end(&mut members, &mut process, late).unwrap();
+    ino(ask(&mut members, &mut process, look(Ino::ROOT, "a")));
+}
+
+#[test]
 fn an_old_lookup_does_not_undo_that_a_name_was_made() {
     let mut members = Members::new(1, 1_000);
     let mut process = union(&mut members, Settings::default());
