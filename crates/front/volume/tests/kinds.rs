@@ -34,7 +34,7 @@ struct InMemory {
 impl InMemory {
     fn new() -> Arc<Self> {
         let (id, name, table) = (VolumeId(1), "memory".to_owned(), Table::new(1));
-        let config = VolumeConfig { id, name, seed: 1, table, nodes: Vec::new(), kind: VolumeKind::Union };
+        let config = VolumeConfig { id, name, seed: 1, table, nodes: Vec::new(), kind: VolumeKind::Wide };
         let files = Arc::new(ModelFiles::new(AtimeRule::Always, Caching::UntilRecalled));
         Arc::new(Self { config, files, stopped: AtomicU32::new(0) })
     }
@@ -162,6 +162,6 @@ fn a_mount_of_a_kind_that_this_program_cannot_open_says_so_to_commands() {
     let mount = Mount::new(InMemory::new(), &point, &options, atoll_fuse::Config::default()).unwrap();
     std::fs::write(point.join("file"), b"content").unwrap();
     let why = explain(&point.join("file")).err().unwrap_or_else(|| anyhow!("it was explained")).to_string();
-    assert!(why.contains("kind union") && why.contains(env!("CARGO_PKG_VERSION")), "{why}");
+    assert!(why.contains("kind wide") && why.contains(env!("CARGO_PKG_VERSION")), "{why}");
     mount.end();
 }
