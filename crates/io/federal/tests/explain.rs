@@ -1,13 +1,15 @@
 //! What is told of names that several members have, and how such a conflict is resolved, over simulated trees.
 
+mod common;
+
 use std::sync::Arc;
 
-use atoll_core::{Name, Time, VolumePath};
+use atoll_core::{Time, VolumePath};
 use atoll_federal::{Federation, NotResolved};
-use atoll_member::{SimTree, Tree};
-use atoll_posix::{Errno, Kind};
-use atoll_union::{HomeRole, Moment, NativeCall, NativeReply, SameRule, Settings, Tag, Who};
-use bytes::Bytes;
+use atoll_member::SimTree;
+use atoll_posix::Errno;
+use atoll_union::{HomeRole, SameRule, Settings, Tag};
+use common::{Direct, moment, opened, tree};
 
 struct World {
     trees: Vec<Arc<SimTree>>,
@@ -18,53 +20,26 @@ fn path(text: &str) -> VolumePath {
     VolumePath::parse(text.as_bytes()).unwrap()
 }
 
-fn moment(ms: u64) -> Moment {
-    Moment { ms: ms + 1, wall: Time { secs: 10_000, nanos: 0 }.plus_millis(ms) }
-}
-
 impl World {
     fn new(same: SameRule, read_only: &[u16]) -> Self {
-        let time = |n: u16| Time { secs: 1_000 + i64::from(n), nanos: 0 };
-        let trees: Vec<_> = (0..3).map(|n| Arc::new(SimTree::new(u64::from(n), time(n)))).collect();
-        let opened = trees
-            .iter()
-            .zip(1..)
-            .map(|(tree, n)| (Tag(n), read_only.contains(&n), Arc::clone(tree) as Arc<dyn Tree>));
+        let trees: Vec<_> = (0..3).map(|n| Arc::new(tree(n))).collect();
+        let mut opened = opened(&trees);
+        opened.iter_mut().for_each(|(tag, is_read_only, _)| *is_read_only = read_only.contains(&tag.0));
         let settings = Settings { same, ..Settings::default() };
-        let union = Federation::stepped(settings, opened.collect(), moment(0));
+        let union = Federation::stepped(settings, opened, moment(0));
         Self { trees, union }
     }
 
     /// Makes directories and a file with these bytes in a member, without the union. `at` is the time of the change.
     fn make(&self, member: usize, path: &str, bytes: &[u8], at: i64) {
-        let tree = &self.trees[member];
-        let direct = |call: &NativeCall, bytes: &[u8]| tree.direct(&Who::Daemon, call, bytes);
-        tree.set_clock(Time { secs: at, nanos: 0 }, 0);
-        let (mut dir, mut parts) = (tree.root().id, path.split('/').peekable());
-        while let Some(part) = parts.next() {
-            let name = Name::new(part.as_bytes()).unwrap();
-            let made = match parts.peek() {
-                Some(_) => direct(&NativeCall::Mkdir { dir, name: name.clone(), mode: 0o755, umask: 0 }, b""),
-                None => {
-                    let (kind, mode, umask, rdev, target) = (Kind::Regular, 0o644, 0, 0, Bytes::new());
-                    direct(
-                        &NativeCall::Make { dir, name: name.clone(), kind, mode, umask, rdev, target },
-                        b"",
-                    )
-                }
-            };
-            let stat = match made {
-                Err(Errno::EEXIST) => direct(&NativeCall::Look { dir, name: name.clone() }, b""),
-                told => told,
-            };
-            let Ok(NativeReply::Stat(stat)) = stat else { panic!("{stat:?}") };
-            if parts.peek().is_none() {
-                let of = atoll_union::At { id: stat.id, seen: Some((dir, name)) };
-                let write = NativeCall::Write { of, offset: 0, append: false, kill_set_id: false };
-                direct(&write, bytes).unwrap();
+        let direct = Direct(&self.trees[member]);
+        direct.0.set_clock(Time { secs: at, nanos: 0 }, 0);
+        for dir in path.match_indices('/').map(|(end, _)| &path[..end]) {
+            if !direct.has(dir) {
+                direct.mkdir(dir);
             }
-            dir = stat.id;
         }
+        direct.put(path, bytes);
     }
 
     fn roles(&self, of: &str) -> Vec<(u16, HomeRole)> {

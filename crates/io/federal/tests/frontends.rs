@@ -1,14 +1,15 @@
 //! Two frontends of one union: what one forgets the other still knows, and each hears what the other changes.
 
-use std::sync::mpsc::{Receiver, channel, sync_channel};
+mod common;
+
+use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 
-use atoll_core::{Ino, Name, Time};
+use atoll_core::{Ino, Name};
 use atoll_federal::Federation;
-use atoll_member::{SimTree, Tree};
-use atoll_posix::{Answer, Caller, Errno, Kind, Op, RequestOptions};
-use atoll_union::{FRONTENDS_MAX, Finished, FrontendId, Moment, Settings, Tag, UnionRequest};
-use bytes::Bytes;
+use atoll_posix::{Errno, Op};
+use atoll_union::{FRONTENDS_MAX, FrontendId, Settings};
+use common::{Outcome, create, ino, moment, name, opened, request, tree};
 
 type Told = (Vec<Ino>, Vec<(Ino, Name)>);
 
@@ -18,16 +19,9 @@ struct World {
     heard: [Receiver<Told>; 2],
 }
 
-fn name(text: &str) -> Name {
-    Name::new(text.as_bytes()).unwrap()
-}
-
 impl World {
     fn new() -> Self {
-        let clock = Time { secs: 1_000, nanos: 0 };
-        let tree: Arc<dyn Tree> = Arc::new(SimTree::new(1, clock));
-        let now = Moment { ms: 1, wall: clock };
-        let union = Federation::stepped(Settings::default(), vec![(Tag(1), false, tree)], now);
+        let union = Federation::stepped(Settings::default(), opened(&[Arc::new(tree(1))]), moment(0));
         let frontends = [union.open_frontend().unwrap(), union.open_frontend().unwrap()];
         let heard = frontends.map(|frontend| {
             let (send, heard) = channel();
@@ -41,27 +35,19 @@ impl World {
         Self { union, frontends, heard }
     }
 
-    fn op(&self, frontend: usize, op: Op) -> Result<Finished, Errno> {
-        let (send, receive) = sync_channel(1);
-        let (options, bytes) = (RequestOptions::default(), Bytes::from_static(b"bytes"));
-        let request = UnionRequest { caller: Caller::ROOT, options, op, bytes };
+    fn op(&self, frontend: usize, op: Op) -> Outcome {
+        let (send, receive) = channel();
         let done = Box::new(move |outcome| send.send(outcome).unwrap());
-        self.union.submit_for(self.frontends[frontend], request, done);
+        self.union.submit_for(self.frontends[frontend], request(op, b"bytes"), done);
         receive.try_recv().expect("an operation over simulated members ends at once")
     }
 
     fn found(&self, frontend: usize, op: Op) -> Ino {
-        match self.op(frontend, op).unwrap().answer {
-            Answer::Found { found } => found.attr.ino,
-            other => panic!("{other:?}"),
-        }
+        ino(self.op(frontend, op)).unwrap()
     }
 
     fn create(&self, frontend: usize, text: &str) -> Ino {
-        let (kind, mode, umask, rdev, exclusive) = (Kind::Regular, 0o644, 0, 0, true);
-        let (name, target) = (name(text), Bytes::new());
-        let op = Op::Create { dir: Ino::ROOT, name, kind, mode, umask, rdev, exclusive, target };
-        self.found(frontend, op)
+        self.found(frontend, create(Ino::ROOT, text))
     }
 }
 

@@ -1,37 +1,31 @@
 //! Files that grow on a full member are moved, and the operation goes on. Nothing is lost or doubled, whatever happens meanwhile.
 
+mod common;
+
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex};
 
-use atoll_core::{Ino, Name, Time};
-use atoll_federal::{Federation, Trees, settle};
+use atoll_core::Ino;
+use atoll_federal::{Federation, settle};
 use atoll_intents::{Intents, SimIntents};
-use atoll_member::{SimTree, Tree, TreeState};
-use atoll_posix::{Allocation, Answer, Caller, Errno, Kind, Op, RenameMode, RequestOptions};
-use atoll_union::{
-    At, Changes, Finished, Moment, NativeCall, NativeId, NativeReply, NativeStat, Settings, Tag,
-    UnionRequest, Who,
-};
+use atoll_member::{SimTree, Tree};
+use atoll_posix::{Allocation, Answer, Errno, Op, RenameMode};
+use atoll_union::{At, NativeCall, NativeReply, Settings, Who};
 use bytes::Bytes;
-
-fn name(text: &str) -> Name {
-    Name::new(text.as_bytes()).unwrap()
-}
+use common::{Around, Called, Direct, Outcome, lives, moment, name, opened, run, tree, trees, walk};
 
 /// What a program does in a member just before a call of some kind.
 type Beside = (fn(&NativeCall) -> bool, Box<dyn FnOnce(&SimTree) + Send>);
 
 /// A member of a process that dies after so many calls that change something.
 struct Member {
-    tree: SimTree,
     life: Arc<AtomicU64>,
     beside: Mutex<Option<Beside>>,
 }
 
-impl Tree for Member {
-    fn call(&self, who: &Who, call: &NativeCall, bytes: &[u8]) -> Result<NativeReply, Errno> {
+impl Called for Member {
+    fn call(&self, tree: &SimTree, who: &Who, call: &NativeCall, bytes: &[u8]) -> Result<NativeReply, Errno> {
         let is_change = matches!(
             call,
             NativeCall::Rename { .. }
@@ -39,48 +33,22 @@ impl Tree for Member {
                 | NativeCall::Link { .. }
                 | NativeCall::Write { .. }
         );
-        let by = u64::from(is_change);
-        let lives = |left: u64| (left > 0).then(|| left - by);
-        if self.life.fetch_update(Ordering::Relaxed, Ordering::Relaxed, lives).is_err() {
+        if !lives(&self.life, is_change) {
             return Err(Errno::EIO);
         }
         let mut beside = self.beside.lock().unwrap();
         if let Some((_, act)) = beside.take_if(|(when, _)| when(call)) {
-            act(&self.tree);
+            act(tree);
         }
-        self.tree.call(who, call, bytes)
-    }
-
-    fn root(&self) -> NativeStat {
-        self.tree.root()
-    }
-
-    fn changes(&self) -> Changes {
-        self.tree.changes()
-    }
-
-    fn backing(&self, open: u64) -> Option<Arc<std::os::fd::OwnedFd>> {
-        self.tree.backing(open)
-    }
-
-    fn state(&self) -> TreeState {
-        self.tree.state()
-    }
-
-    fn reopen(&self) -> Result<bool, Errno> {
-        self.tree.reopen()
+        tree.call(who, call, bytes)
     }
 }
 
 struct World {
-    members: Vec<Arc<Member>>,
+    members: Vec<Arc<Around<Member>>>,
     intents: Arc<SimIntents>,
     life: Arc<AtomicU64>,
     union: Arc<Federation>,
-}
-
-fn moment(ms: u64) -> Moment {
-    Moment { ms: ms + 1, wall: Time { secs: 10_000, nanos: 0 }.plus_millis(ms) }
 }
 
 const FULL: u64 = 20_000;
@@ -89,41 +57,30 @@ impl World {
     /// Two members, of which the first has `d/f` with these bytes and is full.
     fn new(content: &[u8]) -> Self {
         let life = Arc::new(AtomicU64::new(u64::MAX));
-        let member = |n: u64| {
-            let tree = SimTree::new(n, Time { secs: 1_000 + n as i64, nanos: 0 });
-            Arc::new(Member { tree, life: Arc::clone(&life), beside: Mutex::default() })
+        let member = |n| {
+            let called = Member { life: Arc::clone(&life), beside: Mutex::default() };
+            Arc::new(Around { tree: tree(n), called })
         };
-        let members: Vec<Arc<Member>> = (0..2).map(member).collect();
+        let members: Vec<_> = (0..2).map(member).collect();
         let tree = &members[0].tree;
-        let root = tree.root().id;
-        let NativeReply::Stat(dir) =
-            direct(tree, &NativeCall::Mkdir { dir: root, name: name("d"), mode: 0o755, umask: 0 })
-        else {
-            panic!()
-        };
-        put(tree, dir.id, "f", content);
+        Direct(tree).mkdir("d");
+        Direct(tree).put("d/f", content);
         tree.set_faults(|faults| faults.bytes_max = content.len() as u64);
         let intents = Arc::new(SimIntents::default());
         let union = start(&members, &intents);
         Self { members, intents, life, union }
     }
 
-    fn op(&self, op: Op, bytes: &[u8]) -> Result<Finished, Errno> {
-        let (send, receive) = sync_channel(1);
-        let options = RequestOptions::default();
-        let request =
-            UnionRequest { caller: Caller::ROOT, options, op, bytes: Bytes::copy_from_slice(bytes) };
-        self.union.submit(request, Box::new(move |outcome| send.send(outcome).unwrap()));
-        receive.try_recv().expect("an operation over simulated members ends at once")
+    fn op(&self, op: Op, bytes: &[u8]) -> Outcome {
+        run(&self.union, op, bytes)
     }
 
     fn walk(&self, path: &str) -> Result<Ino, Errno> {
-        path.split('/').try_fold(Ino::ROOT, |dir, part| {
-            match self.op(Op::Lookup { dir, name: name(part) }, b"")?.answer {
-                Answer::Found { found } => Ok(found.attr.ino),
-                other => panic!("{other:?}"),
-            }
-        })
+        walk(&self.union, path)
+    }
+
+    fn direct(&self, member: usize) -> Direct<'_> {
+        Direct(&self.members[member].tree)
     }
 
     fn append(&self, ino: Ino, bytes: &[u8]) -> Result<u64, Errno> {
@@ -146,57 +103,28 @@ impl World {
         self.life.store(u64::MAX, Ordering::Relaxed);
         self.members.iter().for_each(|member| member.tree.kill_process());
         for (id, mut intent) in self.intents.open() {
-            let tree =
-                |(n, member): (usize, &Arc<Member>)| (Tag(n as u16 + 1), Arc::clone(member) as Arc<dyn Tree>);
-            let trees: Trees = self.members.iter().enumerate().map(tree).collect();
-            settle(&mut intent, &trees, &mut |_| Ok(())).unwrap();
+            settle(&mut intent, &trees(&self.members), &mut |_| Ok(())).unwrap();
             self.intents.over(id);
         }
         self.union = start(&self.members, &self.intents);
     }
 }
 
-fn start(members: &[Arc<Member>], intents: &Arc<SimIntents>) -> Arc<Federation> {
-    let opened =
-        |(n, member): (usize, &Arc<Member>)| (Tag(n as u16 + 1), false, Arc::clone(member) as Arc<dyn Tree>);
-    let union =
-        Federation::stepped(Settings::default(), members.iter().enumerate().map(opened).collect(), moment(0));
+fn start(members: &[Arc<Around<Member>>], intents: &Arc<SimIntents>) -> Arc<Federation> {
+    let union = Federation::stepped(Settings::default(), opened(members), moment(0));
     union.keep_intents_in(Arc::clone(intents) as Arc<dyn Intents>);
     union
 }
 
-fn direct(tree: &SimTree, call: &NativeCall) -> NativeReply {
-    tree.direct(&Who::Daemon, call, &[]).unwrap()
-}
-
-fn put(tree: &SimTree, dir: NativeId, text: &str, content: &[u8]) -> NativeId {
-    let (name, target) = (name(text), Bytes::new());
-    let make = NativeCall::Make { dir, name, kind: Kind::Regular, mode: 0o640, umask: 0, rdev: 0, target };
-    let NativeReply::Stat(stat) = direct(tree, &make) else { panic!() };
-    let of = At { id: stat.id, seen: None };
-    let write = NativeCall::Write { of, offset: 0, append: false, kill_set_id: false };
-    tree.direct(&Who::Daemon, &write, content).unwrap();
-    stat.id
-}
-
-fn look(tree: &SimTree, dir: NativeId, text: &str) -> Option<NativeStat> {
-    match tree.direct(&Who::Daemon, &NativeCall::Look { dir, name: name(text) }, &[]) {
-        Ok(NativeReply::Stat(stat)) => Some(stat),
-        _ => None,
-    }
-}
-
 fn files(tree: &SimTree) -> BTreeMap<String, Bytes> {
-    let Some(dir) = look(tree, tree.root().id, "d") else { return BTreeMap::new() };
-    let NativeReply::Names { names, .. } =
-        direct(tree, &NativeCall::List { dir: dir.id, from: 0, bytes: 1 << 20 })
-    else {
-        panic!()
-    };
+    let direct = Direct(tree);
+    let Ok(dir) = direct.look("d") else { return BTreeMap::new() };
+    let list = NativeCall::List { dir: dir.id, from: 0, bytes: 1 << 20 };
+    let Ok(NativeReply::Names { names, .. }) = direct.call(&list, &[]) else { panic!("no names") };
     let read = |text: &str| {
-        let of = At { id: look(tree, dir.id, text).unwrap().id, seen: None };
-        match direct(tree, &NativeCall::Read { of, offset: 0, len: 1 << 20 }) {
-            NativeReply::Data(bytes) => bytes,
+        let of = At { id: direct.look(&format!("d/{text}")).unwrap().id, seen: None };
+        match direct.call(&NativeCall::Read { of, offset: 0, len: 1 << 20 }, &[]) {
+            Ok(NativeReply::Data(bytes)) => bytes,
             other => panic!("{other:?}"),
         }
     };
@@ -226,13 +154,7 @@ fn a_file_that_grows_on_a_full_member_is_moved_and_grows_once() {
     assert_eq!(world.have(), [BTreeMap::new(), only("f", &whole)]);
     assert_eq!(world.read(ino), whole);
     assert_eq!(world.walk("d/f"), Ok(ino), "it keeps its number");
-    let NativeReply::Stat(stat) = ({
-        let tree = &world.members[1].tree;
-        let dir = look(tree, tree.root().id, "d").unwrap().id;
-        direct(tree, &NativeCall::Look { dir, name: name("f") })
-    }) else {
-        panic!()
-    };
+    let stat = world.direct(1).look("d/f").unwrap();
     assert_eq!((stat.mode, stat.blocks), (0o640, 3 * 8), "attributes and holes are as they were");
     assert_eq!(world.append(ino, b"again"), Ok(FULL + 4));
     world.union.step(moment(100));
@@ -258,10 +180,9 @@ fn what_cannot_be_moved_stays_and_is_full() {
     assert_eq!(world.append(ino, b"more"), Err(Errno::ENOSPC));
     // It has another name.
     let world = World::new(b"content");
-    let tree = &world.members[0].tree;
-    let dir = look(tree, tree.root().id, "d").unwrap().id;
-    let of = At { id: look(tree, dir, "f").unwrap().id, seen: None };
-    direct(tree, &NativeCall::Link { of, dir, name: name("g") });
+    let (direct, seen) = (world.direct(0), None);
+    let (dir, id) = (direct.look("d").unwrap().id, direct.look("d/f").unwrap().id);
+    direct.call(&NativeCall::Link { of: At { id, seen }, dir, name: name("g") }, &[]).unwrap();
     let ino = world.walk("d/f").unwrap();
     assert_eq!(world.append(ino, b"more"), Err(Errno::ENOSPC));
     assert_eq!(world.have()[1], BTreeMap::new());
@@ -287,17 +208,16 @@ fn a_file_that_is_replaced_meanwhile_is_not_touched() {
         let ino = world.walk("d/f").unwrap();
         let act = move |tree: &SimTree| {
             tree.set_faults(|faults| faults.bytes_max = u64::MAX);
-            let dir = look(tree, tree.root().id, "d").unwrap().id;
-            let id = put(tree, dir, "new", b"rewritten");
+            let direct = Direct(tree);
+            direct.put("d/new", "rewritten");
+            let (dir, id) = (direct.look("d").unwrap().id, direct.look("d/new").unwrap().id);
             let (old, new) = (name("new"), name("f"));
-            let new_id = look(tree, dir, "f").map(|stat| stat.id);
+            let new_id = direct.look("d/f").ok().map(|stat| stat.id);
             let mode = RenameMode::Replace;
-            direct(
-                tree,
-                &NativeCall::Rename { dir, name: old, id, new_dir: dir, new_name: new, new_id, mode },
-            );
+            let call = NativeCall::Rename { dir, name: old, id, new_dir: dir, new_name: new, new_id, mode };
+            direct.call(&call, &[]).unwrap();
         };
-        *world.members[0].beside.lock().unwrap() = Some((when, Box::new(act)));
+        *world.members[0].called.beside.lock().unwrap() = Some((when, Box::new(act)));
         let outcome = world.append(ino, b"more");
         let have = world.have();
         assert_eq!(have[0].get("f"), Some(&Bytes::from_static(b"rewritten")), "{n}: {have:?}");
@@ -319,16 +239,15 @@ fn whoever_waits_to_write_gets_the_file_back() {
             |call| matches!(call, NativeCall::Read { .. })
         };
         let act = |tree: &SimTree| {
-            let dir = look(tree, tree.root().id, "d").unwrap().id;
-            let names = ["f", ".atoll-moving-3", ".atoll-moving-4", ".atoll-moving-5"];
-            let id = names.iter().find_map(|name| look(tree, dir, name)).unwrap().id;
+            let names = ["d/f", "d/.atoll-moving-3", "d/.atoll-moving-4", "d/.atoll-moving-5"];
+            let id = names.iter().find_map(|path| Direct(tree).look(path).ok()).unwrap().id;
             let write =
                 NativeCall::Write { of: At { id, seen: None }, offset: 0, append: false, kill_set_id: false };
-            assert_eq!(tree.direct(&Who::Daemon, &write, b"C"), Err(Errno::EAGAIN), "it waits");
+            assert_eq!(Direct(tree).call(&write, b"C"), Err(Errno::EAGAIN), "it waits");
         };
-        *world.members[0].beside.lock().unwrap() = Some((when, Box::new(act)));
+        *world.members[0].called.beside.lock().unwrap() = Some((when, Box::new(act)));
         assert_eq!(world.append(ino, b"more"), Err(Errno::ENOSPC));
-        assert!(world.members[0].beside.lock().unwrap().is_none(), "somebody has waited");
+        assert!(world.members[0].called.beside.lock().unwrap().is_none(), "somebody has waited");
         assert_eq!(world.have(), [only("f", b"content"), BTreeMap::new()]);
         assert_eq!(world.walk("d/f"), Ok(ino));
     }

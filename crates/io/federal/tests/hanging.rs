@@ -1,25 +1,21 @@
 //! A native call that does not return: its operation is answered by somebody else, and what it did is known afterwards.
 
-use std::os::fd::OwnedFd;
+mod common;
+
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Condvar, Mutex};
 
-use atoll_core::{Ino, Name, Time};
+use atoll_core::Ino;
 use atoll_federal::Federation;
-use atoll_member::{SimTree, Tree, TreeState};
-use atoll_posix::{Answer, Caller, Errno, Kind, LockKind, LockRange, Op, RenameMode, RequestOptions};
-use atoll_union::{
-    Changes, Finished, LONG_MS, Moment, NativeCall, NativeReply, NativeStat, SOFT_MS, Settings, Tag,
-    UnionRequest, Who,
-};
-use bytes::Bytes;
+use atoll_member::{SimTree, Tree};
+use atoll_posix::{Caller, Errno, LockKind, LockRange, Op, RenameMode};
+use atoll_union::{LONG_MS, NativeCall, NativeReply, SOFT_MS, Settings, Tag, Who};
+use common::{Around, Called, Outcome, begin, create, ino, lookup, moment, name, opened, tree};
 
-type Outcome = Result<Finished, Errno>;
 type Hangs = fn(&NativeCall) -> bool;
 
 /// A member in which some calls do not return until they are let go. Then they are made.
 struct Blocking {
-    tree: SimTree,
     /// Which calls hang, and how many do.
     gate: Mutex<(Option<Hangs>, usize)>,
     changed: Condvar,
@@ -38,8 +34,8 @@ impl Blocking {
     }
 }
 
-impl Tree for Blocking {
-    fn call(&self, who: &Who, call: &NativeCall, bytes: &[u8]) -> Result<NativeReply, Errno> {
+impl Called for Blocking {
+    fn call(&self, tree: &SimTree, who: &Who, call: &NativeCall, bytes: &[u8]) -> Result<NativeReply, Errno> {
         let mut gate = self.gate.lock().unwrap();
         if gate.0.is_some_and(|hangs| hangs(call)) {
             gate.1 += 1;
@@ -50,52 +46,14 @@ impl Tree for Blocking {
             self.changed.notify_all();
         }
         drop(gate);
-        self.tree.call(who, call, bytes)
-    }
-
-    fn root(&self) -> NativeStat {
-        self.tree.root()
-    }
-
-    fn changes(&self) -> Changes {
-        self.tree.changes()
-    }
-
-    fn backing(&self, open: u64) -> Option<Arc<OwnedFd>> {
-        self.tree.backing(open)
-    }
-
-    fn state(&self) -> TreeState {
-        self.tree.state()
-    }
-
-    fn reopen(&self) -> Result<bool, Errno> {
-        self.tree.reopen()
+        tree.call(who, call, bytes)
     }
 }
 
 /// A union of a member that can hang, which is placed first, and one that cannot.
 struct World {
-    first: Arc<Blocking>,
+    first: Arc<Around<Blocking>>,
     union: Arc<Federation>,
-}
-
-fn moment(ms: u64) -> Moment {
-    Moment { ms: ms + 1, wall: Time { secs: 10_000, nanos: 0 }.plus_millis(ms) }
-}
-
-fn name(text: &str) -> Name {
-    Name::new(text.as_bytes()).unwrap()
-}
-
-fn create(text: &str) -> Op {
-    let (name, target) = (name(text), Bytes::new());
-    let (kind, mode, umask, rdev, exclusive) = (Kind::Regular, 0o644, 0, 0, true);
-    Op::Create { dir: Ino::ROOT, name, kind, mode, umask, rdev, exclusive, target }
-}
-
-fn lookup(text: &str) -> Op {
-    Op::Lookup { dir: Ino::ROOT, name: name(text) }
 }
 
 fn unlink(text: &str) -> Op {
@@ -104,24 +62,16 @@ fn unlink(text: &str) -> Op {
 
 impl World {
     fn new() -> Self {
-        let clock = Time { secs: 1_000, nanos: 0 };
-        let tree = SimTree::new(1, clock);
-        let first = Arc::new(Blocking { tree, gate: Mutex::default(), changed: Condvar::new() });
-        let second = Arc::new(SimTree::new(2, clock));
-        let members: Vec<atoll_federal::Opened> = vec![
-            (Tag(1), false, Arc::clone(&first) as Arc<dyn Tree>),
-            (Tag(2), false, second as Arc<dyn Tree>),
-        ];
+        let called = Blocking { gate: Mutex::default(), changed: Condvar::new() };
+        let first = Arc::new(Around { tree: tree(1), called });
+        let mut members = opened(&[Arc::clone(&first)]);
+        members.push((Tag(2), false, Arc::new(tree(2))));
         let settings = Settings { place: atoll_union::PlaceRule::First, ..Settings::default() };
         Self { first, union: Federation::stepped(settings, members, moment(0)) }
     }
 
-    /// Begins an operation on a thread of its own. Its outcome comes from whoever gives it.
     fn begin(&self, op: Op) -> Receiver<Outcome> {
-        let (send, outcome) = channel();
-        let union = Arc::clone(&self.union);
-        std::thread::spawn(move || union.submit(request(op), Box::new(move |told| send.send(told).unwrap())));
-        outcome
+        begin(&self.union, op, b"bytes")
     }
 
     /// The same for one that does not end yet. Returns when it is under way.
@@ -140,35 +90,27 @@ impl World {
     }
 
     fn ino(&self, text: &str) -> Result<Ino, Errno> {
-        match self.op(lookup(text))?.answer {
-            Answer::Found { found } => Ok(found.attr.ino),
-            other => panic!("{other:?}"),
-        }
+        ino(self.op(lookup(Ino::ROOT, text)))
     }
 
     /// The calls go on. Returns when what they did was taken in.
     fn let_go(&self) {
-        self.first.hang(None);
+        self.first.called.hang(None);
         while self.union.machine().under_way() > 0 {
             std::thread::yield_now();
         }
     }
 }
 
-fn request(op: Op) -> UnionRequest {
-    let options = RequestOptions::default();
-    UnionRequest { caller: Caller::ROOT, options, op, bytes: Bytes::from_static(b"bytes") }
-}
-
 #[test]
 fn a_create_that_hangs_is_answered_after_the_soft_time_and_its_file_is_shown_when_it_is_made() {
     let world = World::new();
-    world.first.hang(Some(|call| matches!(call, NativeCall::Make { .. })));
-    let late = world.begin_late(create("f"));
-    world.first.wait(1);
+    world.first.called.hang(Some(|call| matches!(call, NativeCall::Make { .. })));
+    let late = world.begin_late(create(Ino::ROOT, "f"));
+    world.first.called.wait(1);
     world.union.step(moment(SOFT_MS - 1));
     assert!(late.try_recv().is_err(), "it may come yet");
-    let other = world.begin_late(create("f"));
+    let other = world.begin_late(create(Ino::ROOT, "f"));
     assert_eq!(world.ino("f"), Err(Errno::ENOENT), "lookups do not wait");
     assert!(other.try_recv().is_err(), "the name is in doubt");
     world.union.step(moment(SOFT_MS));
@@ -176,7 +118,7 @@ fn a_create_that_hangs_is_answered_after_the_soft_time_and_its_file_is_shown_whe
     world.union.step(moment(3 * SOFT_MS));
     assert_eq!(other.recv().unwrap(), Err(Errno::ETIMEDOUT), "it never came so far");
     world.let_go();
-    assert_eq!(world.op(create("f")), Err(Errno::EEXIST));
+    assert_eq!(world.op(create(Ino::ROOT, "f")), Err(Errno::EEXIST));
     assert!(world.ino("f").is_ok());
     world.op(unlink("f")).unwrap();
     assert_eq!(world.ino("f"), Err(Errno::ENOENT), "it was made once");
@@ -186,12 +128,12 @@ fn a_create_that_hangs_is_answered_after_the_soft_time_and_its_file_is_shown_whe
 #[test]
 fn what_only_looks_or_waits_changes_nothing_after_it_was_given_up() {
     let world = World::new();
-    world.op(create("f")).unwrap();
+    world.op(create(Ino::ROOT, "f")).unwrap();
     world.ino("f").unwrap();
     // The file is opened before its name goes.
-    world.first.hang(Some(|call| matches!(call, NativeCall::Open { .. })));
+    world.first.called.hang(Some(|call| matches!(call, NativeCall::Open { .. })));
     let opens = world.begin_late(unlink("f"));
-    world.first.wait(1);
+    world.first.called.wait(1);
     world.union.step(moment(SOFT_MS));
     assert_eq!(opens.recv().unwrap(), Err(Errno::ETIMEDOUT));
     let waits = world.begin_late(unlink("f"));
@@ -200,10 +142,10 @@ fn what_only_looks_or_waits_changes_nothing_after_it_was_given_up() {
     assert_eq!(waits.recv().unwrap(), Err(Errno::ETIMEDOUT));
     world.let_go();
     // What is not known any more is looked at.
-    world.first.hang(Some(|call| matches!(call, NativeCall::Look { .. } | NativeCall::List { .. })));
+    world.first.called.hang(Some(|call| matches!(call, NativeCall::Look { .. } | NativeCall::List { .. })));
     world.union.step(moment(5 * SOFT_MS));
     let looks = world.begin_late(unlink("f"));
-    world.first.wait(1);
+    world.first.called.wait(1);
     world.union.step(moment(6 * SOFT_MS));
     assert_eq!(looks.recv().unwrap(), Err(Errno::ETIMEDOUT));
     world.let_go();
@@ -215,22 +157,22 @@ fn what_only_looks_or_waits_changes_nothing_after_it_was_given_up() {
 #[test]
 fn a_rename_that_hangs_half_way_is_ended_when_the_call_returns() {
     let world = World::new();
-    world.op(create("new")).unwrap();
+    world.op(create(Ino::ROOT, "new")).unwrap();
     // The replaced file lies in the other member: it is unlinked there when the rename has been made here.
-    world.first.hang(Some(|call| matches!(call, NativeCall::Rename { .. })));
+    world.first.called.hang(Some(|call| matches!(call, NativeCall::Rename { .. })));
     world.first.tree.set_faults(|faults| faults.inodes_max = 0);
-    world.op(create("old")).unwrap();
+    world.op(create(Ino::ROOT, "old")).unwrap();
     world.first.tree.set_faults(|faults| faults.inodes_max = u64::MAX);
     let (source, replaced) = (world.ino("new").unwrap(), world.ino("old").unwrap());
     let (dir, new_dir, meant, new_meant) = (Ino::ROOT, Ino::ROOT, None, None);
     let mode = RenameMode::Replace;
     let op = Op::Rename { dir, name: name("new"), new_dir, new_name: name("old"), mode, meant, new_meant };
     let late = world.begin_late(op);
-    world.first.wait(1);
+    world.first.called.wait(1);
     world.union.step(moment(SOFT_MS));
     assert_eq!(late.recv().unwrap(), Err(Errno::ETIMEDOUT));
     world.let_go();
-    assert_eq!(world.op(create("old")), Err(Errno::EEXIST));
+    assert_eq!(world.op(create(Ino::ROOT, "old")), Err(Errno::EEXIST));
     assert_eq!((world.ino("new"), world.ino("old")), (Err(Errno::ENOENT), Ok(source)));
     assert_ne!(source, replaced);
     world.op(unlink("old")).unwrap();
@@ -240,14 +182,14 @@ fn a_rename_that_hangs_half_way_is_ended_when_the_call_returns() {
 #[test]
 fn the_other_member_goes_on_and_a_call_that_takes_long_has_more_time() {
     let world = World::new();
-    world.op(create("f")).unwrap();
+    world.op(create(Ino::ROOT, "f")).unwrap();
     let ino = world.ino("f").unwrap();
-    world.first.hang(Some(|call| matches!(call, NativeCall::Fsync { .. } | NativeCall::Write { .. })));
+    world.first.called.hang(Some(|call| matches!(call, NativeCall::Fsync { .. } | NativeCall::Write { .. })));
     let synced = world.begin_late(Op::Fsync { ino });
     let write = world.begin_late(Op::Write { ino, offset: 0, append: false, kill_set_id: false });
-    world.first.wait(2);
+    world.first.called.wait(2);
     world.first.tree.set_faults(|faults| faults.inodes_max = 0);
-    world.op(create("elsewhere")).unwrap();
+    world.op(create(Ino::ROOT, "elsewhere")).unwrap();
     let other = world.ino("elsewhere").unwrap();
     world.op(Op::Write { ino: other, offset: 0, append: false, kill_set_id: false }).unwrap();
     world.union.step(moment(SOFT_MS));
@@ -262,7 +204,7 @@ fn the_other_member_goes_on_and_a_call_that_takes_long_has_more_time() {
 #[test]
 fn an_open_that_hangs_is_answered_and_closed_when_it_has_been_made() {
     let world = World::new();
-    world.op(create("f")).unwrap();
+    world.op(create(Ino::ROOT, "f")).unwrap();
     let ino = world.ino("f").unwrap();
     let begin = || {
         let (send, outcome) = channel();
@@ -271,14 +213,14 @@ fn an_open_that_hangs_is_answered_and_closed_when_it_has_been_made() {
             Box::new(move |told: Result<(u64, _), Errno>| send.send(told.map(|(open, _)| open)).unwrap());
         (std::thread::spawn(move || union.open(&Caller::ROOT, ino, true, done)), outcome)
     };
-    world.first.hang(Some(|call| matches!(call, NativeCall::Open { .. })));
+    world.first.called.hang(Some(|call| matches!(call, NativeCall::Open { .. })));
     let (thread, late) = begin();
-    world.first.wait(1);
+    world.first.called.wait(1);
     world.union.step(moment(SOFT_MS - 1));
     assert!(late.try_recv().is_err(), "it may come yet");
     world.union.step(moment(SOFT_MS));
     assert_eq!(late.recv().unwrap(), Err(Errno::ETIMEDOUT));
-    world.first.hang(None);
+    world.first.called.hang(None);
     thread.join().unwrap();
     let (_, soon) = begin();
     let open = soon.recv().unwrap().unwrap();
@@ -301,11 +243,11 @@ fn lock(ino: Ino, owner: u64, kind: LockKind) -> Op {
 #[test]
 fn a_lock_that_is_granted_too_late_is_let_go() {
     let world = World::new();
-    world.op(create("f")).unwrap();
+    world.op(create(Ino::ROOT, "f")).unwrap();
     let ino = world.ino("f").unwrap();
-    world.first.hang(Some(|call| matches!(call, NativeCall::Lock { .. })));
+    world.first.called.hang(Some(|call| matches!(call, NativeCall::Lock { .. })));
     let late = world.begin_late(lock(ino, 1, LockKind::Write));
-    world.first.wait(1);
+    world.first.called.wait(1);
     world.union.step(moment(SOFT_MS));
     assert_eq!(late.recv().unwrap(), Err(Errno::ETIMEDOUT));
     world.let_go();
@@ -315,7 +257,7 @@ fn a_lock_that_is_granted_too_late_is_let_go() {
 #[test]
 fn an_unlock_that_a_hanging_member_missed_is_made_up_for() {
     let world = World::new();
-    world.op(create("f")).unwrap();
+    world.op(create(Ino::ROOT, "f")).unwrap();
     let ino = world.ino("f").unwrap();
     world.op(lock(ino, 1, LockKind::Write)).unwrap();
     world.first.tree.set_faults(|faults| faults.hung = true);

@@ -1,42 +1,34 @@
 //! Locks in a member's file system: against other unions, against programs that use the member directly, and waits for them.
 
+mod common;
+
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 
-use atoll_core::{Ino, Name, Time};
+use atoll_core::Ino;
 use atoll_federal::{Federation, LOCK_WAITS_MAX};
-use atoll_member::{NativeTree, SimTree, Tree};
-use atoll_posix::{Answer, Caller, Errno, Kind, LockKind, LockRange, Op, RequestOptions};
-use atoll_union::{Finished, Moment, Settings, Tag, UnionRequest};
-use bytes::Bytes;
+use atoll_member::{NativeTree, Tree};
+use atoll_posix::{Answer, Errno, LockKind, LockRange, Op};
+use atoll_union::{Settings, Tag};
+use common::{Outcome, create, ino, lookup, moment, opened, request, tree};
 use rustix::fs::{FlockOperation, flock};
 
-type Outcome = Result<Finished, Errno>;
-
-fn request(op: Op) -> UnionRequest {
-    UnionRequest { caller: Caller::ROOT, options: RequestOptions::default(), op, bytes: Bytes::new() }
-}
-
-/// Starts an operation; its number, and its outcome when it comes.
+/// Starts an operation on this thread; its number, and its outcome when it comes.
 fn begin(union: &Federation, op: Op) -> (u64, Receiver<Outcome>) {
     let (send, outcome) = channel();
     // A test that ends does not wait for it.
     let done = move |told| _ = send.send(told);
-    (union.submit(request(op), Box::new(done)), outcome)
+    (union.submit(request(op, b""), Box::new(done)), outcome)
 }
 
 fn op(union: &Federation, op: Op) -> Outcome {
     begin(union, op).1.recv().unwrap()
 }
 
-fn ino(union: &Federation, text: &str) -> Ino {
-    let found = op(union, Op::Lookup { dir: Ino::ROOT, name: Name::new(text.as_bytes()).unwrap() });
-    match found.unwrap().answer {
-        Answer::Found { found } => found.attr.ino,
-        other => panic!("{other:?}"),
-    }
+fn found(union: &Federation, text: &str) -> Ino {
+    ino(op(union, lookup(Ino::ROOT, text))).unwrap()
 }
 
 fn range(owner: u64, kind: LockKind, flock: bool) -> LockRange {
@@ -90,7 +82,7 @@ impl World {
         };
         let (one, two) = (union(), union());
         let file = File::options().read(true).write(true).open(place.path().join("f")).unwrap();
-        let inos = [ino(&one, "f"), ino(&two, "f")];
+        let inos = [found(&one, "f"), found(&two, "f")];
         Self { one, two, file, inos, _place: place }
     }
 }
@@ -160,14 +152,8 @@ fn whoever_waits_gets_the_lock_when_it_is_free_however_it_was_held() {
 
 #[test]
 fn waits_are_bounded_and_asked_again_in_their_order() {
-    let clock = Time { secs: 1_000, nanos: 0 };
-    let moment = |ms| Moment { ms, wall: clock.plus_millis(ms) };
-    let tree: Arc<dyn Tree> = Arc::new(SimTree::new(1, clock));
-    let union = Federation::stepped(Settings::default(), vec![(Tag(1), false, tree)], moment(1));
-    let (name, target) = (Name::new(b"f").unwrap(), Bytes::new());
-    let (kind, mode, umask, rdev, exclusive) = (Kind::Regular, 0o644, 0, 0, true);
-    op(&union, Op::Create { dir: Ino::ROOT, name, kind, mode, umask, rdev, exclusive, target }).unwrap();
-    let f = ino(&union, "f");
+    let union = Federation::stepped(Settings::default(), opened(&[Arc::new(tree(0))]), moment(0));
+    let f = ino(op(&union, create(Ino::ROOT, "f"))).unwrap();
     op(&union, set(f, 1, LockKind::Write, false, false)).unwrap();
     let wait = |nth: usize| begin(&union, set(f, 2 + nth as u64, LockKind::Write, false, true));
     let waits: Vec<_> = (0..LOCK_WAITS_MAX).map(wait).collect();

@@ -1,51 +1,37 @@
 //! A disk that was away has lost what it had not synced: a sync behind that says so.
 
-use std::sync::Arc;
-use std::sync::mpsc::sync_channel;
+mod common;
 
-use atoll_core::{Ino, Name, Time};
+use std::sync::Arc;
+
+use atoll_core::Ino;
 use atoll_federal::Federation;
-use atoll_member::{SimTree, Tree};
-use atoll_posix::{Answer, Caller, Errno, Kind, Op, RequestOptions};
-use atoll_union::{Finished, Moment, PlaceRule, Settings, Tag, UnionRequest};
-use bytes::Bytes;
+use atoll_member::SimTree;
+use atoll_posix::{Errno, Op};
+use atoll_union::{PlaceRule, Settings};
+use common::{Outcome, create, ino, moment, opened, run, tree};
 
 struct World {
     trees: [Arc<SimTree>; 2],
     union: Arc<Federation>,
 }
 
-fn moment(ms: u64) -> Moment {
-    Moment { ms, wall: Time { secs: 10_000, nanos: 0 }.plus_millis(ms) }
-}
-
 impl World {
     fn new() -> Self {
-        let trees = [1, 2].map(|fs| Arc::new(SimTree::new(fs, Time { secs: 1_000, nanos: 0 })));
-        let member = |n: usize| (Tag(n as u16 + 1), false, Arc::clone(&trees[n]) as Arc<dyn Tree>);
+        let trees = [1, 2].map(|n| Arc::new(tree(n)));
         let settings = Settings { place: PlaceRule::First, ..Settings::default() };
-        let union = Federation::stepped(settings, vec![member(0), member(1)], moment(1));
+        let union = Federation::stepped(settings, opened(&trees), moment(0));
         Self { trees, union }
     }
 
-    fn op(&self, op: Op) -> Result<Finished, Errno> {
-        let (send, receive) = sync_channel(1);
-        let (options, bytes) = (RequestOptions::default(), Bytes::from_static(b"bytes"));
-        let request = UnionRequest { caller: Caller::ROOT, options, op, bytes };
-        self.union.submit(request, Box::new(move |outcome| send.send(outcome).unwrap()));
-        receive.try_recv().expect("an operation over simulated members ends at once")
+    fn op(&self, op: Op) -> Outcome {
+        run(&self.union, op, b"bytes")
     }
 
     /// A new file in the first member, or in the second one.
     fn create(&self, text: &str, member: usize) -> Ino {
         self.trees[0].set_faults(|faults| faults.inodes_max = if member == 0 { u64::MAX } else { 0 });
-        let (name, target) = (Name::new(text.as_bytes()).unwrap(), Bytes::new());
-        let (kind, mode, umask, rdev, exclusive) = (Kind::Regular, 0o644, 0, 0, true);
-        let op = Op::Create { dir: Ino::ROOT, name, kind, mode, umask, rdev, exclusive, target };
-        match self.op(op).unwrap().answer {
-            Answer::Found { found } => found.attr.ino,
-            other => panic!("{other:?}"),
-        }
+        ino(self.op(create(Ino::ROOT, text))).unwrap()
     }
 
     fn write(&self, ino: Ino) {

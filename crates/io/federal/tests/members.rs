@@ -1,61 +1,44 @@
 //! Members of a union that is shown, over simulated trees: how they are, and how they come and go.
 
-use std::sync::Arc;
-use std::sync::mpsc::sync_channel;
+mod common;
 
-use atoll_core::{Ino, Name, Time};
+use std::sync::Arc;
+
+use atoll_core::Ino;
 use atoll_federal::Federation;
 use atoll_member::{SimTree, Tree};
-use atoll_posix::{Answer, Caller, Errno, Kind, Op, RequestOptions};
-use atoll_union::{Finished, MemberState, Moment, NativeCall, NativeReply, Settings, Tag, UnionRequest, Who};
+use atoll_posix::{Answer, Errno, Kind, Op};
+use atoll_union::{MemberState, NativeCall, NativeReply, Settings, Tag, Who};
 use bytes::Bytes;
+use common::{Outcome, moment, name, opened, run, tree, walk};
 
 struct World {
     trees: Vec<Arc<SimTree>>,
     union: Arc<Federation>,
 }
 
-fn moment(ms: u64) -> Moment {
-    Moment { ms: ms + 1, wall: Time { secs: 10_000, nanos: 0 }.plus_millis(ms) }
-}
-
-fn tree(n: u16) -> Arc<SimTree> {
-    Arc::new(SimTree::new(u64::from(n), Time { secs: 1_000 + i64::from(n), nanos: 0 }))
-}
-
 impl World {
     /// A union whose clock stands until the test sets it.
     fn new(members: u16) -> Self {
-        let trees: Vec<_> = (0..members).map(tree).collect();
-        let opened =
-            trees.iter().zip(1..).map(|(tree, n)| (Tag(n), false, Arc::clone(tree) as Arc<dyn Tree>));
-        let union = Federation::stepped(Settings::default(), opened.collect(), moment(0));
+        let trees: Vec<_> = (0..members).map(|n| Arc::new(tree(n))).collect();
+        let union = Federation::stepped(Settings::default(), opened(&trees), moment(0));
         Self { trees, union }
     }
 
     fn join(&mut self) -> Tag {
         let tag = Tag(self.trees.len() as u16 + 1);
-        self.trees.push(tree(tag.0 - 1));
+        self.trees.push(Arc::new(tree(tag.0 - 1)));
         let joined = self.trees.last().unwrap();
         self.union.join((tag, false, Arc::clone(joined) as Arc<dyn Tree>));
         tag
     }
 
-    fn op(&self, op: Op) -> Result<Finished, Errno> {
-        let (send, receive) = sync_channel(1);
-        let (caller, options) = (Caller::ROOT, RequestOptions::default());
-        let request = UnionRequest { caller, options, op, bytes: Bytes::new() };
-        self.union.submit(request, Box::new(move |outcome| send.send(outcome).unwrap()));
-        receive.try_recv().expect("an operation over simulated members ends at once")
+    fn op(&self, op: Op) -> Outcome {
+        run(&self.union, op, b"")
     }
 
     fn walk(&self, path: &str) -> Result<Ino, Errno> {
-        path.split('/').try_fold(Ino::ROOT, |dir, part| {
-            match self.op(Op::Lookup { dir, name: name(part) })?.answer {
-                Answer::Found { found } => Ok(found.attr.ino),
-                other => panic!("{other:?}"),
-            }
-        })
+        walk(&self.union, path)
     }
 
     fn list(&self, dir: Ino) -> Result<Vec<String>, Errno> {
@@ -96,10 +79,6 @@ impl World {
             dir = stat.id;
         }
     }
-}
-
-fn name(text: &str) -> Name {
-    Name::new(text.as_bytes()).unwrap()
 }
 
 #[test]

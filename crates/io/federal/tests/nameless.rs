@@ -1,42 +1,31 @@
 //! Files without a name (`O_TMPFILE`): where they are made, that they can get a name, and that they go.
 
-use std::sync::Arc;
-use std::sync::mpsc::sync_channel;
+mod common;
 
-use atoll_core::{Ino, Name, Time};
+use std::sync::Arc;
+
+use atoll_core::Ino;
 use atoll_federal::Federation;
 use atoll_member::{SimTree, Tree};
-use atoll_posix::{Answer, Attr, Caller, Errno, Op, RequestOptions};
-use atoll_union::{
-    At, Finished, Moment, NativeCall, NativeReply, PlaceRule, Settings, Tag, UnionRequest, Who,
-};
-use bytes::Bytes;
+use atoll_posix::{Answer, Attr, Errno, Op};
+use atoll_union::{At, NativeCall, NativeReply, PlaceRule, Settings, Who};
+use common::{Outcome, moment, name, opened, run, tree};
 
 struct World {
     trees: [Arc<SimTree>; 2],
     union: Arc<Federation>,
 }
 
-fn name(text: &str) -> Name {
-    Name::new(text.as_bytes()).unwrap()
-}
-
 impl World {
     fn new() -> Self {
-        let clock = Time { secs: 1_000, nanos: 0 };
-        let trees = [1, 2].map(|fs| Arc::new(SimTree::new(fs, clock)));
-        let member = |n: usize| (Tag(n as u16 + 1), false, Arc::clone(&trees[n]) as Arc<dyn Tree>);
+        let trees = [1, 2].map(|n| Arc::new(tree(n)));
         let settings = Settings { place: PlaceRule::First, ..Settings::default() };
-        let union = Federation::stepped(settings, vec![member(0), member(1)], Moment { ms: 1, wall: clock });
+        let union = Federation::stepped(settings, opened(&trees), moment(0));
         Self { trees, union }
     }
 
-    fn write(&self, op: Op, bytes: &'static [u8]) -> Result<Finished, Errno> {
-        let (send, receive) = sync_channel(1);
-        let bytes = Bytes::from_static(bytes);
-        let request = UnionRequest { caller: Caller::ROOT, options: RequestOptions::default(), op, bytes };
-        self.union.submit(request, Box::new(move |outcome| send.send(outcome).unwrap()));
-        receive.try_recv().expect("an operation over simulated members ends at once")
+    fn write(&self, op: Op, bytes: &[u8]) -> Outcome {
+        run(&self.union, op, bytes)
     }
 
     fn found(&self, op: Op) -> Result<Attr, Errno> {

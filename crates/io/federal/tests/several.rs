@@ -1,23 +1,19 @@
 //! Renames of directories that lie in several members: all of it moves or nothing, whatever dies in between.
 
+mod common;
+
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex};
 
-use atoll_core::{Ino, Name, Time};
-use atoll_federal::{Federation, Trees, settle};
+use atoll_core::{Ino, Name};
+use atoll_federal::{Federation, settle};
 use atoll_intents::{Intents, SimIntents};
-use atoll_member::{SimTree, Tree, TreeState};
-use atoll_posix::{Answer, Caller, Errno, Kind, Op, RenameMode, RequestOptions};
-use atoll_union::{
-    Changes, Finished, Intent, Moment, NativeCall, NativeEntry, NativeId, NativeReply, NativeStat, Settings,
-    Tag, UnionRequest, Who,
+use atoll_member::{SimTree, Tree};
+use atoll_posix::{Errno, Kind, Op, RenameMode};
+use atoll_union::{Intent, NativeCall, NativeEntry, NativeId, NativeReply, Settings, Who};
+use common::{
+    Around, Called, Direct, Outcome, create, ino, lives, moment, name, opened, run, tree, trees, walk,
 };
-use bytes::Bytes;
-
-fn name(text: &str) -> Name {
-    Name::new(text.as_bytes()).unwrap()
-}
 
 /// What happens to a member at its next change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,15 +28,8 @@ enum Fate {
 
 /// A member of a process that dies after so many changes, its intents counted too.
 struct Mortal {
-    tree: SimTree,
     life: Arc<AtomicU64>,
     fate: Mutex<Option<Fate>>,
-}
-
-/// Whether the process lives. A change takes one from what it has left.
-fn lives(life: &AtomicU64, is_change: bool) -> bool {
-    let by = u64::from(is_change);
-    life.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| (left > 0).then(|| left - by)).is_ok()
 }
 
 fn is_change(call: &NativeCall) -> bool {
@@ -53,8 +42,8 @@ fn is_change(call: &NativeCall) -> bool {
     )
 }
 
-impl Tree for Mortal {
-    fn call(&self, who: &Who, call: &NativeCall, bytes: &[u8]) -> Result<NativeReply, Errno> {
+impl Called for Mortal {
+    fn call(&self, tree: &SimTree, who: &Who, call: &NativeCall, bytes: &[u8]) -> Result<NativeReply, Errno> {
         if !lives(&self.life, is_change(call)) {
             return Err(Errno::EIO);
         }
@@ -64,33 +53,13 @@ impl Tree for Mortal {
             Some(Fate::Refuses) => Err(Errno::EPERM),
             Some(fate) => {
                 if fate == Fate::GoneBehind {
-                    self.tree.call(who, call, bytes).unwrap();
+                    tree.call(who, call, bytes).unwrap();
                 }
-                self.tree.set_faults(|faults| faults.away = true);
+                tree.set_faults(|faults| faults.away = true);
                 Err(Errno::EIO)
             }
-            None => self.tree.call(who, call, bytes),
+            None => tree.call(who, call, bytes),
         }
-    }
-
-    fn root(&self) -> NativeStat {
-        self.tree.root()
-    }
-
-    fn changes(&self) -> Changes {
-        self.tree.changes()
-    }
-
-    fn backing(&self, open: u64) -> Option<Arc<std::os::fd::OwnedFd>> {
-        self.tree.backing(open)
-    }
-
-    fn state(&self) -> TreeState {
-        self.tree.state()
-    }
-
-    fn reopen(&self) -> Result<bool, Errno> {
-        self.tree.reopen()
     }
 }
 
@@ -113,47 +82,34 @@ impl Intents for MortalIntents {
 }
 
 struct World {
-    members: Vec<Arc<Mortal>>,
+    members: Vec<Arc<Around<Mortal>>>,
     intents: Arc<SimIntents>,
     life: Arc<AtomicU64>,
     union: Arc<Federation>,
 }
 
-fn moment(ms: u64) -> Moment {
-    Moment { ms: ms + 1, wall: Time { secs: 10_000, nanos: 0 }.plus_millis(ms) }
-}
-
 impl World {
-    fn new(members: u64) -> Self {
+    fn new(members: u16) -> Self {
         let life = Arc::new(AtomicU64::new(u64::MAX));
         let member = |n| {
-            let tree = SimTree::new(n, Time { secs: 1_000 + n as i64, nanos: 0 });
-            Arc::new(Mortal { tree, life: Arc::clone(&life), fate: Mutex::default() })
+            let called = Mortal { life: Arc::clone(&life), fate: Mutex::default() };
+            Arc::new(Around { tree: tree(n), called })
         };
-        let members: Vec<Arc<Mortal>> = (0..members).map(member).collect();
+        let members: Vec<_> = (0..members).map(member).collect();
         let intents = Arc::new(SimIntents::default());
         let union = Self::union(&members, &intents, &life);
         Self { members, intents, life, union }
     }
 
-    fn union(members: &[Arc<Mortal>], kept: &Arc<SimIntents>, life: &Arc<AtomicU64>) -> Arc<Federation> {
-        let opened = |(n, member): (usize, &Arc<Mortal>)| {
-            (Tag(n as u16 + 1), false, Arc::clone(member) as Arc<dyn Tree>)
-        };
-        let union = Federation::stepped(
-            Settings::default(),
-            members.iter().enumerate().map(opened).collect(),
-            moment(0),
-        );
+    fn union(
+        members: &[Arc<Around<Mortal>>],
+        kept: &Arc<SimIntents>,
+        life: &Arc<AtomicU64>,
+    ) -> Arc<Federation> {
+        let union = Federation::stepped(Settings::default(), opened(members), moment(0));
         let (kept, life) = (Arc::clone(kept), Arc::clone(life));
         union.keep_intents_in(Arc::new(MortalIntents { kept, life }));
         union
-    }
-
-    fn trees(&self) -> Trees {
-        let tree =
-            |(n, member): (usize, &Arc<Mortal>)| (Tag(n as u16 + 1), Arc::clone(member) as Arc<dyn Tree>);
-        self.members.iter().enumerate().map(tree).collect()
     }
 
     /// The process has died: another one settles what it left, and shows the members.
@@ -162,7 +118,8 @@ impl World {
         self.members.iter().for_each(|member| member.tree.kill_process());
         for (id, mut intent) in self.intents.open() {
             let intents = Arc::clone(&self.intents);
-            let missing = settle(&mut intent, &self.trees(), &mut |intent| intents.keep(id, intent)).unwrap();
+            let missing =
+                settle(&mut intent, &trees(&self.members), &mut |intent| intents.keep(id, intent)).unwrap();
             if missing.is_empty() {
                 self.intents.over(id);
             }
@@ -170,21 +127,12 @@ impl World {
         self.union = Self::union(&self.members, &self.intents, &self.life);
     }
 
-    fn op(&self, op: Op) -> Result<Finished, Errno> {
-        let (send, receive) = sync_channel(1);
-        let options = RequestOptions::default();
-        let request = UnionRequest { caller: Caller::ROOT, options, op, bytes: Bytes::new() };
-        self.union.submit(request, Box::new(move |outcome| send.send(outcome).unwrap()));
-        receive.try_recv().expect("an operation over simulated members ends at once")
+    fn op(&self, op: Op) -> Outcome {
+        run(&self.union, op, b"")
     }
 
     fn walk(&self, path: &str) -> Result<Ino, Errno> {
-        path.split('/').filter(|part| !part.is_empty()).try_fold(Ino::ROOT, |dir, part| {
-            match self.op(Op::Lookup { dir, name: name(part) })?.answer {
-                Answer::Found { found } => Ok(found.attr.ino),
-                other => panic!("{other:?}"),
-            }
-        })
+        walk(&self.union, path)
     }
 
     fn rename(&self, from: &str, to: &str, mode: RenameMode) -> Result<(), Errno> {
@@ -199,25 +147,12 @@ impl World {
 
     /// A program makes these directly in a member: directories end with a slash.
     fn make(&self, member: usize, paths: &[&str]) {
-        let tree = &self.members[member].tree;
+        let direct = Direct(&self.members[member].tree);
         for path in paths {
-            let (path, is_dir) = (path.trim_end_matches('/'), path.ends_with('/'));
-            let (above, last) = path.rsplit_once('/').unwrap_or(("", path));
-            let dir = native_dir(tree, above).unwrap();
-            let (name, target) = (name(last), Bytes::new());
-            let call = match is_dir {
-                true => NativeCall::Mkdir { dir, name, mode: 0o755, umask: 0 },
-                false => NativeCall::Make {
-                    dir,
-                    name,
-                    kind: Kind::Regular,
-                    mode: 0o644,
-                    umask: 0,
-                    rdev: 0,
-                    target,
-                },
-            };
-            tree.direct(&Who::Daemon, &call, &[]).unwrap();
+            match path.strip_suffix('/') {
+                Some(path) => direct.mkdir(path),
+                None => direct.put(path, ""),
+            }
         }
     }
 
@@ -225,15 +160,6 @@ impl World {
     fn have(&self) -> Vec<Vec<String>> {
         self.members.iter().map(|member| below(&member.tree, member.tree.root().id, "")).collect()
     }
-}
-
-fn native_dir(tree: &SimTree, path: &str) -> Option<NativeId> {
-    path.split('/').filter(|part| !part.is_empty()).try_fold(tree.root().id, |dir, part| {
-        match tree.direct(&Who::Daemon, &NativeCall::Look { dir, name: name(part) }, &[]) {
-            Ok(NativeReply::Stat(stat)) => Some(stat.id),
-            _ => None,
-        }
-    })
 }
 
 fn below(tree: &SimTree, dir: NativeId, path: &str) -> Vec<String> {
@@ -374,7 +300,7 @@ fn if_a_member_refuses_nothing_is_changed() {
         world.make(1, &["new/"]);
         let before = world.have();
         world.walk("d").unwrap();
-        *world.members[member].fate.lock().unwrap() = Some(Fate::Refuses);
+        *world.members[member].called.fate.lock().unwrap() = Some(Fate::Refuses);
         assert_eq!(world.rename("d", "new", RenameMode::Replace), Err(Errno::EPERM), "member {member}");
         assert_eq!(world.have(), before);
         assert!(world.walk("d/a").is_ok() && world.walk("d/b").is_ok() && world.walk("new").is_ok());
@@ -441,7 +367,7 @@ fn a_disk_that_goes_meanwhile_is_settled_before_it_serves_again() {
             let world = three();
             let before = world.have();
             world.walk("d/sub/c").unwrap();
-            *world.members[member].fate.lock().unwrap() = Some(fate);
+            *world.members[member].called.fate.lock().unwrap() = Some(fate);
             assert_eq!(world.rename("d", "new", RenameMode::Replace), Err(Errno::EIO));
             let have = world.have();
             let others = (0..3).filter(|other| *other != member);
@@ -485,8 +411,7 @@ fn a_member_that_is_missing_at_the_settling_follows_later() {
 #[test]
 fn without_a_place_for_intents_it_is_exdev_so_that_programs_copy() {
     let world = three();
-    let trees = world.trees().into_iter().map(|(tag, tree)| (tag, false, tree)).collect();
-    let union = Federation::stepped(Settings::default(), trees, moment(0));
+    let union = Federation::stepped(Settings::default(), opened(&world.members), moment(0));
     let world = World { union, ..world };
     let before = world.have();
     assert_eq!(world.rename("d", "e", RenameMode::Replace), Err(Errno::EXDEV));
@@ -507,10 +432,7 @@ fn a_file_that_is_shown_beside_the_replaced_directory_is_in_the_way_in_its_membe
 fn a_name_that_was_made_just_before_its_disk_went_is_never_absent() {
     let world = World::new(1);
     assert_eq!(world.walk("new"), Err(Errno::ENOENT));
-    *world.members[0].fate.lock().unwrap() = Some(Fate::GoneBehind);
-    let (kind, mode, umask, rdev, exclusive) = (Kind::Regular, 0o644, 0, 0, true);
-    let (dir, name, target) = (Ino::ROOT, name("new"), Bytes::new());
-    let made = world.op(Op::Create { dir, name, kind, mode, umask, rdev, exclusive, target });
-    assert_eq!(made.map(|_| ()), Err(Errno::EIO));
+    *world.members[0].called.fate.lock().unwrap() = Some(Fate::GoneBehind);
+    assert_eq!(ino(world.op(create(Ino::ROOT, "new"))), Err(Errno::EIO));
     assert_eq!(world.walk("new"), Err(Errno::EIO), "it is there, and nobody was told");
 }

@@ -1,44 +1,31 @@
 //! Files that have lost their last name and are held for a while, over simulated trees.
 
-use std::sync::Arc;
-use std::sync::mpsc::sync_channel;
+mod common;
 
-use atoll_core::{Ino, Name, Time, VolumePath};
+use std::sync::Arc;
+
+use atoll_core::{Ino, VolumePath};
 use atoll_federal::{Federation, NotBack};
-use atoll_member::{SimTree, Tree};
-use atoll_posix::{Answer, Caller, Errno, Kind, Op, RequestOptions};
-use atoll_union::{Finished, GRAVES_MAX, Moment, Settings, Tag, UnionRequest};
+use atoll_posix::{Answer, Errno, Kind, Op};
+use atoll_union::{GRAVES_MAX, Settings};
 use bytes::Bytes;
+use common::{Outcome, moment, name, opened, run, tree};
 
 struct World(Arc<Federation>);
-
-fn name(text: &str) -> Name {
-    Name::new(text.as_bytes()).unwrap()
-}
 
 fn path(text: &str) -> VolumePath {
     VolumePath::parse(text.as_bytes()).unwrap()
 }
 
-fn moment(ms: u64) -> Moment {
-    Moment { ms: ms + 1, wall: Time { secs: 10_000, nanos: 0 }.plus_millis(ms) }
-}
-
 impl World {
     fn new(grace_s: u16) -> Self {
-        let tree =
-            |n: u16| Arc::new(SimTree::new(u64::from(n), Time { secs: 1_000 + i64::from(n), nanos: 0 }));
-        let opened = (1..3).map(|n| (Tag(n), false, tree(n) as Arc<dyn Tree>));
+        let trees = [1, 2].map(|n| Arc::new(tree(n)));
         let settings = Settings { grace_s, ..Settings::default() };
-        Self(Federation::stepped(settings, opened.collect(), moment(0)))
+        Self(Federation::stepped(settings, opened(&trees), moment(0)))
     }
 
-    fn op(&self, op: Op, bytes: &[u8]) -> Result<Finished, Errno> {
-        let (send, receive) = sync_channel(1);
-        let (caller, options) = (Caller::ROOT, RequestOptions::default());
-        let request = UnionRequest { caller, options, op, bytes: Bytes::copy_from_slice(bytes) };
-        self.0.submit(request, Box::new(move |outcome| send.send(outcome).unwrap()));
-        receive.try_recv().expect("an operation over simulated members ends at once")
+    fn op(&self, op: Op, bytes: &[u8]) -> Outcome {
+        run(&self.0, op, bytes)
     }
 
     fn create(&self, text: &str, bytes: &[u8]) -> Ino {

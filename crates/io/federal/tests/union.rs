@@ -1,51 +1,36 @@
 //! Unions over simulated members: what is shown, where new files go, and that a missing member never looks empty.
 
-use std::sync::Arc;
-use std::sync::mpsc::sync_channel;
+mod common;
 
-use atoll_core::{Ino, Name, Time};
+use std::sync::Arc;
+
+use atoll_core::{Ino, Time};
 use atoll_federal::Federation;
 use atoll_member::{SimTree, Tree};
-use atoll_posix::{Answer, Caller, Errno, Kind, Op, RenameMode, RequestOptions};
-use atoll_union::{
-    Finished, Moment, NativeCall, NativeId, NativeReply, PlaceRule, SameRule, Settings, Tag, UnionRequest,
-    Who,
-};
+use atoll_posix::{Answer, Errno, Op, RenameMode};
+use atoll_union::{Finished, PlaceRule, SameRule, Settings};
 use bytes::Bytes;
+use common::{Direct, Outcome, create, ino, lookup, mkdir, moment, name, opened, run, tree, walk};
 
 struct World {
     trees: Vec<Arc<SimTree>>,
     union: Arc<Federation>,
 }
 
-fn name(text: &str) -> Name {
-    Name::new(text.as_bytes()).unwrap()
-}
-
 impl World {
     fn new(members: u16, settings: Settings) -> Self {
-        let clock = |n: u16| Time { secs: 1_000 + i64::from(n), nanos: 0 };
-        let trees: Vec<Arc<SimTree>> =
-            (0..members).map(|n| Arc::new(SimTree::new(u64::from(n), clock(n)))).collect();
-        Self::over(trees, settings)
+        Self::over((0..members).map(|n| Arc::new(tree(n))).collect(), settings)
     }
 
     fn over(trees: Vec<Arc<SimTree>>, settings: Settings) -> Self {
-        let member =
-            |(n, tree): (usize, &Arc<SimTree>)| (Tag(n as u16 + 1), false, Arc::clone(tree) as Arc<dyn Tree>);
-        let union = Federation::start(settings, trees.iter().enumerate().map(member).collect());
+        let union = Federation::start(settings, opened(&trees));
         Self { trees, union }
     }
 
     /// A union whose clock stands until the test sets it, so that nothing is seen but what the test has it see.
     fn stepped(members: u16) -> Self {
-        let made = |n: u16| Time { secs: 1_000 + i64::from(n), nanos: 0 };
-        let trees: Vec<Arc<SimTree>> =
-            (0..members).map(|n| Arc::new(SimTree::new(u64::from(n), made(n)))).collect();
-        let member =
-            |(n, tree): (usize, &Arc<SimTree>)| (Tag(n as u16 + 1), false, Arc::clone(tree) as Arc<dyn Tree>);
-        let opened = trees.iter().enumerate().map(member).collect();
-        let union = Federation::stepped(Settings::default(), opened, moment(0));
+        let trees: Vec<_> = (0..members).map(|n| Arc::new(tree(n))).collect();
+        let union = Federation::stepped(Settings::default(), opened(&trees), moment(0));
         Self { trees, union }
     }
 
@@ -54,44 +39,28 @@ impl World {
         self.union.step(moment(ms));
     }
 
-    fn op(&self, op: Op) -> Result<Finished, Errno> {
-        self.write(op, b"")
+    fn op(&self, op: Op) -> Outcome {
+        run(&self.union, op, b"")
     }
 
-    fn write(&self, op: Op, bytes: &[u8]) -> Result<Finished, Errno> {
-        let (send, receive) = sync_channel(1);
-        let bytes = Bytes::copy_from_slice(bytes);
-        let request = UnionRequest { caller: Caller::ROOT, options: RequestOptions::default(), op, bytes };
-        self.union.submit(request, Box::new(move |outcome| send.send(outcome).unwrap()));
-        receive.try_recv().expect("an operation over simulated members ends at once")
+    fn write(&self, op: Op, bytes: &[u8]) -> Outcome {
+        run(&self.union, op, bytes)
     }
 
     fn lookup(&self, dir: Ino, text: &str) -> Result<Ino, Errno> {
-        match self.op(Op::Lookup { dir, name: name(text) })?.answer {
-            Answer::Found { found } => Ok(found.attr.ino),
-            other => panic!("{other:?}"),
-        }
+        ino(self.op(lookup(dir, text)))
     }
 
     fn walk(&self, path: &str) -> Result<Ino, Errno> {
-        path.split('/').try_fold(Ino::ROOT, |dir, part| self.lookup(dir, part))
+        walk(&self.union, path)
     }
 
     fn create(&self, dir: Ino, text: &str) -> Result<Ino, Errno> {
-        let (name, target) = (name(text), Bytes::new());
-        let (kind, mode, umask, rdev, exclusive) = (Kind::Regular, 0o644, 0, 0, true);
-        let op = Op::Create { dir, name, kind, mode, umask, rdev, exclusive, target };
-        match self.op(op)?.answer {
-            Answer::Found { found } => Ok(found.attr.ino),
-            other => panic!("{other:?}"),
-        }
+        ino(self.op(create(dir, text)))
     }
 
     fn mkdir(&self, dir: Ino, text: &str) -> Result<Ino, Errno> {
-        match self.op(Op::Mkdir { dir, name: name(text), mode: 0o755, umask: 0 })?.answer {
-            Answer::Found { found } => Ok(found.attr.ino),
-            other => panic!("{other:?}"),
-        }
+        ino(self.op(mkdir(dir, text)))
     }
 
     fn unlink(&self, dir: Ino, text: &str) -> Result<(), Errno> {
@@ -132,62 +101,9 @@ impl World {
     }
 }
 
-fn moment(ms: u64) -> Moment {
-    Moment { ms: ms + 1, wall: Time { secs: 10_000, nanos: 0 }.plus_millis(ms) }
-}
-
 fn sorted(mut names: Vec<String>) -> Vec<String> {
     names.sort();
     names
-}
-
-/// A program that uses a member directly.
-struct Direct<'a>(&'a SimTree);
-
-impl Direct<'_> {
-    fn call(&self, call: &NativeCall, bytes: &[u8]) -> Result<NativeReply, Errno> {
-        self.0.direct(&Who::Daemon, call, bytes)
-    }
-
-    fn dir(&self, path: &str) -> Result<NativeId, Errno> {
-        path.split('/').filter(|part| !part.is_empty()).try_fold(self.0.root().id, |dir, part| {
-            match self.call(&NativeCall::Look { dir, name: name(part) }, &[])? {
-                NativeReply::Stat(stat) => Ok(stat.id),
-                other => panic!("{other:?}"),
-            }
-        })
-    }
-
-    fn split<'p>(&self, path: &'p str) -> (NativeId, &'p str) {
-        let (dir, last) = path.rsplit_once('/').unwrap_or(("", path));
-        (self.dir(dir).unwrap(), last)
-    }
-
-    fn mkdir(&self, path: &str) {
-        let (dir, last) = self.split(path);
-        self.call(&NativeCall::Mkdir { dir, name: name(last), mode: 0o755, umask: 0 }, &[]).unwrap();
-    }
-
-    fn put(&self, path: &str, content: &str) {
-        let (dir, last) = self.split(path);
-        let call = NativeCall::Make {
-            dir,
-            name: name(last),
-            kind: Kind::Regular,
-            mode: 0o644,
-            umask: 0,
-            rdev: 0,
-            target: Bytes::new(),
-        };
-        let NativeReply::Stat(stat) = self.call(&call, &[]).unwrap() else { panic!("no attributes") };
-        let of = atoll_union::At { id: stat.id, seen: Some((dir, name(last))) };
-        let write = NativeCall::Write { of, offset: 0, append: false, kill_set_id: false };
-        self.call(&write, content.as_bytes()).unwrap();
-    }
-
-    fn has(&self, path: &str) -> bool {
-        self.dir(path).is_ok()
-    }
 }
 
 #[test]
@@ -431,8 +347,7 @@ fn a_name_that_was_told_of_before_its_member_went_is_not_listed() {
     world.direct(0).mkdir("a");
     world.direct(1).mkdir("b");
     assert_eq!(world.list(Ino::ROOT), (vec!["a".into(), "b".into()], Ok(())));
-    let (root, id) = (world.trees[0].root().id, world.direct(0).dir("a").unwrap());
-    world.direct(0).call(&NativeCall::Rmdir { dir: root, name: name("a"), id }, &[]).unwrap();
+    world.direct(0).rmdir("a");
     world.step(100);
     world.trees[0].set_faults(|faults| faults.away = true);
     world.step(200);
@@ -444,7 +359,7 @@ fn doubled(names: &[&str]) -> World {
     let world = World::stepped(2);
     for member in 0..2 {
         world.trees[member].set_clock(Time { secs: 20_000 + 1_000 * member as i64, nanos: 0 }, 1_000);
-        names.iter().for_each(|name| world.direct(member).put(name, &format!("{name}{member}")));
+        names.iter().for_each(|name| world.direct(member).put(name, format!("{name}{member}")));
     }
     world.trees.iter().for_each(|tree| tree.set_clock(Time { secs: 30_000, nanos: 0 }, 1_000));
     world
@@ -541,10 +456,7 @@ fn a_directory_that_is_renamed_in_one_member_becomes_another_one() {
     let world = World::stepped(2);
     (0..2).for_each(|member| world.direct(member).mkdir("d"));
     world.walk("d").unwrap();
-    let (dir, id) = (world.trees[0].root().id, world.direct(0).dir("d").unwrap());
-    let (name, new_name, mode) = (name("d"), name("e"), RenameMode::Replace);
-    let call = NativeCall::Rename { dir, name, id, new_dir: dir, new_name, new_id: None, mode };
-    world.direct(0).call(&call, &[]).unwrap();
+    world.direct(0).rename("d", "e");
     world.step(1_100);
     world.walk("d").unwrap();
     world.walk("e").unwrap();
