@@ -18,6 +18,8 @@ pub type Trees = BTreeMap<Tag, Arc<dyn Tree>>;
 pub(crate) struct Written {
     store: OnceLock<Arc<dyn Intents>>,
     lists: Mutex<Lists>,
+    /// Held while something is settled.
+    settles: Mutex<()>,
 }
 
 #[derive(Default)]
@@ -54,9 +56,8 @@ impl Written {
 
     /// Whether something is not over in a member.
     pub(crate) fn concerns(&self, tag: Tag) -> bool {
-        let lists = self.lists();
-        let unsynced = lists.unsynced.iter().any(|(_, dirs)| dirs.iter().any(|(of, _)| *of == tag));
-        unsynced || lists.in_doubt.iter().any(|(_, intent)| intent.steps.iter().any(|step| step.tag == tag))
+        let is_unsynced = |(_, dirs): &(u64, Vec<(Tag, NativeId)>)| dirs.iter().any(|(of, _)| *of == tag);
+        self.lists().unsynced.iter().any(is_unsynced) || self.doubts(tag)
     }
 
     /// Has a member's disk take what was renamed there. When all have, it need not be settled after a power cut.
@@ -83,32 +84,29 @@ impl Written {
 
     /// Whether something is in doubt in a member.
     pub(crate) fn doubts(&self, tag: Tag) -> bool {
-        self.lists().in_doubt.iter().any(|(_, intent)| intent.steps.iter().any(|step| step.tag == tag))
+        self.lists().in_doubt.iter().any(|(_, intent)| intent.concerns(tag))
     }
 
     /// Settles what is in doubt in a member that answers again, before anything else is asked of it. False if that could not be
-    /// done.
+    /// done. If somebody settles it already, this waits for the end of that.
     pub(crate) fn settle(&self, tag: Tag, trees: &Trees) -> bool {
-        let in_doubt = std::mem::take(&mut self.lists().in_doubt);
-        let concerns = |intent: &Intent| intent.steps.iter().any(|step| step.tag == tag);
+        let _settles = self.settles.lock().expect("no holder panics");
+        let in_doubt = self.lists().in_doubt.clone();
         let mut all = true;
-        for (id, mut intent) in in_doubt {
-            if !concerns(&intent) {
-                self.lists().in_doubt.push((id, intent));
-                continue;
-            }
-            let keep = &mut |intent: &Intent| self.keep(id, intent);
-            match settle(&mut intent, trees, keep) {
-                Ok(missing) if missing.is_empty() => {
-                    if let Some(store) = self.store.get() {
-                        store.over(id);
-                    }
-                }
-                outcome => {
-                    all &= outcome.is_ok_and(|missing| !missing.contains(&tag));
-                    self.lists().in_doubt.push((id, intent));
+        for (id, mut intent) in in_doubt.into_iter().filter(|(_, intent)| intent.concerns(tag)) {
+            let outcome = settle(&mut intent, trees, &mut |intent| self.keep(id, intent));
+            let is_over = outcome.as_ref().is_ok_and(Vec::is_empty);
+            {
+                let in_doubt = &mut self.lists().in_doubt;
+                in_doubt.retain(|(other, _)| *other != id);
+                if !is_over {
+                    in_doubt.push((id, intent));
                 }
             }
+            if let (true, Some(store)) = (is_over, self.store.get()) {
+                store.over(id);
+            }
+            all &= outcome.is_ok_and(|missing| !missing.contains(&tag));
         }
         all
     }

@@ -3,7 +3,9 @@
 mod common;
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use atoll_core::{Ino, Name};
 use atoll_federal::{Federation, settle};
@@ -26,10 +28,14 @@ enum Fate {
     Refuses,
 }
 
+/// What else happens just before a member's next rename.
+type Hook = Box<dyn FnOnce() + Send>;
+
 /// A member of a process that dies after so many changes, its intents counted too.
 struct Mortal {
     life: Arc<AtomicU64>,
     fate: Mutex<Option<Fate>>,
+    before: Mutex<Option<Hook>>,
 }
 
 fn is_change(call: &NativeCall) -> bool {
@@ -46,6 +52,10 @@ impl Called for Mortal {
     fn call(&self, tree: &SimTree, who: &Who, call: &NativeCall, bytes: &[u8]) -> Result<NativeReply, Errno> {
         if !lives(&self.life, is_change(call)) {
             return Err(Errno::EIO);
+        }
+        if let NativeCall::Rename { .. } = call {
+            let before = self.before.lock().unwrap().take();
+            before.into_iter().for_each(|hook| hook());
         }
         let is_fated = matches!(call, NativeCall::Rename { .. } | NativeCall::Make { .. });
         let fate = if is_fated { self.fate.lock().unwrap().take() } else { None };
@@ -92,7 +102,7 @@ impl World {
     fn new(members: u16) -> Self {
         let life = Arc::new(AtomicU64::new(u64::MAX));
         let member = |n| {
-            let called = Mortal { life: Arc::clone(&life), fate: Mutex::default() };
+            let called = Mortal { life: Arc::clone(&life), fate: Mutex::default(), before: Mutex::default() };
             Arc::new(Around { tree: tree(n), called })
         };
         let members: Vec<_> = (0..members).map(member).collect();
@@ -382,6 +392,38 @@ fn a_disk_that_goes_meanwhile_is_settled_before_it_serves_again() {
             world.rename("d", "new", RenameMode::Replace).unwrap();
         }
     }
+}
+
+/// Two of them come back at the same time: none serves before the rename is settled in it, whoever settles it.
+#[test]
+fn a_member_that_comes_back_while_another_one_settles_waits_for_it() {
+    let world = three();
+    let before = world.have();
+    world.walk("d").unwrap();
+    let first = Arc::clone(&world.members[0]);
+    *world.members[1].called.fate.lock().unwrap() = Some(Fate::GoneBehind);
+    let gone = move || first.tree.set_faults(|faults| faults.away = true);
+    *world.members[1].called.before.lock().unwrap() = Some(Box::new(gone));
+    assert_eq!(world.rename("d", "new", RenameMode::Replace), Err(Errno::EIO));
+    assert!(world.have()[..2].iter().all(|paths| paths.contains(&"new/".into())), "it could not go back");
+    world.members.iter().for_each(|member| member.tree.set_faults(|faults| faults.away = false));
+    let (send, shown) = channel();
+    let union = Arc::clone(&world.union);
+    let comes_too = move || {
+        let (ended, end) = channel::<()>();
+        std::thread::spawn(move || {
+            union.step(moment(100));
+            send.send(["d/a", "d/b", "new"].map(|path| walk(&union, path).map(|_| ()))).unwrap();
+            drop(ended);
+        });
+        // It ends now if nothing keeps it back.
+        let _ended = end.recv_timeout(Duration::from_millis(200));
+    };
+    *world.members[0].called.before.lock().unwrap() = Some(Box::new(comes_too));
+    world.union.step(moment(100));
+    assert_eq!(shown.recv().unwrap(), [Ok(()), Ok(()), Err(Errno::ENOENT)]);
+    assert_eq!(world.have(), before);
+    assert!(world.intents.open().is_empty());
 }
 
 /// A start without one of the members decides, and the member follows when it is there again.

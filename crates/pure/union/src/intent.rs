@@ -102,6 +102,11 @@ enum Stands {
 }
 
 impl Intent {
+    /// Whether something is renamed in a member.
+    pub fn concerns(&self, tag: Tag) -> bool {
+        self.steps.iter().any(|step| step.tag == tag)
+    }
+
     /// Ends a rename that was cut off: forward if a member has made it and all others can, else back. The members that could
     /// not be reached: the intent stands for them, and the direction is written down. What somebody else has moved
     /// since stays where it is. An error is one of writing that down; then nothing was changed.
