@@ -193,8 +193,13 @@ impl Federation {
         }
         let planned = Union::to_remove(home, name);
         self.call(planned.tag, &planned.who, &planned.call, &[])?;
-        self.machine().name_changed(dir, planned.tag, name);
-        self.frontends.tell(None, &[], &[(dir, name.clone())]);
+        self.changed_by_hand(dir, planned.tag, name);
         Ok(())
+    }
+
+    /// A member has something else of this name now, and no operation of a frontend has done that.
+    pub(crate) fn changed_by_hand(&self, dir: Ino, tag: Tag, name: &Name) {
+        self.machine().name_changed(dir, tag, name);
+        self.frontends.tell(None, &[], &[(dir, name.clone())]);
     }
 }

@@ -75,8 +75,7 @@ impl Federation {
         let close = NativeCall::Close { open };
         self.close_opens(vec![Planned { tag: grave.tag, who: Who::Daemon, call: close }]);
         copied?;
-        self.machine().name_changed(of, grave.tag, name);
-        self.frontends.tell(None, &[], &[(of, name.clone())]);
+        self.changed_by_hand(of, grave.tag, name);
         Ok(())
     }
 }

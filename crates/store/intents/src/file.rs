@@ -197,10 +197,7 @@ impl LeftIntents {
         if bytes[begun..].iter().all(|byte| *byte == 0) {
             return Ok(()); // Its first write was cut off: nothing was done yet.
         }
-        if bytes.len() < MAGIC.len() {
-            return Err(bad("it does not hold what a union writes down"));
-        }
-        if bytes[..7] != MAGIC[..7] {
+        if bytes.len() < MAGIC.len() || bytes[..7] != MAGIC[..7] {
             return Err(bad("it does not hold what a union writes down"));
         }
         if bytes[7] != MAGIC[7] {

@@ -5,6 +5,8 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
+use atoll_core::Ino;
+use atoll_union::{Tag, tag_of};
 use atoll_volume::places::absolute;
 use atoll_volume::union::MemberPath;
 use atoll_volume::union::ask::ShownUnion;
@@ -12,8 +14,6 @@ use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 
 /// Most open files that are named.
 const NAMED_MAX: usize = 3;
-/// Where a member's number is in the number of a file.
-const TAG_SHIFT: u32 = 48;
 
 /// Arguments of `atoll union join`.
 #[derive(Debug, clap::Args)]
@@ -57,7 +57,7 @@ impl Leave {
             bail!("The union has no member {shown}.\n\"atoll union status\" lists its members.")
         };
         if !self.force {
-            let open = open_files(&union.mount.path, tag);
+            let open = open_files(&union.mount.path, Tag(tag));
             if !open.is_empty() {
                 bail!(
                     "Files of the member {shown} are open:\n  {}\nEnd these processes first, or take it away all the same \
@@ -71,7 +71,7 @@ impl Leave {
 }
 
 /// Files of a member that processes have open or mapped, below the union's mount: each with who has it.
-fn open_files(point: &Path, tag: u16) -> Vec<String> {
+fn open_files(point: &Path, tag: Tag) -> Vec<String> {
     let mut found = Vec::new();
     for process in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
         let name = process.file_name();
@@ -87,7 +87,7 @@ fn open_files(point: &Path, tag: u16) -> Vec<String> {
     found
 }
 
-fn files_of(process: &Path, point: &Path, tag: u16) -> Vec<PathBuf> {
+fn files_of(process: &Path, point: &Path, tag: Tag) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for open in std::fs::read_dir(process.join("fd")).into_iter().flatten().flatten() {
         let Ok(at) = std::fs::read_link(open.path()) else { continue };
@@ -96,7 +96,7 @@ fn files_of(process: &Path, point: &Path, tag: u16) -> Vec<PathBuf> {
             .starts_with(point)
             .then(|| statx(CWD, open.path(), AtFlags::STATX_DONT_SYNC, StatxFlags::INO | StatxFlags::TYPE));
         if let Some(Ok(told)) = told
-            && told.stx_ino >> TAG_SHIFT == u64::from(tag)
+            && tag_of(Ino(told.stx_ino)) == tag
             && u32::from(told.stx_mode) & libc::S_IFMT != libc::S_IFDIR
         {
             files.push(at);
@@ -107,9 +107,7 @@ fn files_of(process: &Path, point: &Path, tag: u16) -> Vec<PathBuf> {
         let ino = fields.by_ref().nth(4).and_then(|ino| std::str::from_utf8(ino).ok()?.parse::<u64>().ok());
         let path =
             PathBuf::from(OsString::from_vec(fields.next().unwrap_or_default().trim_ascii_start().to_vec()));
-        if ino.is_some_and(|ino| ino >> TAG_SHIFT == u64::from(tag))
-            && path.starts_with(point)
-            && !files.contains(&path)
+        if ino.is_some_and(|ino| tag_of(Ino(ino)) == tag) && path.starts_with(point) && !files.contains(&path)
         {
             files.push(path);
         }

@@ -68,7 +68,7 @@ impl UnionVolume {
             ),
             Err(why) => bail!("The member {shown} cannot leave: {why}."),
         }
-        let gone = listed.remove(at);
+        listed.remove(at);
         self.files.void();
         tracing::info!("the member {shown} has left");
         // What was written down of a rename may still speak of it: then whoever shows it next settles that.
@@ -76,7 +76,6 @@ impl UnionVolume {
             let names = listed.iter().map(|other| other.for_intents.clone());
             self.intents.set_members(names.collect()).context("The state folder cannot be written")?;
         }
-        drop(gone);
         self.remember_these(&listed)
     }
 }

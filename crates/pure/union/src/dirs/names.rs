@@ -19,6 +19,11 @@ fn cookie(name: &Name) -> u64 {
     cookie_of(COOKIE_SEED, name.as_bytes())
 }
 
+/// The last name that can have a cookie.
+fn last_of(cookie: u64) -> (u64, Name) {
+    (cookie, Name::new(&[0xff; Name::BYTES_MAX]).expect("bytes without NUL and slash"))
+}
+
 fn bytes_of(name: &Name) -> usize {
     NAME_BYTES + name.as_bytes().len()
 }
@@ -173,9 +178,7 @@ impl DirNames {
 
     /// Names behind a cookie, with their own cookies, to the end of the section.
     pub fn after(&self, cookie: u64) -> impl Iterator<Item = (u64, &Name, &[NameHome])> {
-        let last = Name::new(&[0xff; Name::BYTES_MAX]).expect("bytes without NUL and slash");
-        let from = (cookie, last);
-        let range = (std::ops::Bound::Excluded(from), std::ops::Bound::Unbounded);
+        let range = (std::ops::Bound::Excluded(last_of(cookie)), std::ops::Bound::Unbounded);
         self.names.range(range).map(|((cookie, name), homes)| (*cookie, name, homes.all()))
     }
 
@@ -231,8 +234,7 @@ impl DirNames {
     /// The section ends there.
     fn end_at(&mut self, to: u64) {
         self.section.to = to;
-        let last = Name::new(&[0xff; Name::BYTES_MAX]).expect("bytes without NUL and slash");
-        let behind = self.names.split_off(&(to, last));
+        let behind = self.names.split_off(&last_of(to));
         self.bytes -= behind.keys().map(|(_, name)| bytes_of(name)).sum::<usize>();
     }
 

@@ -73,14 +73,9 @@ pub(crate) struct Growing {
 /// Whether an operation changes a file's bytes or attributes, and which file's.
 pub(crate) fn changes_file(op: &Op) -> Option<Ino> {
     match op {
-        Op::Write { ino, .. }
-        | Op::Fallocate { ino, .. }
-        | Op::SetAttr { ino, .. }
-        | Op::SetXattr { ino, .. }
-        | Op::RemoveXattr { ino, .. }
-        | Op::Link { ino, .. }
-        | Op::CopyRange { to: ino, .. } => Some(*ino),
-        _ => None,
+        Op::Link { ino, .. } => Some(*ino),
+        Op::SetLock { .. } => None,
+        op => op.file().filter(|_| op.changes()),
     }
 }
 
