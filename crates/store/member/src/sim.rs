@@ -26,7 +26,7 @@ pub struct SimTree {
 /// What is wrong with a simulated member, and how its feed behaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Faults {
-    /// The disk is gone: every call is `EIO`.
+    /// The disk is gone: every call is `EIO`, and stays so when it is back until the process opens it again.
     pub away: bool,
     /// Calls do not return. A simulator keeps them, and makes them when the hang ends; one that is made all the same is
     /// `ETIMEDOUT` and changes nothing.
@@ -106,7 +106,11 @@ impl SimTree {
 
     /// Changes what is wrong.
     pub fn set_faults(&self, change: impl FnOnce(&mut Faults)) {
-        change(&mut self.world().faults);
+        let mut world = self.world();
+        change(&mut world.faults);
+        if world.faults.away {
+            world.processes.iter_mut().for_each(|process| process.gone = true);
+        }
     }
 
     /// A program of this machine makes a call, without the union. It needs no directory to be opened, and is served whatever
@@ -145,7 +149,7 @@ impl Tree for SimTree {
     fn call(&self, who: &Who, call: &NativeCall, bytes: &[u8]) -> Result<NativeReply, Errno> {
         let mut world = self.world();
         let asks = !matches!(call, NativeCall::ForgetDirs { .. });
-        if world.faults.away && asks {
+        if world.held().gone && asks {
             return Err(Errno::EIO);
         }
         if world.faults.hung && asks {
@@ -167,8 +171,9 @@ impl Tree for SimTree {
     }
 
     fn state(&self) -> TreeState {
-        match self.world().faults {
-            Faults { away: true, .. } => TreeState::Away,
+        let world = self.world();
+        match world.faults {
+            _ if world.held().gone => TreeState::Away,
             Faults { hung: true, .. } => TreeState::Stuck,
             _ => TreeState::Serving,
         }
@@ -179,7 +184,7 @@ impl Tree for SimTree {
         if world.faults.away {
             return Ok(false);
         }
-        world.held_mut().feed_lost = true;
+        world.reopen();
         Ok(true)
     }
 }

@@ -90,6 +90,8 @@ pub(super) struct Process {
     pub(super) watched: BTreeSet<NativeId>,
     pub(super) feed: VecDeque<(Time, NativeId, Name)>,
     pub(super) feed_lost: bool,
+    /// The disk has gone since it was opened. A disk that is mounted again is not the one that this process has open.
+    pub(super) gone: bool,
 }
 
 impl Process {
@@ -102,6 +104,7 @@ impl Process {
             watched: BTreeSet::new(),
             feed: VecDeque::new(),
             feed_lost: false,
+            gone: false,
         }
     }
 }
@@ -327,6 +330,22 @@ impl World {
         }
         let nodes = &self.tree.nodes;
         self.disk_bytes.retain(|(ino, btime), _| nodes.get(ino).is_some_and(|node| node.btime == *btime));
+    }
+
+    /// The process opens the disk again. It knows where its directories are; what it had open is lost.
+    pub(super) fn reopen(&mut self) {
+        let held = self.held_mut();
+        if !std::mem::take(&mut held.gone) {
+            return;
+        }
+        (held.feed_lost, held.opens) = (true, BTreeMap::new());
+        held.watched.clear();
+        held.feed.clear();
+        let nodes = &self.tree.nodes;
+        self.processes[self.here].dirs.retain(|dir| nodes.get(&dir.ino).is_some_and(|node| node.nlink > 0));
+        for ino in self.tree.nodes.keys().copied().collect::<Vec<_>>() {
+            self.free(ino);
+        }
     }
 
     pub(super) fn kill_process(&mut self) {
