@@ -1,9 +1,11 @@
 //! What a client does: it walks to one or two paths, one name after another as a kernel does, and then does something there.
 
-use atoll_core::Ino;
+use std::collections::BTreeMap;
+
+use atoll_core::{Ino, Name};
 use atoll_model::rng::Rng;
 use atoll_posix::{Kind, Op, RenameMode, SetAttr};
-use atoll_union::NativeId;
+use atoll_union::{NativeCall, NativeId};
 use bytes::Bytes;
 
 use super::members::{below, name, split};
@@ -97,8 +99,12 @@ pub(super) struct Job {
     pub(super) to: String,
     /// What it is told may be as old as this moment.
     pub(super) since: u64,
+    /// Members that were away when it began, and when they went.
+    pub(super) gone: BTreeMap<usize, u64>,
     /// When its last operation began.
     pub(super) began: u64,
+    /// The same on the clock, in nanoseconds.
+    pub(super) began_ns: u64,
     /// The paths to walk, and where those led to that were walked: the id, and whether it is a directory.
     walks: Vec<String>,
     pub(super) walked: Vec<(Ino, bool)>,
@@ -109,6 +115,10 @@ pub(super) struct Job {
     pub(super) changes: u64,
     /// Whether the change was made that it is about.
     pub(super) acted: bool,
+    /// The native renames that it has made and not made undone, each with its member.
+    pub(super) renames: Vec<(usize, [(NativeId, Name); 2])>,
+    /// Something stays where it was, because its member took no change when the operation was decided already.
+    pub(super) left: bool,
     pub(super) names: Vec<String>,
     after: u64,
     pub(super) data: Bytes,
@@ -143,13 +153,17 @@ impl Job {
             from: from.to_owned(),
             to: to.to_owned(),
             since: 0,
+            gone: BTreeMap::new(),
             began: 0,
+            began_ns: 0,
             walks,
             walked: Vec::new(),
             done: 0,
             at: (Ino::ROOT, true),
             changes: 0,
             acted: false,
+            renames: Vec::new(),
+            left: false,
             names: Vec::new(),
             after: 0,
             data: Bytes::new(),
@@ -233,6 +247,27 @@ impl Job {
             What::Fsync => Op::Fsync { ino: of_file()? },
             What::FsyncDir => Op::FsyncDir { dir: in_dir()? },
         })
+    }
+
+    /// A change was made in a member for it.
+    pub(super) fn changed(&mut self, member: usize, call: &NativeCall) {
+        match call {
+            NativeCall::MkdirLike { .. } | NativeCall::SetAttr { .. } => {}
+            NativeCall::Rename { dir, name, new_dir, new_name, mode, .. } => {
+                let [old, new] = [(*dir, name.clone()), (*new_dir, new_name.clone())];
+                // An exchange is made undone by the same exchange.
+                let is_undone = |(at, [from, to]): &(usize, [(NativeId, Name); 2])| {
+                    let again = *mode == RenameMode::Exchange && (from, to) == (&old, &new);
+                    *at == member && (again || (from, to) == (&new, &old))
+                };
+                match self.renames.iter().position(is_undone) {
+                    Some(at) => drop(self.renames.remove(at)),
+                    None => self.renames.push((member, [old, new])),
+                }
+                self.acted = !self.renames.is_empty();
+            }
+            _ => self.acted = true,
+        }
     }
 
     /// A portion of a listing.

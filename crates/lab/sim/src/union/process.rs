@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use atoll_core::{Ino, Time};
-use atoll_member::{SimTree, Tree};
+use atoll_member::{SimTree, Tree, TreeState};
 use atoll_posix::{Answer, Caller, Errno, Op, RequestOptions};
 use atoll_union::{
     Direction, Finished, FrontendId, Intent, Member, MemberState, Moment, NativeCall, NativeId, NativeReply,
@@ -50,6 +50,8 @@ pub(super) struct Process {
     pub(super) ended: Vec<(u64, Result<Finished, Errno>)>,
     /// When the members that had trouble last answered again, as moments.
     healed: BTreeMap<usize, u64>,
+    /// When the members went that are away and were not opened again, as moments.
+    pub(super) gone: BTreeMap<usize, u64>,
     pub(super) began: Time,
     pub(super) next_house_ns: u64,
     unclosed: Vec<Planned>,
@@ -144,6 +146,7 @@ impl Process {
             told: BTreeSet::new(),
             ended: Vec::new(),
             healed: BTreeMap::new(),
+            gone: BTreeMap::new(),
             began: now.wall,
             next_house_ns: members.now_ns,
             unclosed: Vec::new(),
@@ -158,9 +161,20 @@ impl Process {
         let there = &members.all[member];
         let believed = self.machine.members().get(tag(member)).map(|member| member.state);
         there.away
+            || self.is_away(member)
             || there.hangs_since_ns.is_some()
             || believed != Some(MemberState::Serving)
             || self.healed.get(&member).is_some_and(|healed| *healed >= from)
+    }
+
+    /// Whether the disk has gone that it has open, also if it is back by now.
+    fn is_away(&self, member: usize) -> bool {
+        self.trees[&member].state() == TreeState::Away
+    }
+
+    /// Whether any of its members was away or hung before.
+    pub(super) fn had_trouble(&self) -> bool {
+        !self.healed.is_empty()
     }
 
     /// How many directories it has open in a member.
@@ -243,7 +257,7 @@ impl Process {
         let Call { member, who, call, bytes, .. } = &self.calls[at];
         let (member, process) = (*member, Some((self.number, &self.trees[member])));
         let answer = members.call(member, process, who, call, bytes);
-        let serves = !members.all[member].away && !members.is_stuck(member);
+        let serves = !self.is_away(member) && !members.is_stuck(member);
         if matches!(answer, Err(Errno::EIO | Errno::ETIMEDOUT)) && !serves {
             self.note_state(members, member);
         }
@@ -261,7 +275,7 @@ impl Process {
 
     fn note_state(&mut self, members: &mut Members, member: usize) {
         let state = match () {
-            () if members.all[member].away => MemberState::Away,
+            () if self.is_away(member) => MemberState::Away,
             () if members.is_stuck(member) => MemberState::Stuck,
             () => MemberState::Serving,
         };
@@ -310,15 +324,14 @@ impl Process {
         let calls = self.machine.sweep();
         self.let_go(members, calls);
         for member in self.of.clone() {
-            if !members.all[member].away && self.trees[&member].state() == atoll_member::TreeState::Serving {
-                let believed = self.machine.members().get(tag(member)).map(|member| member.state);
-                if believed == Some(MemberState::Away) {
-                    // A member that is opened anew has not told of changes.
-                    self.trees[&member].reopen().ok();
+            let believed = self.machine.members().get(tag(member)).map(|member| member.state);
+            if believed == Some(MemberState::Away) {
+                if self.trees[&member].reopen() == Ok(true) {
+                    self.gone.remove(&member);
                 }
             }
             self.note_state(members, member);
-            if members.all[member].away || members.all[member].hangs_since_ns.is_some() {
+            if self.is_away(member) || members.all[member].hangs_since_ns.is_some() {
                 continue;
             }
             self.trees[&member].set_clock(Time::from_nanos(members.now_ns), 0);

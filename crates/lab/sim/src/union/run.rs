@@ -30,6 +30,9 @@ pub(crate) enum Kind {
     Hang,
 }
 
+/// More calls than the operations that are under way when all comes to rest can need.
+const CALLS_MAX: usize = 10_000;
+
 /// Clients of each union.
 const CLIENTS: usize = 3;
 
@@ -208,13 +211,13 @@ impl Sim<'_> {
         process.make(&mut self.members, call);
         let answer = process.calls[call].answer.clone().expect("it was made");
         self.note(format_args!("union {at} task {task} member {member}: {native:?}: {answer:?}"));
-        let Some(before) = before.filter(|_| answer.is_ok()) else { return Ok(()) };
         let job = self.jobs.get_mut(&(at, task)).expect("a task has a job");
+        job.left |= job.acted && changes && answer.is_err();
+        let Some(before) = before.filter(|_| answer.is_ok()) else { return Ok(()) };
         let judge = Judge::new(&self.members, &self.processes[at], job);
         judge.changed(member, &native, &before)?;
-        use atoll_union::NativeCall::{MkdirLike, SetAttr};
         job.changes += self.members.moment - moment;
-        job.acted |= !matches!(native, MkdirLike { .. } | SetAttr { .. });
+        job.changed(member, &native);
         Ok(())
     }
 
@@ -236,6 +239,7 @@ impl Sim<'_> {
         let others = self.jobs.values().filter(|job| job.process == process).map(|job| job.began);
         let seen = self.members.seen_from(process);
         job.since = under_way.chain(others).fold(seen, u64::min);
+        job.gone = self.processes[process].gone.clone();
         self.note(format_args!("client {client}: {what:?} {from} {to}"));
         self.go(job)
     }
@@ -249,7 +253,7 @@ impl Sim<'_> {
                 Ok(())
             }
             Next::Op(op, bytes) => {
-                job.began = self.members.moment;
+                (job.began, job.began_ns) = (self.members.moment, self.members.now_ns);
                 self.run.operations += 1;
                 let task = self.processes[process].start(&self.members, op, bytes);
                 self.busy[client] = Some(task);
@@ -441,6 +445,10 @@ impl Sim<'_> {
             self.directly(member); // Somebody has used the disk elsewhere.
         }
         self.note(format_args!("member {member} is away: {away}"));
+        if away {
+            let moment = self.members.moment;
+            self.processes.iter_mut().for_each(|process| _ = process.gone.entry(member).or_insert(moment));
+        }
         self.members.set_away(member, away);
         self.run.injected.pulled += u64::from(away);
     }
@@ -458,7 +466,9 @@ impl Sim<'_> {
     /// Drops what no judge asks for any more.
     fn tidy(&mut self) {
         let jobs = self.jobs.values().map(|job| job.since.min(job.began));
-        let oldest = jobs.fold(self.members.oldest_unseen(), u64::min);
+        let gone = self.jobs.values().flat_map(|job| job.gone.values());
+        let gone = gone.chain(self.processes.iter().flat_map(|process| process.gone.values())).copied();
+        let oldest = jobs.chain(gone).fold(self.members.oldest_unseen(), u64::min);
         self.members.forget_before(oldest);
     }
 
@@ -476,9 +486,13 @@ impl Sim<'_> {
         }
         self.note(format_args!("all comes to rest"));
         for at in 0..self.processes.len() {
-            while let Some(call) = self.processes[at].calls.iter().position(|_| true) {
+            for _ in 0..CALLS_MAX {
+                let Some(call) = self.processes[at].calls.iter().position(|_| true) else { break };
                 self.step_call(at, call)?;
                 self.take_ended(at)?;
+            }
+            if !self.processes[at].calls.is_empty() {
+                return Err(Failure::new("an operation never ends"));
             }
             if self.processes[at].machine.under_way() > 0 {
                 return Err(Failure::new("an operation waits for nothing"));

@@ -1,6 +1,6 @@
 //! What a union must show, by docs/UNION.md: plain functions of what its members have. Knows no machine.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use atoll_core::{Ino, Time};
 use atoll_union::{AwayRule, NativeId, SameRule, ino_of};
@@ -25,6 +25,11 @@ pub(super) fn present<'a>(members: &'a Members, process: &Process) -> View<'a> {
     process.of.iter().map(|at| (*at, members.now(*at))).collect()
 }
 
+/// By what the newest of several files is chosen.
+pub(super) fn changed_at(node: &Node) -> (Time, Time) {
+    (node.stat.ctime, node.stat.mtime)
+}
+
 /// What a path shows: the directories of that name, else the file that the rule chooses.
 pub(super) fn shown(view: &View<'_>, same: SameRule, path: &str) -> Shows {
     if view.iter().any(|(_, snapshot)| snapshot.is_dir(path)) {
@@ -32,7 +37,7 @@ pub(super) fn shown(view: &View<'_>, same: SameRule, path: &str) -> Shows {
     }
     let files = view.iter().filter_map(|(member, snapshot)| Some((*member, snapshot.file(path)?)));
     let file = match same {
-        SameRule::Newest => files.rev().max_by_key(|(_, node)| node.stat.ctime),
+        SameRule::Newest => files.rev().max_by_key(|(_, node)| changed_at(node)),
         SameRule::First | SameRule::Both => files.into_iter().next(),
     };
     file.map_or(Shows::Nothing, |(member, node)| Shows::File(member, node.stat.id))
@@ -73,11 +78,14 @@ pub(super) struct Since<'a> {
     pub(super) members: &'a Members,
     pub(super) process: &'a Process,
     pub(super) from: u64,
+    /// Members that were away then, and when they went. Whoever uses such a disk elsewhere does so unseen until it is back.
+    pub(super) gone: &'a BTreeMap<usize, u64>,
 }
 
 impl<'a> Since<'a> {
     fn states(&self, member: usize) -> impl Iterator<Item = &'a Snapshot> + Clone {
-        self.members.since(member, self.from)
+        let gone = self.gone.get(&member).copied();
+        self.members.since(member, gone.map_or(self.from, |gone| gone.min(self.from)))
     }
 
     /// Nothing has changed since.
@@ -148,13 +156,13 @@ impl<'a> Since<'a> {
         let of = &self.process.of;
         let rank = |at: usize| of.iter().position(|member| *member == at);
         let mut there = self.states(member).filter_map(|state| state.file(path));
-        let newest = there.clone().filter(|node| node.stat.id == id).map(|node| node.stat.ctime).max();
-        let Some(ctime) = newest else { return false };
+        let newest = there.clone().filter(|node| node.stat.id == id).map(changed_at).max();
+        let Some(changed) = newest else { return false };
         let hides = |other: usize, state: &Snapshot| match state.get(path) {
             None => false,
             Some(node) if node.is_dir() => true,
             Some(node) => match self.process.settings.same {
-                SameRule::Newest => (node.stat.ctime, rank(member)) > (ctime, rank(other)),
+                SameRule::Newest => (changed_at(node), rank(member)) > (changed, rank(other)),
                 SameRule::First | SameRule::Both => rank(other) < rank(member),
             },
         };
