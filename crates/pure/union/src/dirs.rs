@@ -16,7 +16,7 @@ use crate::frontend::{FrontendId, Told};
 use crate::native::{At, NativeId, NativeStat, Tag};
 use crate::questions::Questions;
 pub use bounds::{DIR_NAMES_BYTES_MAX, NAMES_BYTES_MAX, NamesMax};
-pub(crate) use names::{DirNames, Gathered, NameHome, Section};
+pub(crate) use names::{DirNames, Gathered, NameHome, Place, Section};
 
 /// Number of bits of a native inode number in an id.
 const NATIVE_BITS: u32 = 48;
@@ -85,12 +85,14 @@ pub struct Home {
     pub watched: bool,
     /// How many homes were known when this one became known.
     pub number: u64,
+    /// The directory's count of changes when it was asked for the names that are known.
+    pub read_at: u64,
 }
 
 impl Home {
     /// One whose changes nobody tells of yet.
     pub const fn new(tag: Tag, id: NativeId, part: Part) -> Self {
-        Self { tag, id, part, watched: false, number: 0 }
+        Self { tag, id, part, watched: false, number: 0, read_at: 0 }
     }
 }
 
@@ -117,7 +119,7 @@ pub struct UnionDir {
     pub used: Tick,
     /// Names that a member has told a change of, which must be looked at there.
     pub unsure: BTreeSet<(Tag, Name)>,
-    /// Counts changes of its names that were seen.
+    /// Counts changes of its names that were seen, and questions about them.
     pub changes: u64,
     /// Questions under way about its names.
     pub(crate) questions: Questions,
@@ -167,6 +169,23 @@ impl UnionDir {
     /// kept.
     pub fn is_unsure(&self, tag: Tag, name: &Name) -> bool {
         (!self.unsure.is_empty() && self.unsure.contains(&(tag, name.clone()))) || !self.names.keeps(name)
+    }
+
+    /// Whether a listing that was asked for after this count of changes says something else of a name than this.
+    pub(crate) fn has_read_other(
+        &self,
+        asked: u64,
+        tag: Tag,
+        name: &Name,
+        what: Option<(Kind, u64)>,
+    ) -> bool {
+        let is_later = |home: &Home| home.part != Part::Unsure && home.read_at > asked;
+        self.home(tag).is_some_and(is_later) && self.names.keeps(name) && self.known_at(tag, name) != what
+    }
+
+    /// What is known of a name in a home: its type and native inode number.
+    fn known_at(&self, tag: Tag, name: &Name) -> Option<(Kind, u64)> {
+        self.names.of(name).iter().find(|home| home.tag == tag).map(|home| (home.kind, home.ino))
     }
 
     /// The home whose attributes are shown.
@@ -248,9 +267,8 @@ impl Known {
         match dir.homes.iter_mut().find(|h| h.tag == home.tag) {
             Some(old) if old.id == home.id => {}
             Some(old) => {
-                self.by_home.remove(&(old.tag, old.id.ino));
-                self.left.push((old.tag, old.id));
-                *old = home;
+                let left = std::mem::replace(old, home);
+                self.leave_home(ino, left.tag, left.id);
             }
             None => dir.homes.push(home),
         }
@@ -268,8 +286,15 @@ impl Known {
         let Some(at) = dir.homes.iter().position(|h| h.tag == tag) else { return };
         let home = dir.homes.remove(at);
         self.change_names(ino, |dir| dir.names.remove_member(tag));
-        self.by_home.remove(&(tag, home.id.ino));
-        self.left.push((tag, home.id));
+        self.leave_home(ino, tag, home.id);
+    }
+
+    /// A directory does not ask this home any more. Another one may have it by now.
+    fn leave_home(&mut self, ino: Ino, tag: Tag, id: NativeId) {
+        if self.dir_at(tag, id.ino) == Some(ino) {
+            self.by_home.remove(&(tag, id.ino));
+        }
+        self.left.push((tag, id));
     }
 
     fn count_child(&mut self, ino: Ino, parent: Ino, by: i32) {
@@ -342,8 +367,7 @@ impl Known {
         self.names_bytes -= dir.names.bytes();
         self.count_child(ino, dir.parent, -1);
         for home in &dir.homes {
-            self.by_home.remove(&(home.tag, home.id.ino));
-            self.left.push((home.tag, home.id));
+            self.leave_home(ino, home.tag, home.id);
         }
     }
 
@@ -383,8 +407,7 @@ impl Known {
             return;
         }
         dir.unsure.remove(&(tag, name.clone()));
-        let now = dir.names.of(name).iter().find(|home| home.tag == tag).map(|home| (home.kind, home.ino));
-        if now != what {
+        if dir.known_at(tag, name) != what {
             dir.changes += 1;
             dir.questions.changed(dir.changes, tag, name);
             self.change_names(ino, |dir| dir.names.set(tag, name, what));
@@ -426,6 +449,7 @@ impl Known {
         let ino = self.dir_at(tag, dir.ino)?;
         let there = self.dirs.get_mut(&ino)?;
         there.questions.begin();
+        there.changes += 1;
         Some((ino, there.changes))
     }
 
@@ -544,6 +568,12 @@ impl Known {
                 return ino;
             }
         }
+    }
+
+    /// The directory that has this home.
+    pub(crate) fn dir_of(&self, tag: Tag, id: NativeId) -> Option<Ino> {
+        let ino = self.dir_at(tag, id.ino)?;
+        self.dir(ino)?.home(tag).filter(|home| home.id == id).map(|_| ino)
     }
 
     /// The id of a directory with this anchor that was not known. Another directory may have its number, because the anchor was part

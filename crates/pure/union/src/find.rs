@@ -100,9 +100,8 @@ impl Union {
         }
         let dir = self.dir(ino)?;
         let answers = |tag: &Tag| self.answers(*tag).is_ok();
-        let is_fresh =
-            self.now.ms.saturating_sub(dir.homes_at) <= FRESH_MS && !dir.unasked.iter().any(answers);
-        if dir.homes_at >= task.began || is_fresh {
+        let is_recent = dir.homes_at >= task.began || self.now.ms.saturating_sub(dir.homes_at) <= FRESH_MS;
+        if is_recent && !dir.unasked.iter().any(answers) {
             return Ok(());
         }
         let (parent, Some(name)) = (dir.parent, dir.name.clone()) else { return Ok(()) };
@@ -263,7 +262,7 @@ impl Union {
                 calls.push(Planned::look(home.tag, call));
                 continue;
             }
-            if let Some(error) = self.read_failed(task, &home) {
+            if let Some(error) = Self::read_failed(task, &home) {
                 gap = Some(error);
                 continue;
             }
@@ -271,7 +270,8 @@ impl Union {
             if let Part::Sure { times, racy: false, .. } = home.part {
                 match self.see(task, home.tag, &At { id: home.id, seen: None }) {
                     Ok(Ok(stat)) if DirTimes::from(&stat) == times => {
-                        let part = Part::Sure { times, at: self.now.ms, racy: false };
+                        // It was seen since this operation began; the other answers may have come late.
+                        let part = Part::Sure { times, at: task.began, racy: false };
                         self.known.set_part(ino, home.tag, part);
                         continue;
                     }
@@ -292,15 +292,9 @@ impl Union {
         if calls.is_empty() { Ok(gap) } else { Err(Stop::Calls(calls)) }
     }
 
-    /// Why the last reading of a home failed in this operation.
-    fn read_failed(&self, task: &Task, home: &Home) -> Option<Errno> {
-        task.calls.iter().find_map(|(planned, answer)| match (&planned.call, answer) {
-            (NativeCall::List { dir, .. }, Some(Err(errno)))
-                if planned.tag == home.tag && *dir == home.id =>
-            {
-                Some(*errno)
-            }
-            _ => None,
-        })
+    /// Why the reading of a home failed in this operation.
+    fn read_failed(task: &Task, home: &Home) -> Option<Errno> {
+        let is_home = |(tag, dir, _): &&(Tag, NativeId, Errno)| (*tag, *dir) == (home.tag, home.id);
+        task.unread.iter().find(is_home).map(|(.., errno)| *errno)
     }
 }

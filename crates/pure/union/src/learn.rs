@@ -4,7 +4,7 @@ use atoll_core::planted::{Bug, planted};
 use atoll_core::{Ino, Name};
 use atoll_posix::Errno;
 
-use crate::dirs::{DirTimes, Gathered, Part, Section};
+use crate::dirs::{DirTimes, Gathered, Home, Part, Section, UnionDir};
 use crate::find::TICK_NS;
 use crate::native::{NativeCall, NativeId, NativeReply, Tag};
 use crate::task::{Planned, Reading, Seen, Task};
@@ -113,6 +113,14 @@ impl Union {
         name: &Name,
         (seen, asked): (Seen, Option<(Ino, u64)>),
     ) {
+        if seen == Err(Errno::ENOTDIR) {
+            // It was to be opened as a directory. Something else has the name by now, which must be looked at.
+            task.names.remove(&(tag, dir, name.clone()));
+            if let Some((ino, _)) = self.asked_about(tag, dir, asked) {
+                self.known.set_unsure(ino, tag, name);
+            }
+            return;
+        }
         let there = match &seen {
             Ok(stat) => {
                 task.objects.insert((tag, stat.id), Ok(*stat));
@@ -122,8 +130,10 @@ impl Union {
             Err(_) => None,
         };
         if let (Some(what), Some((ino, count))) = (there, self.asked_about(tag, dir, asked)) {
-            let is_old = self.known.dir(ino).is_some_and(|dir| dir.questions.is_old(count, tag, name));
-            if is_old {
+            let is_old = |dir: &UnionDir| {
+                dir.questions.is_old(count, tag, name) || dir.has_read_other(count, tag, name, what)
+            };
+            if self.known.dir(ino).is_some_and(is_old) {
                 return self.known.set_unsure(ino, tag, name); // It is asked again.
             }
             self.known.note_name(ino, tag, name, what);
@@ -142,6 +152,9 @@ impl Union {
         let begun = at.map(|at| task.reading.remove(at));
         if let Some(begun) = &begun {
             self.known.asked(begun.ino);
+        }
+        if let Err(errno) = &answer {
+            task.unread.push((tag, dir, *errno));
         }
         let about = self.asked_about(tag, dir, asked);
         let (Some((ino, changes)), Ok(NativeReply::Names { names, next, dir: before })) = (about, answer)
@@ -179,13 +192,14 @@ impl Union {
         let recent = self.now.wall.nanos_from(reading.before.mtime) < TICK_NS;
         let racy = recent && !self.known.is_watched(ino, tag) && !planted(Bug::TickTrusted);
         // The answer may have come late, and another one have told more by now.
-        let is_newer = |part| matches!(part, Part::Sure { at, .. } if at > reading.asked);
-        let there = self.known.dir(ino).and_then(|dir| dir.home(tag)).map(|home| home.part);
+        let is_newer = |home: &Home| home.part != Part::Unsure && home.read_at > reading.changes;
+        let there = self.known.dir(ino).and_then(|dir| dir.home(tag));
+        let is_late = there.is_some_and(is_newer);
         let sure = Part::Sure { times: DirTimes::from(&reading.before), at: reading.asked, racy };
         let old = self.known.dir(ino).and_then(|dir| dir.questions.old_names(reading.changes, tag));
         let part = if old.is_some() { sure } else { Part::Unsure };
-        if !there.is_some_and(is_newer) {
-            self.known.read(ino, tag, reading.names, part, self.now.ms);
+        if !is_late {
+            self.known.read(ino, tag, reading.names, (part, reading.changes), self.now.ms);
             for name in old.unwrap_or_default() {
                 self.known.set_unsure(ino, tag, &name);
             }

@@ -161,6 +161,8 @@ pub(crate) struct Task {
     pub objects: IdMap<(Tag, NativeId), Seen>,
     /// Directories whose names it has read in members, each with its count of changes then.
     pub read: Vec<(Tag, NativeId, u64)>,
+    /// Directories whose names it could not read in members, and why.
+    pub unread: Vec<(Tag, NativeId, Errno)>,
     /// Directories that it has opened in members.
     pub opened: Vec<(Tag, NativeId)>,
     /// The directory that is being made in one more member, and that member.
@@ -222,6 +224,7 @@ impl Task {
             names: IdMap::default(),
             objects: IdMap::default(),
             read: Vec::new(),
+            unread: Vec::new(),
             opened: Vec::new(),
             making: None,
             copied: Vec::new(),
@@ -287,6 +290,7 @@ impl Task {
         self.names.clear();
         self.objects.clear();
         self.read.clear();
+        self.unread.clear();
     }
 
     /// Nothing that it has seen counts any more: it is decided anew. `ESTALE` after too many times; `ETIMEDOUT` if nobody

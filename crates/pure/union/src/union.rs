@@ -291,8 +291,7 @@ impl Union {
 
     /// A frontend has a directory by a handle. Its id. None if it must be walked to first.
     pub fn know_dir(&mut self, frontend: FrontendId, tag: Tag, stat: &NativeStat) -> Option<Ino> {
-        let ino = self.known.dir_at(tag, stat.id.ino)?;
-        self.known.dir(ino)?.home(tag).filter(|home| home.id == stat.id)?;
+        let ino = self.known.dir_of(tag, stat.id)?;
         self.known.tell_dir(ino, frontend);
         Some(ino)
     }

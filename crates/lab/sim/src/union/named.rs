@@ -1,8 +1,8 @@
 //! Orders of calls and answers that seeds have found, each with its name.
 
 use atoll_core::Ino;
-use atoll_posix::{Answer, Errno, Kind, Op};
-use atoll_union::{Finished, PlaceRule, Settings};
+use atoll_posix::{Answer, DirEntry, Errno, Kind, Op, RenameMode};
+use atoll_union::{Finished, PlaceRule, SameRule, Settings};
 use bytes::Bytes;
 
 use super::members::{Members, name};
@@ -22,6 +22,22 @@ fn look(dir: Ino, text: &str) -> Op {
 fn create(dir: Ino, text: &str) -> Op {
     let (kind, mode, umask, rdev, exclusive) = (Kind::Regular, 0o644, 0, 0, true);
     Op::Create { dir, name: name(text), kind, mode, umask, rdev, exclusive, target: Bytes::new() }
+}
+
+fn rename(from: &str, to: &str) -> Op {
+    let (dir, new_dir, mode) = (Ino::ROOT, Ino::ROOT, RenameMode::Replace);
+    Op::Rename { dir, name: name(from), new_dir, new_name: name(to), mode, meant: None, new_meant: None }
+}
+
+fn list(dir: Ino, after: u64, bytes: u32) -> Op {
+    Op::ReadDir { dir, after, bytes, plus: false }
+}
+
+fn entries(listed: Result<Finished, Errno>) -> (Vec<DirEntry>, bool) {
+    match listed.map(|finished| finished.answer) {
+        Ok(Answer::Entries { entries, eof }) => (entries, eof),
+        other => panic!("{other:?}"),
+    }
 }
 
 fn ino(found: Result<Finished, Errno>) -> Ino {
@@ -58,8 +74,7 @@ fn end(members: &mut Members, process: &mut Process, task: u64) -> Result<Finish
 fn a_name_that_is_made_while_its_directory_is_read_is_not_hidden() {
     let mut members = Members::new(1, 1_000);
     let mut process = union(&mut members, Settings::default());
-    let list = Op::ReadDir { dir: Ino::ROOT, after: 0, bytes: 1_000, plus: false };
-    let listing = begin(&mut members, &mut process, list);
+    let listing = begin(&mut members, &mut process, list(Ino::ROOT, 0, 1_000));
     ask(&mut members, &mut process, create(Ino::ROOT, "a")).unwrap();
     end(&mut members, &mut process, listing).unwrap();
     ino(ask(&mut members, &mut process, look(Ino::ROOT, "a")));
@@ -69,8 +84,7 @@ fn a_name_that_is_made_while_its_directory_is_read_is_not_hidden() {
 fn a_name_that_a_program_makes_while_its_directory_is_read_is_seen_as_soon_as_it_is_told_of() {
     let mut members = Members::new(1, 1_000);
     let mut process = union(&mut members, Settings::default());
-    let list = Op::ReadDir { dir: Ino::ROOT, after: 0, bytes: 1_000, plus: false };
-    let listing = begin(&mut members, &mut process, list);
+    let listing = begin(&mut members, &mut process, list(Ino::ROOT, 0, 1_000));
     members.put(0, "a", None).unwrap();
     process.keep_house(&mut members);
     end(&mut members, &mut process, listing).unwrap();
@@ -82,12 +96,11 @@ fn a_listing_that_is_told_of_late_does_not_hide_what_was_read_since() {
     let mut members = Members::new(1, 1_000);
     // No member tells of changes, so what was read counts for a while.
     let mut process = Process::new(0, &members, vec![(0, false)], Settings::default(), false);
-    let list = || Op::ReadDir { dir: Ino::ROOT, after: 0, bytes: 1_000, plus: false };
-    let late = begin(&mut members, &mut process, list());
+    let late = begin(&mut members, &mut process, list(Ino::ROOT, 0, 1_000));
     members.now_ns += 1_000_000_000;
     members.put(0, "a", None).unwrap();
     members.now_ns += 1_000_000_000;
-    ask(&mut members, &mut process, list()).unwrap();
+    ask(&mut members, &mut process, list(Ino::ROOT, 0, 1_000)).unwrap();
     end(&mut members, &mut process, late).unwrap();
     ino(ask(&mut members, &mut process, look(Ino::ROOT, "a")));
 }
@@ -96,8 +109,7 @@ fn a_listing_that_is_told_of_late_does_not_hide_what_was_read_since() {
 fn an_old_lookup_does_not_undo_that_a_name_was_made() {
     let mut members = Members::new(1, 1_000);
     let mut process = union(&mut members, Settings::default());
-    let list = Op::ReadDir { dir: Ino::ROOT, after: 0, bytes: 1_000, plus: false };
-    ask(&mut members, &mut process, list).unwrap();
+    ask(&mut members, &mut process, list(Ino::ROOT, 0, 1_000)).unwrap();
     // The name must be looked at: a program has made and removed it.
     members.put(0, "a", None).unwrap();
     members.remove(0, "a").unwrap();
@@ -137,8 +149,7 @@ fn a_name_that_no_member_can_take_now_is_refused_because_of_the_disk() {
     members.mkdir(0, "a", 0o755).unwrap();
     let mut process = union(&mut members, Settings { place: PlaceRule::Existing, ..Settings::default() });
     let dir = ino(ask(&mut members, &mut process, look(Ino::ROOT, "a")));
-    let list = Op::ReadDir { dir, after: 0, bytes: 1_000, plus: false };
-    ask(&mut members, &mut process, list).unwrap();
+    ask(&mut members, &mut process, list(dir, 0, 1_000)).unwrap();
     members.set_away(0, true);
     process.keep_house(&mut members);
     assert_eq!(ask(&mut members, &mut process, create(dir, "b")), Err(Errno::EIO));
@@ -162,4 +173,142 @@ fn an_open_file_that_a_program_removed_is_not_the_one_that_gets_its_number() {
     ask(&mut members, &mut process, read(new)).unwrap();
     process.forget(&mut members, &[old]);
     assert_eq!(ino(ask(&mut members, &mut process, look(Ino::ROOT, "b"))), new, "it keeps its id");
+}
+
+#[test]
+fn a_directory_stays_open_as_long_as_one_that_is_known_has_it() {
+    let mut members = Members::new(2, 1_000);
+    members.mkdir(0, "b", 0o755).unwrap();
+    members.mkdir(1, "a", 0o755).unwrap();
+    let mut process = union(&mut members, Settings::default());
+    let renamed = ino(ask(&mut members, &mut process, look(Ino::ROOT, "a")));
+    let replaced = ino(ask(&mut members, &mut process, look(Ino::ROOT, "b")));
+    // The empty directory that is replaced cannot be removed, so both are one from now on.
+    members.all[0].tree.set_faults(|faults| faults.read_only = true);
+    ask(&mut members, &mut process, rename("a", "b")).unwrap();
+    members.now_ns += 600_000_000;
+    assert_eq!(ino(ask(&mut members, &mut process, look(Ino::ROOT, "b"))), replaced);
+    process.forget(&mut members, &[renamed]);
+    assert_eq!(ask(&mut members, &mut process, look(replaced, "c")), Err(Errno::ENOENT));
+}
+
+#[test]
+fn an_old_lookup_does_not_hide_what_a_listing_has_found_since() {
+    let mut members = Members::new(2, 1_000);
+    let mut process = union(&mut members, Settings::default());
+    let late = begin(&mut members, &mut process, look(Ino::ROOT, "a"));
+    // Nobody tells of this: the directory is not watched yet.
+    members.mkdir(0, "a", 0o755).unwrap();
+    members.now_ns += 100_000_000;
+    assert_eq!(entries(ask(&mut members, &mut process, list(Ino::ROOT, 0, 1_000))).0.len(), 1);
+    // Either answer is right: the lookup began before the directory was made.
+    let _ = end(&mut members, &mut process, late);
+    assert_eq!(entries(ask(&mut members, &mut process, list(Ino::ROOT, 0, 1_000))).0.len(), 1);
+}
+
+#[test]
+fn a_listing_that_has_left_names_out_does_not_end_as_if_it_were_whole() {
+    let mut members = Members::new(2, 1_000);
+    members.put(0, "d", None).unwrap();
+    members.put(1, "c", None).unwrap();
+    let mut process = union(&mut members, Settings::default());
+    members.set_hangs(0, true);
+    members.now_ns += 3_000_000_000;
+    process.keep_house(&mut members);
+    let (names, eof) = entries(ask(&mut members, &mut process, list(Ino::ROOT, 0, 1_000)));
+    let last = names.last().expect("the name of the member that answers");
+    assert!(!eof && last.name == name("c"));
+    members.set_hangs(0, false);
+    process.keep_house(&mut members);
+    // In the order of listings, the other name comes before it.
+    assert_eq!(ask(&mut members, &mut process, list(Ino::ROOT, last.cookie, 1_000)), Err(Errno::EIO));
+    let (names, eof) = entries(ask(&mut members, &mut process, list(Ino::ROOT, 0, 1_000)));
+    assert!(eof && names.len() == 2, "one that begins anew is whole");
+}
+
+#[test]
+fn a_file_does_not_get_a_name_at_which_a_hidden_file_would_be_shown() {
+    let mut members = Members::new(3, 1_000);
+    [0, 1].into_iter().for_each(|member| members.put(member, "b", None).unwrap());
+    members.put(2, "a", None).unwrap();
+    for same in [SameRule::First, SameRule::Both, SameRule::Newest] {
+        let mut process = union(&mut members, Settings { same, ..Settings::default() });
+        let from = ino(ask(&mut members, &mut process, look(Ino::ROOT, "a")));
+        let done = ask(&mut members, &mut process, rename("a", "b"));
+        if same == SameRule::Newest {
+            done.unwrap();
+            assert_eq!(ino(ask(&mut members, &mut process, look(Ino::ROOT, "b"))), from);
+        } else {
+            assert_eq!(done, Err(Errno::EOPNOTSUPP));
+            assert_eq!(
+                ino(ask(&mut members, &mut process, look(Ino::ROOT, "a"))),
+                from,
+                "nothing has changed"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_directory_that_has_the_number_of_a_removed_one_is_found() {
+    let mut members = Members::new(1, 1_000);
+    members.mkdir(0, "a", 0o755).unwrap();
+    // No member tells of changes.
+    members.now_ns += 1_000_000_000;
+    let mut process = Process::new(0, &members, vec![(0, false)], Settings::default(), false);
+    ino(ask(&mut members, &mut process, look(Ino::ROOT, "a")));
+    let before = members.now(0).get("a").map(|node| node.stat.id).unwrap();
+    // What the union had open of the disk keeps the number no longer.
+    members.set_away(0, true);
+    process.keep_house(&mut members);
+    members.remove(0, "a").unwrap();
+    members.set_away(0, false);
+    process.keep_house(&mut members);
+    members.mkdir(0, "a", 0o755).unwrap();
+    let now = members.now(0).get("a").map(|node| node.stat.id).unwrap();
+    assert!(before.ino == now.ino && before != now);
+    members.now_ns += 1_000_000_000;
+    // A listing tells no more than the number.
+    entries(ask(&mut members, &mut process, list(Ino::ROOT, 0, 1_000)));
+    let dir = ino(ask(&mut members, &mut process, look(Ino::ROOT, "a")));
+    ino(ask(&mut members, &mut process, create(dir, "b")));
+}
+
+#[test]
+fn a_directory_that_is_found_while_it_is_made_has_one_id() {
+    let mut members = Members::new(1, 1_000);
+    let mut process = union(&mut members, Settings::default());
+    let make = Op::Mkdir { dir: Ino::ROOT, name: name("a"), mode: 0o755, umask: 0 };
+    let making = process.start(&members, make, Bytes::new());
+    while members.now(0).get("a").is_none() {
+        let at = process.calls.iter().position(|call| call.task == making).expect("a call");
+        if process.calls[at].answer.is_none() {
+            process.make(&mut members, at);
+        } else {
+            process.tell(&members, at);
+        }
+    }
+    let found = ino(ask(&mut members, &mut process, look(Ino::ROOT, "a")));
+    assert_eq!(ino(end(&mut members, &mut process, making)), found);
+}
+
+#[test]
+fn a_directory_of_which_two_homes_cannot_be_read_is_listed_all_the_same() {
+    let mut members = Members::new(3, 1_000);
+    (0..3).for_each(|member| members.mkdir(member, "a", 0o755).unwrap());
+    members.put(2, "a/b", None).unwrap();
+    let mut process = union(&mut members, Settings::default());
+    let dir = ino(ask(&mut members, &mut process, look(Ino::ROOT, "a")));
+    let task = process.start(&members, list(dir, 0, 1_000), Bytes::new());
+    // Two of them go one after another while it is read.
+    members.remove(0, "a").unwrap();
+    for calls in 0.. {
+        assert!(calls < 100, "the listing never ends");
+        let Some(at) = process.calls.iter().position(|call| call.task == task) else { break };
+        process.make(&mut members, at);
+        process.tell(&members, at);
+        if calls == 3 {
+            members.remove(1, "a").unwrap();
+        }
+    }
 }

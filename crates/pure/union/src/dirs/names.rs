@@ -16,7 +16,34 @@ const COOKIE_SEED: u64 = 0x6174_6f6c_6c75_6e69;
 const NAME_BYTES: usize = 88;
 
 fn cookie(name: &Name) -> u64 {
-    cookie_of(COOKIE_SEED, name.as_bytes())
+    cookie_of(COOKIE_SEED, name.as_bytes()) | 1
+}
+
+/// A cookie as a frontend has it: a place in a listing, and whether names before it may be missing. Such a listing must not end
+/// as if it were whole, also if the member that has those names answers by then. The place is an odd number, or 0 at the
+/// beginning; the even number before it says that names are missing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// The cookie of the name before it.
+    pub after: u64,
+    /// Names before it may be missing.
+    pub lacks: bool,
+}
+
+impl Place {
+    /// What a frontend tells.
+    pub(crate) const fn of(cookie: u64) -> Self {
+        if cookie == 0 {
+            Self { after: 0, lacks: false }
+        } else {
+            Self { after: cookie | 1, lacks: cookie & 1 == 0 }
+        }
+    }
+
+    /// What a frontend is told.
+    pub(crate) const fn cookie(self) -> u64 {
+        if self.lacks { self.after & !1 } else { self.after }
+    }
 }
 
 /// The last name that can have a cookie.

@@ -4,7 +4,7 @@ use atoll_core::{Ino, Name};
 use atoll_posix::{Answer, DirEntry, Errno, Kind};
 
 use super::shown::Shown;
-use crate::dirs::{NameHome, Part, ino_of};
+use crate::dirs::{NameHome, Part, Place, ino_of};
 use crate::find::{Found, Holder};
 use crate::native::NativeCall;
 use crate::task::{Decided, Finished, Planned, Stop, Task};
@@ -21,11 +21,14 @@ pub(super) fn read_dir(
     union: &mut Union,
     task: &mut Task,
     dir: Ino,
-    after: u64,
+    cookie: u64,
     bytes: u32,
     plus: bool,
 ) -> Decided<Finished> {
-    let gap = union.read_parts(task, dir, after)?;
+    let Place { after, lacks } = Place::of(cookie);
+    let gap = union.read_parts(task, dir, after)?.or(lacks.then_some(Errno::EIO));
+    // Where the directory is gone, no name is missing.
+    let lacks = gap.is_some_and(|errno| ![Errno::ENOENT, Errno::ESTALE].contains(&errno));
     let each = ENTRY_BYTES + if plus { ATTR_BYTES } else { 0 };
     let (mut left, mut cookies, mut batch) = (bytes as usize, 0, Vec::new());
     let mut whole = true;
@@ -69,8 +72,10 @@ pub(super) fn read_dir(
     }
     // What was to be listed here is gone.
     if entries.is_empty() && !whole {
-        return read_dir(union, task, dir, behind, bytes, plus);
+        let place = Place { after: behind, lacks };
+        return read_dir(union, task, dir, place.cookie(), bytes, plus);
     }
+    entries.iter_mut().for_each(|entry| entry.cookie = Place { after: entry.cookie, lacks }.cookie());
     match gap {
         // Nothing is left but what cannot be told.
         Some(errno) if whole && entries.is_empty() => Err(Stop::Fail(errno)),

@@ -52,7 +52,13 @@ impl Union {
             Shown::Nothing => Err(Stop::Fail(Self::absent(&found))),
             Shown::Dir => {
                 let ino = self.take_homes(task, dir, name, &found)?;
-                self.dir_object(task, ino.expect("one of them is a directory"))
+                match self.dir_object(task, ino.expect("one of them is a directory")) {
+                    Err(Stop::Fail(Errno::ESTALE)) => {
+                        task.decide_anew()?;
+                        self.object(task, dir, name)
+                    }
+                    object => object,
+                }
             }
             // A file that a member cannot tell of may be older or newer than this one, and is a directory perhaps.
             Shown::File(_) if found.gap.is_some() && found.places.is_empty() => {

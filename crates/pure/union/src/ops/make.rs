@@ -4,7 +4,7 @@ use atoll_core::{Ino, Name};
 use atoll_posix::{Answer, Errno, Kind, Op};
 
 use super::shown::{Shown, attr_of};
-use crate::dirs::{DirTimes, File, Home, Part};
+use crate::dirs::{DirTimes, File, Home, Part, UnionDir};
 use crate::frontend::Told;
 use crate::holds::Held;
 use crate::native::{At, NativeCall, NativeReply, NativeStat, Tag};
@@ -196,13 +196,15 @@ impl Union {
         Ok(Answer::Found { found: NamedObject { attr, attr_current: true } }.into())
     }
 
-    /// A new directory has no other home, and no name: nothing needs to be read.
+    /// A new directory has no other home, and no name: nothing needs to be read. Another operation may have found it already.
     fn made_dir(&mut self, parent: Ino, name: &Name, tag: Tag, stat: &NativeStat) -> Ino {
-        let ino = self.known.id_for_dir(tag, stat.id.ino);
-        let part = Part::Sure { times: DirTimes::from(stat), at: self.now.ms, racy: true };
-        let home = Home::new(tag, stat.id, part);
-        self.known
-            .add_dir(ino, crate::dirs::UnionDir::new(parent, Some(name.clone()), vec![home], self.now.ms));
+        let ino = self.known.dir_of(tag, stat.id).unwrap_or_else(|| {
+            let ino = self.known.id_for_dir(tag, stat.id.ino);
+            let part = Part::Sure { times: DirTimes::from(stat), at: self.now.ms, racy: true };
+            let homes = vec![Home::new(tag, stat.id, part)];
+            self.known.add_dir(ino, UnionDir::new(parent, Some(name.clone()), homes, self.now.ms));
+            ino
+        });
         self.known.tell_dir(ino, self.frontend);
         ino
     }

@@ -99,6 +99,14 @@ pub(super) fn rename(union: &mut Union, task: &mut Task) -> Decided<Finished> {
     let is_followed = |other: &Holder| followers.iter().any(|planned| planned.tag == other.tag);
     let over = replaced.filter(|other| other.tag != tag && mode == RenameMode::Replace);
     let over = over.filter(|other| !is_followed(other));
+    // What stood behind the target would be shown there instead: nobody has asked that it goes.
+    let hides = |other: &Holder| {
+        let goes = over.is_some_and(|over| over.tag == other.tag) || is_followed(other);
+        !goes && union.members.rank(other.tag) < union.members.rank(tag)
+    };
+    if union.settings.same != SameRule::Newest && target.places.iter().any(hides) {
+        return Err(Stop::Fail(Errno::EOPNOTSUPP));
+    }
     // Behind the rename, which has decided it: what the target showed goes in other members, and what stood behind the
     // source follows it, so that the old name is gone and nothing that was hidden is shown.
     calls.extend(followers);

@@ -36,7 +36,10 @@ impl Union {
         let files = found.places.iter();
         let file = match self.settings.same {
             // Places are in the union's order, and the last maximum counts.
-            SameRule::Newest => files.rev().max_by_key(|place| place.stat.map(|stat| stat.ctime)),
+            // Clocks tick, so two changes may have one time: then the newer content counts.
+            SameRule::Newest => {
+                files.rev().max_by_key(|place| place.stat.map(|stat| (stat.ctime, stat.mtime)))
+            }
             SameRule::First | SameRule::Both => found.places.first(),
         };
         file.map_or(Shown::Nothing, |place| Shown::File(*place))
@@ -102,7 +105,14 @@ impl Union {
             }
             match self.see(task, home.tag, &At { id: home.id, seen: None }) {
                 Ok(Ok(stat)) => stats.push((home.tag, stat)),
-                Ok(Err(errno)) => (whole, error) = (false, error.or(Some(errno))),
+                Ok(Err(errno)) => {
+                    (whole, error) = (false, error.or(Some(errno)));
+                    // Listings tell numbers only, and another directory may have this one's by now.
+                    let node = self.dir(ino)?;
+                    if let (Errno::ESTALE, parent, Some(name)) = (errno, node.parent, node.name.clone()) {
+                        self.known.set_unsure(parent, home.tag, &name);
+                    }
+                }
                 Err(Stop::Calls(more)) => calls.extend(more),
                 Err(stop) => return Err(stop),
             }
