@@ -335,6 +335,18 @@ pub const SCENARIOS: &[Scenario] = &[
         steps: 500,
         body: |run| union::run(run, union::Kind::Hang),
     },
+    Scenario {
+        name: "union_points",
+        what: "one operation of a union, whose process dies behind each of its native changes",
+        steps: 40,
+        body: |run| union::run_points(run, false),
+    },
+    Scenario {
+        name: "union_power",
+        what: "the same, all members losing their power there",
+        steps: 40,
+        body: |run| union::run_points(run, true),
+    },
 ];
 
 impl Scenario {

@@ -110,6 +110,11 @@ bugs! {
     OverflowIgnored: "a member's word that it has not told of all changes is ignored",
     InoReused: "a file is taken for the one that had its inode number before",
     OldAnswerCounts: "a member's answer counts although the name has changed since it was asked for",
+    ShownFirst: "of several files that go by one unlink in a union, the one that is shown goes first",
+    ChainBlind: "a union makes a directory in one more member without a look at whether it is still there",
+    ChainUnsynced: "an fsync in a union leaves out the directories that were made for the file in its member",
+    IntentLate: "a rename in several members of a union begins before its intent is written down",
+    ReplacedUnsynced: "a rename in a union removes the file that it replaces in another member before it is safe itself",
     ViewStaysBroken: "a plain tree that found no room does not follow any more",
 }
 

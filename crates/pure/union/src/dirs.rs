@@ -87,12 +87,14 @@ pub struct Home {
     pub number: u64,
     /// The directory's count of changes when it was asked for the names that are known.
     pub read_at: u64,
+    /// It was made here for a name of a user, and the directory above may not be safe with its name.
+    pub unsynced: bool,
 }
 
 impl Home {
     /// One whose changes nobody tells of yet.
     pub const fn new(tag: Tag, id: NativeId, part: Part) -> Self {
-        Self { tag, id, part, watched: false, number: 0, read_at: 0 }
+        Self { tag, id, part, watched: false, number: 0, read_at: 0, unsynced: false }
     }
 }
 
@@ -273,6 +275,30 @@ impl Known {
             None => dir.homes.push(home),
         }
         self.by_home.insert((home.tag, home.id.ino), ino);
+    }
+
+    /// What must be synced in a member for the path of a directory to be safe: the directories above those that were made for a
+    /// name of a user, from the top.
+    pub(crate) fn unsynced(&self, mut ino: Ino, tag: Tag) -> Vec<NativeId> {
+        let mut above = Vec::new();
+        while let Some(dir) = self.dirs.get(&ino)
+            && dir.home(tag).is_some_and(|home| home.unsynced)
+        {
+            above.extend(self.dirs.get(&dir.parent).and_then(|parent| parent.home(tag)).map(|home| home.id));
+            ino = dir.parent;
+        }
+        above.reverse();
+        above
+    }
+
+    /// The names in a directory are safe in a member.
+    pub(crate) fn synced(&mut self, tag: Tag, dir: NativeId) {
+        let Some(ino) = self.dir_of(tag, dir) else { return };
+        for child in self.dirs.values_mut().filter(|child| child.parent == ino) {
+            if let Some(home) = child.home_mut(tag) {
+                home.unsynced = false;
+            }
+        }
     }
 
     /// How many homes became known so far.

@@ -37,6 +37,9 @@ pub struct Faults {
     pub bytes_max: u64,
     /// Inodes that there may be: `ENOSPC` past that.
     pub inodes_max: u64,
+    /// The file system keeps no order: a sync of a file saves its bytes, and a sync of a directory the names in it, and neither of
+    /// them what was done before elsewhere.
+    pub unordered: bool,
     /// Somebody has every file open for writing: none can be leased.
     pub writers: bool,
     /// The member tells of no changes, and says so.
@@ -58,6 +61,7 @@ impl Default for Faults {
             read_only: false,
             bytes_max: u64::MAX,
             inodes_max: u64::MAX,
+            unordered: false,
             writers: false,
             feed_none: false,
             feed_delay_ms: 0,
@@ -285,8 +289,8 @@ impl World {
                 Done
             }
             NativeCall::FsyncDir { dir } => {
-                self.dir(*dir)?;
-                self.sync(None);
+                let ino = self.dir(*dir)?;
+                self.sync_dir(ino);
                 Done
             }
             NativeCall::GetXattr { of, name } => Data(self.get_xattr(by, of, name)?),

@@ -167,6 +167,20 @@ impl Members {
         self.all[member].hangs_since_ns.map(|since| since + STUCK_NS)
     }
 
+    /// What a member has now.
+    pub(super) fn now_of<'m>(&'m self, member: &'m Member) -> &'m Snapshot {
+        &member.history.back().expect("there is a present").1
+    }
+
+    /// Members may have something else than before: their power was cut.
+    pub(super) fn looked_again(&mut self) {
+        for member in &mut self.all {
+            let now = Arc::new(Snapshot::of(&member.tree));
+            self.moment += 1;
+            member.history.push_back((self.moment, now));
+        }
+    }
+
     /// Something has happened that is no change.
     pub(super) fn happened(&mut self) {
         self.moment += 1;

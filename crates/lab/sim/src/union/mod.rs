@@ -9,9 +9,11 @@ mod judge;
 mod members;
 #[cfg(test)]
 mod named;
+mod points;
 mod process;
 mod rest;
 mod run;
 mod spec;
 
+pub(crate) use points::run as run_points;
 pub(crate) use run::{Kind, run};

@@ -55,6 +55,8 @@ pub(super) struct Process {
     pub(super) began: Time,
     pub(super) next_house_ns: u64,
     unclosed: Vec<Planned>,
+    /// Renames in several members that are over, and whose directories are not synced yet.
+    unsynced: Vec<(u64, Vec<(Tag, NativeId)>)>,
     /// What is written down for renames in several members. None: there is nowhere to write.
     pub(super) intents: Option<BTreeMap<u64, Intent>>,
     /// Those of them that are in doubt in members that do not answer.
@@ -86,7 +88,7 @@ impl Reach for Reached<'_> {
 }
 
 /// Settles a rename that was cut off. Whether nothing of it is left to settle.
-fn settle(
+pub(super) fn settle(
     intent: &mut Intent,
     number: usize,
     members: &mut Members,
@@ -150,6 +152,7 @@ impl Process {
             began: now.wall,
             next_house_ns: members.now_ns,
             unclosed: Vec::new(),
+            unsynced: Vec::new(),
             intents: None,
             in_doubt: BTreeSet::new(),
             next: 1,
@@ -211,7 +214,7 @@ impl Process {
                 UnionEffect::IntentOver { task, over } => {
                     let intents = self.intents.get_or_insert_default();
                     if over.in_doubt.is_empty() {
-                        intents.remove(&task);
+                        self.unsynced.push((task, over.dirs));
                     } else {
                         intents.insert(task, over.intent);
                         self.in_doubt.insert(task);
@@ -323,6 +326,7 @@ impl Process {
         self.under_way.extend(given_up);
         let calls = self.machine.sweep();
         self.let_go(members, calls);
+        self.sync_renames(members);
         for member in self.of.clone() {
             let believed = self.machine.members().get(tag(member)).map(|member| member.state);
             if believed == Some(MemberState::Away) {
@@ -346,6 +350,36 @@ impl Process {
                 self.machine.space(tag(member), space);
             }
         }
+    }
+
+    /// An intent stays until its members have synced what was renamed in them.
+    fn sync_renames(&mut self, members: &mut Members) {
+        for (task, dirs) in std::mem::take(&mut self.unsynced) {
+            let mut synced = |(tag, dir): &(Tag, NativeId)| {
+                let (member, sync) = (member_of(*tag), NativeCall::FsyncDir { dir: *dir });
+                let process = Some((self.number, &self.trees[&member]));
+                let told = members.call(member, process, &Who::Daemon, &sync, &[]);
+                !matches!(told, Err(Errno::EIO | Errno::ETIMEDOUT))
+            };
+            let left: Vec<_> = dirs.into_iter().filter(|dir| !synced(dir)).collect();
+            match (left.is_empty(), &mut self.intents) {
+                (true, Some(intents)) => _ = intents.remove(&task),
+                _ => self.unsynced.push((task, left)),
+            }
+        }
+    }
+
+    /// The process dies. What it has written down of renames in several members.
+    pub(super) fn die(&mut self, members: &Members) -> BTreeMap<u64, Intent> {
+        for member in members.all.iter().zip(0..).filter(|(_, at)| self.trees.contains_key(at)) {
+            self.trees[&member.1].kill_process();
+        }
+        self.intents.take().unwrap_or_default()
+    }
+
+    /// Its ways to members.
+    pub(super) fn trees(&self) -> &BTreeMap<usize, SimTree> {
+        &self.trees
     }
 
     /// The frontend does not know these any more.

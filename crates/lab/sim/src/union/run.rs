@@ -52,7 +52,7 @@ struct Sim<'r> {
 }
 
 /// Settings of a union.
-fn draw_settings(rng: &mut Rng) -> Settings {
+pub(super) fn draw_settings(rng: &mut Rng) -> Settings {
     let places = [PlaceRule::Dir, PlaceRule::Manager, PlaceRule::Room, PlaceRule::Existing, PlaceRule::First];
     let mut settings = Settings { place: *rng.pick(&places), ..Settings::default() };
     if rng.percent(40) {

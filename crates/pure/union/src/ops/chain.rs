@@ -85,7 +85,8 @@ impl Union {
                 }
                 // It is known to be empty; the next change may come in the same tick.
                 let part = Part::Sure { times: DirTimes::from(stat), at: self.now.ms, racy: true };
-                self.known.add_home(child, Home::new(into, stat.id, part));
+                let home = Home { unsynced: true, ..Home::new(into, stat.id, part) };
+                self.known.add_home(child, home);
             }
             (_, Err(errno)) => {
                 // Somebody may have made it just now: then its homes are others. If a file has its name, no

@@ -1,9 +1,10 @@
 //! Bytes of files, syncs and space.
 
 use atoll_core::Ino;
+use atoll_core::planted::{Bug, planted};
 use atoll_posix::{Answer, Errno, LockKind, LockRange, Op};
 
-use crate::native::{NativeCall, NativeReply};
+use crate::native::{NativeCall, NativeReply, Tag};
 use crate::task::{Decided, Finished, Planned, Progress, Stop, Task};
 use crate::union::Union;
 
@@ -12,6 +13,7 @@ pub(super) fn data(union: &mut Union, task: &mut Task, ino: Ino) -> Decided<Fini
     union.go_on_growing(task)?;
     if let Progress::Changing = task.phase {
         let (planned, outcome) = task.answered();
+        synced(union, task)?;
         let was_moved = union.known.file(ino).is_some_and(|file| file.tag != planned.tag);
         let grows = matches!(task.request.op, Op::Write { .. } | Op::Fallocate { .. });
         match outcome {
@@ -43,13 +45,39 @@ pub(super) fn data(union: &mut Union, task: &mut Task, ino: Ino) -> Decided<Fini
         }
         Op::Seek { offset, whence, .. } => NativeCall::Seek { of, offset, whence },
         Op::Fsync { .. } => {
+            let dir = file.seen.as_ref().map(|(dir, _)| *dir);
+            let above = dir.map(|dir| union.unsynced(dir, tag)).unwrap_or_default();
             union.note_sync(ino)?;
-            NativeCall::Fsync { of }
+            task.phase = Progress::Changing;
+            let last = Planned { tag, who: task.who(), call: NativeCall::Fsync { of } };
+            return Err(Stop::Calls(above.into_iter().chain([last]).collect()));
         }
         _ => unreachable!("only these are about bytes"),
     };
     task.phase = Progress::Changing;
     Err(Stop::Calls(vec![Planned { tag, who: task.who(), call }]))
+}
+
+/// Takes in that directories were synced.
+fn synced(union: &mut Union, task: &mut Task) -> Decided<()> {
+    for (planned, answer) in task.calls.drain(..) {
+        answer.expect("all are answered")?;
+        if let NativeCall::FsyncDir { dir } = planned.call {
+            union.known.synced(planned.tag, dir);
+        }
+    }
+    Ok(())
+}
+
+impl Union {
+    /// The syncs that a directory's path needs in a member: those of the directories above the ones that were made there for a name.
+    pub(crate) fn unsynced(&self, dir: Ino, tag: Tag) -> Vec<Planned> {
+        if planted(Bug::ChainUnsynced) {
+            return Vec::new();
+        }
+        let above = self.known.unsynced(dir, tag).into_iter();
+        above.map(|dir| Planned::look(tag, NativeCall::FsyncDir { dir })).collect()
+    }
 }
 
 fn answer(reply: NativeReply) -> Decided<Finished> {
@@ -115,14 +143,13 @@ pub(super) fn copy_range(union: &mut Union, task: &mut Task, from: Ino, to: Ino)
 /// In all homes. One that is away makes it an error: not all of it is safe.
 pub(super) fn fsync_dir(union: &mut Union, task: &mut Task, dir: Ino) -> Decided<Finished> {
     if let Progress::Changing = task.phase {
-        for (_, answer) in task.calls.drain(..) {
-            answer.expect("all are answered")?;
-        }
+        synced(union, task)?;
         return Ok(Answer::Done.into());
     }
     let mut calls = Vec::new();
     for home in &union.dir(dir)?.homes {
         union.answers(home.tag)?;
+        calls.extend(union.unsynced(dir, home.tag));
         calls.push(Planned::look(home.tag, NativeCall::FsyncDir { dir: home.id }));
     }
     task.phase = Progress::Changing;

@@ -58,6 +58,8 @@ pub(crate) struct Growing {
     like: Option<Copied>,
     /// The copy.
     copy: Option<(u64, NativeId)>,
+    /// The directories that the path of the copy needs to be synced, the next one last.
+    syncs: Vec<NativeId>,
     /// Bytes up to here are copied, and there is data up to there.
     at: u64,
     data_end: u64,
@@ -119,6 +121,9 @@ impl Union {
         let side = Side { dir, name };
         let path = self.path_of(&side).map_err(|stop| failed(stop, full))?;
         self.holds.grow(task.id, ino);
+        let mut syncs = self.known.unsynced(dir, to);
+        syncs.push(into);
+        syncs.reverse();
         let growing = Growing {
             stage: Stage::Lease,
             ino,
@@ -130,6 +135,7 @@ impl Union {
             lease: None,
             like: None,
             copy: None,
+            syncs,
             at: 0,
             data_end: 0,
             bytes: Bytes::new(),
@@ -264,6 +270,7 @@ impl Growing {
                 union.known.set_name(self.side.dir, tag, &self.side.name, Some((stat.kind, stat.id.ino)));
                 Stage::SyncDir
             }
+            (Stage::SyncDir, Ok(_)) if !self.syncs.is_empty() => Stage::SyncDir,
             (Stage::SyncDir, Ok(_)) => Stage::Intend,
             (Stage::Intend, Ok(_)) => Stage::Aside,
             (Stage::Aside, Ok(_)) => {
@@ -340,7 +347,7 @@ impl Growing {
                 let (dir, name) = (self.to.1, self.side.name.clone());
                 (to, NativeCall::Link { of: self.copy_of(), dir, name })
             }
-            Stage::SyncDir => (to, NativeCall::FsyncDir { dir: self.to.1 }),
+            Stage::SyncDir => (to, NativeCall::FsyncDir { dir: self.syncs.pop()? }),
             Stage::Intend => {
                 let intent = self.intent();
                 self.intent = Some(intent.clone());

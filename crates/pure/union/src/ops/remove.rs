@@ -40,7 +40,9 @@ pub(super) fn unlink(union: &mut Union, task: &mut Task, dir: Ino, name: &Name) 
         Some(Planned { tag: place.tag, who: task.who(), call })
     });
     let mut calls: Vec<Planned> = calls.collect();
-    calls.reverse();
+    if !planted(Bug::ShownFirst) {
+        calls.reverse();
+    }
     calls.extend(union.keep_open(&place));
     calls.extend(union.grave_for(place.tag, place.dir, &native, &stat));
     union.next_change(task, calls)

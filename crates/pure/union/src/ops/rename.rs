@@ -1,6 +1,7 @@
 //! Renames. A file stays in its member: its new directory is made there, and one native rename does it. What several members
 //! have is renamed in each (`several`).
 
+use atoll_core::planted::{Bug, planted};
 use atoll_core::{Ino, Name};
 use atoll_posix::{Answer, Errno, Kind, Op, RenameMode, SetAttr};
 
@@ -113,6 +114,7 @@ pub(super) fn rename(union: &mut Union, task: &mut Task) -> Decided<Finished> {
     if let Some(other) = over {
         let call = NativeCall::Unlink { dir: other.dir, name: to.name.clone(), id: id(&other)? };
         calls.push(Planned { tag: other.tag, who: task.who(), call });
+        calls.extend(union.made_safe(to.dir, tag, into));
     }
     let sides = [(source.dir, &from), (into, &to)];
     let call = step(sides, id(&source)?, there.map(id).transpose()?, mode);
@@ -254,6 +256,9 @@ fn rename_dir(
         Some(Planned { tag: place.tag, who: task.who(), call })
     });
     let mut calls: Vec<Planned> = rmdirs.collect();
+    if !calls.is_empty() {
+        calls.extend(union.made_safe(to.dir, tag, new_dir));
+    }
     let call = NativeCall::Rename { dir: source.dir, name, id, new_dir, new_name, new_id, mode };
     calls.push(Planned { tag, who: task.who(), call });
     union.next_change(task, calls)
@@ -282,7 +287,7 @@ fn go_on(
     mode: RenameMode,
 ) -> Decided<Option<Finished>> {
     let Progress::Then(left) = &mut task.phase else { return Ok(None) };
-    let left = std::mem::take(left);
+    let mut left = std::mem::take(left);
     task.phase = Progress::Decide;
     let (planned, answer) = task.answered();
     if union.kept_open(&planned, &answer) {
@@ -298,6 +303,9 @@ fn go_on(
             renamed(union, tag, old, new, mode);
         }
         (NativeCall::SetAttr { .. }, Ok(_)) => {}
+        (NativeCall::FsyncDir { dir }, Ok(_)) => union.known.synced(tag, *dir),
+        // It may be lost, so what it replaces stays.
+        (NativeCall::FsyncDir { .. }, Err(_)) => left.retain(|planned| !removes(&planned.call, &to.name)),
         (NativeCall::Unlink { dir, name, .. }, Ok(NativeReply::Done))
             if is_at(union, from, tag, *dir, name) =>
         {
@@ -322,6 +330,25 @@ fn go_on(
         return Ok(Some(Answer::Removed { orphan: None }.into()));
     }
     union.next_change(task, left).map(Some)
+}
+
+/// Whether a call removes what has this name.
+fn removes(call: &NativeCall, meant: &Name) -> bool {
+    matches!(call, NativeCall::Unlink { name, .. } | NativeCall::Rmdir { name, .. } if name == meant)
+}
+
+impl Union {
+    /// Syncs of a new name, the first one last. What it replaces in another member is removed behind them: after a power cut the
+    /// one or the other is there.
+    fn made_safe(&self, dir: Ino, tag: Tag, home: NativeId) -> Vec<Planned> {
+        if planted(Bug::ReplacedUnsynced) {
+            return Vec::new();
+        }
+        let mut calls = self.unsynced(dir, tag);
+        calls.push(Planned::look(tag, NativeCall::FsyncDir { dir: home }));
+        calls.reverse();
+        calls
+    }
 }
 
 /// Whether a name in a directory of a member is this side.

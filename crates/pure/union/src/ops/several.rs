@@ -1,6 +1,7 @@
 //! A rename in several members: one native rename in each. An intent is written down before the first one. If a member
 //! refuses, those that were made are made undone.
 
+use atoll_core::planted::{Bug, planted};
 use atoll_core::{Ino, VolumePath};
 use atoll_posix::{Answer, Errno, RenameMode};
 
@@ -113,6 +114,11 @@ impl Union {
             clears,
             cleared: false,
         };
+        if planted(Bug::IntentLate) {
+            let begun =
+                Box::new(Several { stage: Stage::Forward, ..several }).next(self, task, [from, to])?;
+            return Ok(begun.expect("its first step is a call"));
+        }
         task.phase = Progress::Several(Box::new(several));
         Err(Stop::Intend(intent))
     }

@@ -322,7 +322,9 @@ impl World {
 
     /// A file system with a journal writes all names and attributes with any sync, but only this file's bytes.
     pub(super) fn sync(&mut self, file: Option<u64>) {
-        self.disk = self.tree.clone();
+        if !self.faults.unordered {
+            self.disk = self.tree.clone();
+        }
         if let Some(ino) = file {
             let node = self.node(ino);
             let bytes = ((ino, node.btime), Arc::clone(&node.data));
@@ -330,6 +332,32 @@ impl World {
         }
         let nodes = &self.tree.nodes;
         self.disk_bytes.retain(|(ino, btime), _| nodes.get(ino).is_some_and(|node| node.btime == *btime));
+    }
+
+    /// The names in a directory reach the disk, and what was done before if the file system keeps an order.
+    pub(super) fn sync_dir(&mut self, dir: u64) {
+        if !self.faults.unordered {
+            return self.sync(None);
+        }
+        let now = self.node(dir).clone();
+        for entry in now.entries.values() {
+            let child = self.node(entry.ino).clone();
+            let is_same = self.disk.nodes.get(&entry.ino).is_some_and(|there| there.btime == child.btime);
+            if !is_same {
+                self.disk.nodes.insert(entry.ino, Node { entries: BTreeMap::new(), ..child });
+            }
+        }
+        self.disk.nodes.insert(dir, now);
+        self.disk.next_place = self.tree.next_place;
+    }
+
+    /// What no directory leads to is not found after a power cut.
+    fn drop_unreachable(&mut self) {
+        let (mut left, mut found) = (vec![ROOT], BTreeSet::from([ROOT]));
+        while let Some(node) = left.pop().and_then(|ino| self.tree.nodes.get(&ino)) {
+            left.extend(node.entries.values().map(|entry| entry.ino).filter(|ino| found.insert(*ino)));
+        }
+        self.tree.nodes.retain(|ino, _| found.contains(ino));
     }
 
     /// The process opens the disk again. It knows where its directories are; what it had open is lost.
@@ -349,7 +377,7 @@ impl World {
     }
 
     pub(super) fn kill_process(&mut self) {
-        *self.held_mut() = Process::new(self.id(ROOT));
+        *self.held_mut() = Process { gone: self.faults.away, ..Process::new(self.id(ROOT)) };
         self.locks.clear();
         for ino in self.tree.nodes.keys().copied().collect::<Vec<_>>() {
             self.free(ino);
@@ -360,6 +388,7 @@ impl World {
         let before = self.tree.clone();
         if !keeps() {
             self.tree = self.disk.clone();
+            self.drop_unreachable();
         }
         for (ino, node) in &mut self.tree.nodes {
             if node.kind != Kind::Regular {
