@@ -7,10 +7,10 @@ use std::sync::Arc;
 use atoll_core::Ino;
 use atoll_federal::Federation;
 use atoll_member::{SimTree, Tree};
-use atoll_posix::{Answer, Errno, Kind, Op};
+use atoll_posix::{Errno, Kind, Op};
 use atoll_union::{MemberState, NativeCall, NativeReply, Settings, Tag, Who};
 use bytes::Bytes;
-use common::{Outcome, moment, name, opened, run, tree, walk};
+use common::{Outcome, list, moment, name, opened, run, tree, walk};
 
 struct World {
     trees: Vec<Arc<SimTree>>,
@@ -42,20 +42,8 @@ impl World {
     }
 
     fn list(&self, dir: Ino) -> Result<Vec<String>, Errno> {
-        let (mut names, mut after) = (Vec::new(), 0);
-        loop {
-            match self.op(Op::ReadDir { dir, after, bytes: 1 << 16, plus: false })?.answer {
-                Answer::Entries { entries, eof } => {
-                    after = entries.last().map_or(after, |entry| entry.cookie);
-                    names.extend(entries.iter().map(|entry| entry.name.to_string()));
-                    if eof {
-                        names.sort();
-                        return Ok(names);
-                    }
-                }
-                other => panic!("{other:?}"),
-            }
-        }
+        let (names, end) = list(&self.union, dir);
+        end.map(|()| names)
     }
 
     /// Makes directories and a file in a member, without the union.

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use atoll_core::{Ino, Time};
 use atoll_federal::Federation;
 use atoll_member::{SimTree, Tree};
-use atoll_posix::{Answer, Errno, Op, RenameMode};
-use atoll_union::{Finished, PlaceRule, SameRule, Settings};
+use atoll_posix::{Errno, Op, RenameMode};
+use atoll_union::{PlaceRule, SameRule, Settings};
 use bytes::Bytes;
-use common::{Direct, Outcome, create, ino, lookup, mkdir, moment, name, opened, run, tree, walk};
+use common::{Direct, Outcome, create, ino, list, lookup, mkdir, moment, name, opened, run, tree, walk};
 
 struct World {
     trees: Vec<Arc<SimTree>>,
@@ -80,30 +80,12 @@ impl World {
 
     /// The names, and whether the listing has an end.
     fn list(&self, dir: Ino) -> (Vec<String>, Result<(), Errno>) {
-        let (mut names, mut after) = (Vec::new(), 0);
-        loop {
-            match self.op(Op::ReadDir { dir, after, bytes: 200, plus: false }) {
-                Err(errno) => return (sorted(names), Err(errno)),
-                Ok(Finished { answer: Answer::Entries { entries, eof }, .. }) => {
-                    after = entries.last().map_or(after, |entry| entry.cookie);
-                    names.extend(entries.into_iter().map(|entry| entry.name.to_string()));
-                    if eof {
-                        return (sorted(names), Ok(()));
-                    }
-                }
-                other => panic!("{other:?}"),
-            }
-        }
+        list(&self.union, dir)
     }
 
     fn direct(&self, member: usize) -> Direct<'_> {
         Direct(&self.trees[member])
     }
-}
-
-fn sorted(mut names: Vec<String>) -> Vec<String> {
-    names.sort();
-    names
 }
 
 #[test]

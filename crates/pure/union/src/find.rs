@@ -15,8 +15,9 @@ use crate::view::{AwayRule, MemberState};
 
 /// For how long what a member said of a directory counts, if the member does not tell of changes.
 pub(crate) const FRESH_MS: u64 = 100;
-/// A change this close before a reading may share its time with one behind it: the clocks of file systems tick so slowly.
-pub(crate) const TICK_NS: u64 = 20_000_000;
+/// A change this close before a reading may share its time with one behind it. Some file systems tell whole seconds, or every other
+/// one, and those of other machines go by other clocks.
+pub(crate) const TICK_NS: u64 = 2_000_000_000;
 /// Bytes of names that are asked for at once.
 const PORTION_BYTES: u32 = 1 << 20;
 /// After so many lookups that asked members, all names of a directory are read,

@@ -67,6 +67,9 @@ impl Union {
                 NativeCall::CopyOf { .. } | NativeCall::MkdirLike { .. } => {
                     self.learn_chain(task, planned, answer);
                 }
+                NativeCall::Rmdir { .. } if task.unproven.is_some() => {
+                    self.learn_chain(task, planned, answer);
+                }
                 _ => {}
             }
             if let Some((ino, _)) = asked {

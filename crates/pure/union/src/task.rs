@@ -137,6 +137,18 @@ pub(crate) struct Reading {
     pub next: u64,
 }
 
+/// A directory that was made in one more member. It counts when another member is seen to have the directory still, under its name:
+/// else somebody has removed it or given it another name in the meantime, and it must not come back.
+#[derive(Debug, Clone)]
+pub(crate) struct Unproven {
+    /// Its name.
+    pub name: Name,
+    /// The member in which it was made, the directory above there, and what was made.
+    pub made: (Tag, NativeId, NativeId),
+    /// The same for the one that it is like.
+    pub like: (Tag, NativeId, NativeId),
+}
+
 /// What a call about a name or an object answered.
 pub(crate) type Seen = Result<NativeStat, Errno>;
 
@@ -167,6 +179,8 @@ pub(crate) struct Task {
     pub opened: Vec<(Tag, NativeId)>,
     /// The directory that is being made in one more member, and that member.
     pub making: Option<(Ino, Tag)>,
+    /// The one that was made last, until it counts.
+    pub unproven: Option<Unproven>,
     /// What directories are like that are made elsewhere.
     pub copied: Vec<(Tag, NativeId, Copied)>,
     /// What the caller was found to have: read 4, write 2, execute or search 1.
@@ -227,6 +241,7 @@ impl Task {
             unread: Vec::new(),
             opened: Vec::new(),
             making: None,
+            unproven: None,
             copied: Vec::new(),
             access: Vec::new(),
             committed: false,

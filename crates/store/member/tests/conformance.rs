@@ -401,6 +401,10 @@ fn a_copy_is_like_its_original(m: &Member<'_>, dir: NativeId) {
     };
     assert_eq!(copy(lonely(made.id)), like);
     assert_eq!(m.call(&call), Err(Errno::EEXIST));
+    // A directory that was removed must not come back elsewhere.
+    let gone = m.mkdir(dir, "gone");
+    m.call(&NativeCall::Rmdir { dir, name: name("gone"), id: gone }).unwrap();
+    assert_eq!(m.call(&NativeCall::CopyOf { of: lonely(gone) }), Err(Errno::ENOENT));
     let (_, file) = m.file(dir, "f");
     let key = Bytes::from_static(b"user.other");
     let call = NativeCall::SetXattr {

@@ -96,6 +96,26 @@ pub fn walk(union: &Federation, path: &str) -> Result<Ino, Errno> {
     parts.into_iter().try_fold(Ino::ROOT, |dir, part| ino(run(union, lookup(dir, part), b"")))
 }
 
+/// The names of a directory, sorted, and whether its listing has an end. Several answers are needed for some names.
+pub fn list(union: &Federation, dir: Ino) -> (Vec<String>, Result<(), Errno>) {
+    let (mut names, mut after) = (Vec::new(), 0);
+    let end = loop {
+        match run(union, Op::ReadDir { dir, after, bytes: 200, plus: false }, b"") {
+            Err(errno) => break Err(errno),
+            Ok(Finished { answer: Answer::Entries { entries, eof }, .. }) => {
+                after = entries.last().map_or(after, |entry| entry.cookie);
+                names.extend(entries.into_iter().map(|entry| entry.name.to_string()));
+                if eof {
+                    break Ok(());
+                }
+            }
+            other => panic!("{other:?}"),
+        }
+    };
+    names.sort();
+    (names, end)
+}
+
 /// What happens when a member is called.
 pub trait Called: Send + Sync + 'static {
     fn call(&self, tree: &SimTree, who: &Who, call: &NativeCall, bytes: &[u8]) -> Result<NativeReply, Errno>;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use atoll_core::{Ino, Name};
 use atoll_model::rng::Rng;
 use atoll_posix::{Kind, Op, RenameMode, SetAttr};
-use atoll_union::{NativeCall, NativeId};
+use atoll_union::{NativeCall, NativeId, NativeReply};
 use bytes::Bytes;
 
 use super::members::{below, name, split};
@@ -119,6 +119,8 @@ pub(super) struct Job {
     pub(super) renames: Vec<(usize, [(NativeId, Name); 2])>,
     /// Something stays where it was, because its member took no change when the operation was decided already.
     pub(super) left: bool,
+    /// Directories that it has made in one more member.
+    pub(super) chain: Vec<(usize, NativeId)>,
     pub(super) names: Vec<String>,
     after: u64,
     pub(super) data: Bytes,
@@ -164,6 +166,7 @@ impl Job {
             acted: false,
             renames: Vec::new(),
             left: false,
+            chain: Vec::new(),
             names: Vec::new(),
             after: 0,
             data: Bytes::new(),
@@ -250,9 +253,15 @@ impl Job {
     }
 
     /// A change was made in a member for it.
-    pub(super) fn changed(&mut self, member: usize, call: &NativeCall) {
+    pub(super) fn changed(&mut self, member: usize, call: &NativeCall, reply: &NativeReply) {
         match call {
-            NativeCall::MkdirLike { .. } | NativeCall::SetAttr { .. } => {}
+            NativeCall::MkdirLike { .. } => {
+                if let NativeReply::Stat(made) = reply {
+                    self.chain.push((member, made.id));
+                }
+            }
+            NativeCall::Rmdir { id, .. } if self.chain.contains(&(member, *id)) => {}
+            NativeCall::SetAttr { .. } => {}
             NativeCall::Rename { dir, name, new_dir, new_name, mode, .. } => {
                 let [old, new] = [(*dir, name.clone()), (*new_dir, new_name.clone())];
                 // An exchange is made undone by the same exchange.

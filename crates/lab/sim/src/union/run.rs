@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use atoll_core::Ino;
 use atoll_model::rng::Rng;
 use atoll_posix::{Answer, Errno};
-use atoll_union::{AwayRule, Finished, PlaceRule, SameRule, Settings, UnlinkRule};
+use atoll_union::{AwayRule, Finished, NativeReply, PlaceRule, SameRule, Settings, UnlinkRule};
 
 use super::job::{Job, Next, What, path};
 use super::judge::{Judge, names};
@@ -213,11 +213,11 @@ impl Sim<'_> {
         self.note(format_args!("union {at} task {task} member {member}: {native:?}: {answer:?}"));
         let job = self.jobs.get_mut(&(at, task)).expect("a task has a job");
         job.left |= job.acted && changes && answer.is_err();
-        let Some(before) = before.filter(|_| answer.is_ok()) else { return Ok(()) };
+        let (Some(before), Ok(reply)) = (before, &answer) else { return Ok(()) };
         let judge = Judge::new(&self.members, &self.processes[at], job);
         judge.changed(member, &native, &before)?;
         job.changes += self.members.moment - moment;
-        job.changed(member, &native);
+        job.changed(member, &native, reply);
         Ok(())
     }
 

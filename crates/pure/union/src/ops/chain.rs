@@ -8,7 +8,7 @@ use atoll_posix::Errno;
 use crate::dirs::{DirTimes, Home, Part};
 use crate::holds::Held;
 use crate::native::{At, NativeCall, NativeId, NativeReply, Tag, Who};
-use crate::task::{Decided, Planned, Progress, Stop, Task};
+use crate::task::{Decided, Planned, Progress, Stop, Task, Unproven};
 use crate::union::Union;
 
 impl Union {
@@ -16,6 +16,7 @@ impl Union {
     /// into it; where it is there, the member checks that with the call that makes the name. If it cannot be made, the task
     /// notes that the member has refused, and is decided anew.
     pub(crate) fn chain(&mut self, task: &mut Task, dir: Ino, tag: Tag) -> Decided<NativeId> {
+        Self::prove(task)?;
         let (anchor, is_there) = (*self.dir(dir)?.anchor(), self.dir(dir)?.home(tag).is_some());
         if !is_there {
             self.has(task, anchor.tag, &At { id: anchor.id, seen: None }, 3)?;
@@ -54,6 +55,20 @@ impl Union {
         }
     }
 
+    /// Sees whether the directory that was made last counts. If not, it is removed.
+    fn prove(task: &mut Task) -> Decided<()> {
+        let Some(Unproven { name, made, like }) = task.unproven.clone() else { return Ok(()) };
+        let call = match task.name(like.0, like.1, &name) {
+            Some(Ok(stat)) if stat.id == like.2 => {
+                task.unproven = None;
+                return Ok(());
+            }
+            None => Planned::look(like.0, NativeCall::Look { dir: like.1, name }),
+            Some(_) => Planned::look(made.0, NativeCall::Rmdir { dir: made.1, name, id: made.2 }),
+        };
+        Err(Stop::Calls(vec![call]))
+    }
+
     /// The names of the directories that a member lacks of a directory's path.
     fn missing(&self, dir: Ino, tag: Tag) -> Decided<Vec<Held>> {
         let (mut names, mut at) = (Vec::new(), dir);
@@ -80,6 +95,14 @@ impl Union {
                 task.copied.push((planned.tag, of.id, like.clone()));
             }
             (NativeCall::MkdirLike { dir, name, .. }, Ok(NativeReply::Stat(stat))) => {
+                if let Some(node) = self.known.dir(child)
+                    && let Some(above) =
+                        self.known.dir(node.parent).and_then(|dir| dir.home(node.anchor().tag))
+                {
+                    let (made, like) = ((into, *dir, stat.id), (above.tag, above.id, node.anchor().id));
+                    task.names.remove(&(like.0, like.1, name.clone()));
+                    task.unproven = Some(Unproven { name: name.clone(), made, like });
+                }
                 if let Some(parent) = self.known.dir_at(into, dir.ino) {
                     self.known.set_name(parent, into, name, Some((stat.kind, stat.id.ino)));
                 }
@@ -88,19 +111,32 @@ impl Union {
                 let home = Home { unsynced: true, ..Home::new(into, stat.id, part) };
                 self.known.add_home(child, home);
             }
-            (_, Err(errno)) => {
-                // Somebody may have made it just now: then its homes are others. If a file has its name, no
-                // second look helps.
-                let again = *errno == Errno::EEXIST && task.anew == 0;
-                if !again {
-                    task.refused.push((into, *errno));
+            // If somebody has put something into it by now, it stays.
+            (NativeCall::Rmdir { dir, name, .. }, answer) => {
+                if answer.is_ok() {
+                    if let Some(parent) = self.known.dir_at(into, dir.ino) {
+                        self.known.set_name(parent, into, name, None);
+                    }
+                    self.known.drop_home(child, into);
                 }
-                task.anew += 1;
-                task.phase = Progress::Decide;
-                task.forget_seen();
-                self.known.expire(child);
+                (task.unproven, task.copied) = (None, Vec::new());
+                self.chain_failed(task, Errno::ENOENT, task.anew == 0);
             }
+            // Somebody may have made it just now: then its homes are others. If a file has its name, no second look helps.
+            (_, Err(errno)) => self.chain_failed(task, *errno, *errno == Errno::EEXIST && task.anew == 0),
             (_, Ok(_)) => task.refused.push((into, Errno::EPROTO)),
         }
+    }
+
+    /// A directory could not be made in one more member. The operation is decided anew, with that member or without it.
+    fn chain_failed(&mut self, task: &mut Task, errno: Errno, again: bool) {
+        let Some((child, into)) = task.making else { return };
+        if !again {
+            task.refused.push((into, errno));
+        }
+        task.anew += 1;
+        task.phase = Progress::Decide;
+        task.forget_seen();
+        self.known.expire(child);
     }
 }

@@ -21,6 +21,9 @@ impl NativeTree {
         who::daemon();
         let found = self.find(of)?;
         let stat = stat_fd(found.fd())?;
+        if stat.kind == Kind::Directory && stat.nlink == 0 {
+            return Err(Errno::ENOENT); // It was removed, and must not come back elsewhere.
+        }
         let xattrs = xattrs_of(found.fd())?;
         Ok(Copied {
             mode: stat.mode,

@@ -137,6 +137,9 @@ impl World {
     pub(super) fn copy_of(&self, of: &At) -> Result<Copied, Errno> {
         let ino = self.find(of)?;
         let node = self.node(ino);
+        if node.kind == Kind::Directory && node.nlink == 0 {
+            return Err(Errno::ENOENT);
+        }
         let value = |name: &Bytes| {
             let namespace = Namespace::of(name).unwrap_or(Namespace::Unknown);
             self.xattr(ino, namespace, name).unwrap_or_default()
