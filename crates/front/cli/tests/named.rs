@@ -53,6 +53,42 @@ fn status_tells_of_a_union_its_settings_and_each_member() {
     good(["umount", text(&point)]);
 }
 
+/// A file system that is read-only, and one that is mounted read-only: the kernel says that before it looks who may write, or behind.
+#[test]
+fn a_user_makes_files_in_directories_that_only_a_read_only_member_has() {
+    needs!(Mounts, Programs(&["setfacl"]));
+    use std::os::unix::process::CommandExt;
+    let scratch = Scratch::new();
+    fs::set_permissions(scratch.path(""), PermissionsExt::from_mode(0o755)).unwrap();
+    for flags in ["ro", "bind,ro"] {
+        let [one, two, point] = ["one", "two", "mnt"].map(|name| scratch.dir(&format!("{name}-{flags}")));
+        let lines = format!(
+            "mount -t tmpfs -o size=1m,mode=755 none {one}\n\
+             mkdir -p {one}/own/in {one}/others {one}/listed\n\
+             chown -R 65534:65534 {one}/own\n\
+             setfacl -m u:65534:rwx {one}/listed\n\
+             [ {flags} = ro ] || mount --bind {one} {one}\n\
+             mount -o remount,{flags} {one}",
+            one = text(&one)
+        );
+        assert!(Command::new("bash").args(["-ec", &lines]).status().unwrap().success());
+        let empty = format!("{}:empty-ok", text(&two));
+        good(["union", text(&one), &empty, text(&point), "-o", "allow_other"]);
+        let make = |path: &str| {
+            let path = point.join(path);
+            let mut touch = Command::new("touch");
+            touch.arg(&path).uid(65_534).gid(65_534).status().unwrap().success()
+        };
+        assert!(make("own/in/f") && make("listed/f"), "{flags}");
+        assert!(two.join("own/in/f").is_file() && two.join("listed/f").is_file());
+        assert_eq!(fs::metadata(two.join("own/in")).unwrap().uid(), 65_534);
+        assert!(!make("others/f") && !two.join("others").exists(), "the mode forbids it");
+        fs::write(point.join("others/roots"), "x").unwrap();
+        assert!(two.join("others/roots").is_file());
+        good(["umount", text(&point)]);
+    }
+}
+
 #[test]
 fn only_a_union_takes_orders_to_unions() {
     needs!(Mounts);

@@ -10,9 +10,10 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use atoll_core::{Name, Time};
-use atoll_posix::{Caller, Errno};
+use atoll_posix::Errno;
 use atoll_union::{At, Changed, Changes, NativeCall, NativeId, NativeReply, NativeStat, Space, Who};
 
+use crate::who::caller_of;
 use crate::{Tree, TreeState};
 use world::{ROOT, World};
 
@@ -190,14 +191,6 @@ impl Tree for SimTree {
         }
         world.reopen();
         Ok(true)
-    }
-}
-
-/// A caller whose groups are not told has his own only, as natively.
-fn caller_of(who: &Who) -> Caller {
-    match who {
-        Who::Daemon => Caller::ROOT,
-        Who::Caller(caller) => Caller { groups: Some(caller.groups.clone().unwrap_or_default()), ..*caller },
     }
 }
 

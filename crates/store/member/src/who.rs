@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use std::marker::PhantomData;
 
 use atoll_posix::{Caller, Errno};
+use atoll_union::Who;
 
 /// What one thread is at the moment.
 #[derive(Debug)]
@@ -49,6 +50,14 @@ thread_local! {
 /// The identity of the caller; gone when dropped, unless it is kept.
 #[derive(Debug)]
 pub(crate) struct Taken(PhantomData<*const ()>);
+
+/// A caller whose groups are not told has his own only, as natively.
+pub(crate) fn caller_of(who: &Who) -> Caller {
+    match who {
+        Who::Daemon => Caller::ROOT,
+        Who::Caller(caller) => Caller { groups: Some(caller.groups.clone().unwrap_or_default()), ..*caller },
+    }
+}
 
 /// Keeps the identity from one call to the next, so that consecutive calls of one caller cost nothing: a switch changes a thread's
 /// credentials up to three times, at more than a microsecond each. `atoll_handover::slow` and the daemon's own calls drop it. Other

@@ -4,7 +4,9 @@
 use std::ffi::CString;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
-use atoll_posix::{Errno, Kind, SetAttr, SetTime, XattrMode, mode};
+use atoll_posix::acl::{ACCESS_XATTR, Acl};
+use atoll_posix::perm::{ObjectPerms, granted};
+use atoll_posix::{Caller, Errno, Kind, SetAttr, SetTime, XattrMode, mode};
 use atoll_union::{At, NativeStat, Who};
 use bytes::Bytes;
 use rustix::fs::{
@@ -120,25 +122,48 @@ impl NativeTree {
 
     pub(super) fn access(&self, who: &Who, of: &At) -> Result<u8, Errno> {
         let found = self.find(of)?;
-        let _as = self.act(who)?;
-        let has = |access: Access| {
+        let taken = self.act(who)?;
+        let asks = |access: Access| {
             let flags = libc::AT_EACCESS | libc::AT_EMPTY_PATH;
             let fd = found.fd().as_raw_fd();
             // The older call knows no flags, and asks for the ids that the process was started with.
             // SAFETY: the path is a string that ends.
             let done = unsafe { libc::syscall(libc::SYS_faccessat2, fd, c"".as_ptr(), access.bits(), flags) };
-            match if done == 0 { Ok(()) } else { Err(who::last()) } {
-                Ok(()) => Ok(true),
-                Err(Errno::EACCES | Errno::EROFS | Errno::EPERM) => Ok(false),
-                Err(e) => Err(e),
-            }
+            if done == 0 { Ok(()) } else { Err(who::last()) }
+        };
+        let has = |access| match asks(access) {
+            Ok(()) => Ok(true),
+            Err(Errno::EACCES | Errno::EROFS | Errno::EPERM) => Ok(false),
+            Err(e) => Err(e),
         };
         if has(Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK)? {
             return Ok(7);
         }
         let (read, write, exec) = (has(Access::READ_OK)?, has(Access::WRITE_OK)?, has(Access::EXEC_OK)?);
-        Ok(u8::from(read) << 2 | u8::from(write) << 1 | u8::from(exec))
+        let granted = u8::from(read) << 2 | u8::from(write) << 1 | u8::from(exec);
+        if asks(Access::WRITE_OK) != Err(Errno::EROFS) {
+            return Ok(granted);
+        }
+        drop(taken);
+        Ok(granted | may_write_elsewhere(found.fd(), &who::caller_of(who))?)
     }
+}
+
+/// A directory's new names are made in another member if its own is read-only. So its mode says who may make them. 0 for files.
+fn may_write_elsewhere(fd: BorrowedFd<'_>, by: &Caller) -> Result<u8, Errno> {
+    who::daemon();
+    let NativeStat { uid, gid, mode, kind, .. } = stat_fd(fd)?;
+    if kind != Kind::Directory {
+        return Ok(0);
+    }
+    let acl = match get(fd, &xattr_name(ACCESS_XATTR)?) {
+        Ok(bytes) => Acl::parse(&bytes)?,
+        Err(Errno::ENODATA | Errno::EOPNOTSUPP) => None,
+        Err(e) => return Err(e),
+    };
+    let what = ObjectPerms { uid, gid, mode, kind };
+    let may = granted(by, what, acl.as_ref()).map_err(|_| Errno::EACCES)?;
+    Ok(may & 2)
 }
 
 fn check_values(before: &NativeStat, set: &SetAttr) -> Result<(), Errno> {

@@ -131,7 +131,9 @@ impl World {
 
     pub(super) fn access(&self, by: &Caller, of: &At) -> Result<u8, Errno> {
         let node = self.node(self.find(of)?);
-        granted(by, node.perms(), node.acl.as_ref()).map_err(native)
+        let granted = granted(by, node.perms(), node.acl.as_ref()).map_err(native)?;
+        let is_fixed = self.faults.read_only && node.kind != Kind::Directory;
+        Ok(if is_fixed { granted & !2 } else { granted })
     }
 
     pub(super) fn copy_of(&self, of: &At) -> Result<Copied, Errno> {
