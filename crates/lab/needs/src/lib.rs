@@ -6,11 +6,15 @@
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
+mod left;
+
 use std::fmt;
 use std::fs::File;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+
+pub use left::left_in;
 
 /// The environment variable that makes a missing requirement a failure, by the value `1`.
 pub const CI: &str = "ATOLL_CI";

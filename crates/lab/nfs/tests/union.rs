@@ -20,12 +20,14 @@ const PASSED_MIN: usize = 394;
 
 /// A server as a new process would have it: it knows nothing but the members and the key.
 struct OverUnion {
+    members: Vec<PathBuf>,
     volume: UnionVolume,
     server: Server,
 }
 
 impl OverUnion {
     fn start(place: &Place, members: &[PathBuf], start: u64, at: SocketAddr) -> Self {
+        let paths = members.to_vec();
         let members: Vec<MemberPath> = members.iter().map(|path| MemberPath::parse(path).unwrap()).collect();
         let state = state_dir(Some(&place.join("state")), &members).unwrap();
         let volume = UnionVolume::open("union".to_owned(), &members, Settings::default(), &state).unwrap();
@@ -42,12 +44,14 @@ impl OverUnion {
             std::thread::sleep(Duration::from_millis(5));
         };
         let server = serve(volume.files(), served, listener).unwrap();
-        Self { volume, server }
+        Self { members: paths, volume, server }
     }
 
+    /// Ends it. Its members have nothing that no user made.
     fn end(self) {
         self.server.stop();
         self.volume.stop();
+        assert_eq!(atoll_needs::left_in(&self.members).unwrap(), Vec::<String>::new());
     }
 }
 

@@ -68,6 +68,12 @@ impl Union {
 
 impl Drop for Union {
     fn drop(&mut self) {
+        if !std::thread::panicking() {
+            // A disk that the test has pulled is not looked at.
+            let there = self.members.iter().map(|(path, _)| path).filter(|path| path.is_dir());
+            let left = atoll_needs::left_in(&there.collect::<Vec<_>>()).unwrap();
+            assert_eq!(left, Vec::<String>::new(), "members have what no user made");
+        }
         let _ = rustix::mount::unmount(&self.mount, rustix::mount::UnmountFlags::DETACH);
     }
 }

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its own part")]
 
+use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
@@ -16,8 +17,28 @@ pub const PATIENCE: Duration = Duration::from_secs(30);
 /// A command of the built program.
 pub fn atoll<I: AsRef<OsStr>>(arguments: impl IntoIterator<Item = I>) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_atoll"));
-    command.args(arguments).stdin(Stdio::null()).env_remove("JOURNAL_STREAM");
+    command.args(arguments);
+    note_members(&command);
+    command.stdin(Stdio::null()).env_remove("JOURNAL_STREAM");
     command
+}
+
+thread_local! {
+    /// The members of the unions that the test of this thread has made.
+    static UNIONS: RefCell<Vec<Vec<PathBuf>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// If a command makes a union of directories, their places, for the end of the test.
+fn note_members(command: &Command) {
+    let mut words = command.get_args().map(OsStr::to_string_lossy);
+    if words.next().is_some_and(|word| word == "union") {
+        let paths = words.take_while(|word| word.starts_with('/'));
+        let path =
+            |word: std::borrow::Cow<'_, str>| PathBuf::from(word.split(':').next().unwrap_or_default());
+        let mut members: Vec<PathBuf> = paths.map(path).collect();
+        members.pop(); // The mount point.
+        UNIONS.with_borrow_mut(|unions| unions.push(members));
+    }
 }
 
 /// Runs a command of the program to its end.
@@ -66,9 +87,25 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
+        // A member that is a FUSE mount itself may hang.
+        let can_hang = |member: &&PathBuf| {
+            let is_near = |point: &PathBuf| point.starts_with(member) || member.starts_with(point);
+            fuse_mounts_below(self.0.path()).iter().any(is_near) || !member.is_dir()
+        };
+        let left = UNIONS.with_borrow_mut(|unions| {
+            let mine = unions.extract_if(.., |members| members.iter().all(|m| m.starts_with(self.0.path())));
+            let left = mine.map(|members| {
+                let members: Vec<&PathBuf> = members.iter().filter(|member| !can_hang(member)).collect();
+                atoll_needs::left_in(&members)
+            });
+            left.collect::<Vec<_>>()
+        });
         for point in mounts_below(self.0.path()) {
             let flags = rustix::mount::UnmountFlags::DETACH | rustix::mount::UnmountFlags::FORCE;
             let _ = rustix::mount::unmount(&point, flags);
+        }
+        if !std::thread::panicking() {
+            left.into_iter().for_each(|left| assert_eq!(left.unwrap(), Vec::<String>::new(), "autonomy"));
         }
     }
 }
@@ -99,6 +136,14 @@ pub fn mounts_below(path: &Path) -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> = points.filter(|p| p.starts_with(path)).collect();
     found.reverse();
     found
+}
+
+/// Those of them that are FUSE mounts.
+fn fuse_mounts_below(path: &Path) -> Vec<PathBuf> {
+    let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let fuse = table.lines().filter(|line| line.contains(" - fuse"));
+    let points = fuse.filter_map(|line| line.split(' ').nth(4)).map(PathBuf::from);
+    points.filter(|point| point.starts_with(path)).collect()
 }
 
 /// Takes away a mount whose process is gone.

@@ -3,10 +3,11 @@
 
 #![allow(dead_code, unreachable_pub, reason = "each test file uses a part of it")]
 
+use std::cell::RefCell;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Once};
 
 use atoll_core::{Ino, Name, Time};
 use atoll_federal::{Federation, Opened, Trees};
@@ -29,9 +30,54 @@ pub fn moment(ms: u64) -> Moment {
     Moment { ms: ms + 1, wall: Time { secs: 10_000, nanos: 0 }.plus_millis(ms) }
 }
 
-/// A simulated member. One with a greater number has a younger root.
+/// A simulated member. One with a greater number has a younger root. When the test ends, it must have nothing of ours.
 pub fn tree(n: u16) -> SimTree {
-    SimTree::new(u64::from(n), Time { secs: 1_000 + i64::from(n), nanos: 0 })
+    let tree = SimTree::new(u64::from(n), Time { secs: 1_000 + i64::from(n), nanos: 0 });
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |why| {
+            // A test that has failed has left its members as they were.
+            MADE.with_borrow_mut(|made| made.0.clear());
+            before(why);
+        }));
+    });
+    MADE.with_borrow_mut(|made| made.0.push(tree.another()));
+    tree
+}
+
+thread_local! {
+    /// The members that the test of this thread has made.
+    static MADE: RefCell<Made> = const { RefCell::new(Made(Vec::new())) };
+}
+
+struct Made(Vec<SimTree>);
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        let left: Vec<String> = self.0.iter().flat_map(ours).collect();
+        if !left.is_empty() {
+            // The test has ended already: nobody would hear of a panic.
+            eprintln!("{:?} leaves in its members: {}", std::thread::current().name(), left.join(", "));
+            std::process::abort();
+        }
+    }
+}
+
+/// What a member has that no user made: our names, our extended attributes, an empty directory that is closed still.
+fn ours(tree: &SimTree) -> Vec<String> {
+    let all = tree.everything();
+    let is_ours = |(path, stat, _): &(Vec<Name>, NativeStat, Arc<Vec<u8>>)| {
+        let of = At { id: stat.id, seen: None };
+        let xattrs = match tree.direct(&Who::Daemon, &NativeCall::ListXattr { of }, &[]) {
+            Ok(NativeReply::Data(names)) => String::from_utf8_lossy(&names).contains("atoll"),
+            other => panic!("{other:?}"),
+        };
+        let is_empty = || all.iter().all(|(other, ..)| !other.starts_with(path) || other == path);
+        let is_closed = stat.kind == Kind::Directory && stat.mode & 0o7777 == 0o700 && is_empty();
+        xattrs || is_closed || path.iter().any(|name| name.to_string().contains(".atoll-"))
+    };
+    all.iter().filter(|one| is_ours(one)).map(|(path, stat, _)| format!("{path:?} {:o}", stat.mode)).collect()
 }
 
 /// These members, the first one with the tag 1.
