@@ -93,6 +93,30 @@ fn moving_out_of_the_mount_into_a_member_keeps_the_file() {
 }
 
 #[test]
+fn a_move_that_takes_long_keeps_the_copy_and_removes_the_original() {
+    needs!(Mounts);
+    let scratch = Scratch::new();
+    let (one, two, point) = (scratch.dir("one"), scratch.dir("two"), scratch.dir("mnt"));
+    fs::write(one.join("f"), "kept").unwrap();
+    good(["union", text(&one), text(&two), text(&point)]);
+    let shown = || fs::metadata(point.join("f")).unwrap().ino();
+    let original = shown();
+    // What mv does between two file systems; the copy is shown before the original is removed.
+    let copied = std::process::Command::new("cp").arg("-p").args([point.join("f"), two.join("f")]).status();
+    assert!(copied.unwrap().success());
+    let started = Instant::now();
+    while shown() == original {
+        assert!(started.elapsed() < PATIENCE, "the copy is not shown");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    fs::remove_file(point.join("f")).unwrap();
+    assert!(!one.join("f").exists());
+    assert_eq!(fs::read_to_string(two.join("f")).unwrap(), "kept");
+    assert_eq!(fs::read_to_string(point.join("f")).unwrap(), "kept");
+    good(["umount", text(&point)]);
+}
+
+#[test]
 fn an_unlinked_file_stays_usable_while_it_is_open_and_numbers_stay() {
     needs!(Mounts);
     let scratch = Scratch::new();

@@ -7,10 +7,10 @@ use atoll_posix::{Answer, Errno, Kind};
 use super::shown::Shown;
 use crate::find::{Found, Holder};
 use crate::holds::Held;
-use crate::native::{NativeCall, NativeReply};
+use crate::native::{NativeCall, NativeReply, NativeStat};
 use crate::task::{Decided, Finished, Planned, Progress, Stop, Task};
 use crate::union::Union;
-use crate::view::UnlinkRule;
+use crate::view::{SameRule, UnlinkRule};
 
 pub(super) fn unlink(union: &mut Union, task: &mut Task, dir: Ino, name: &Name) -> Decided<Finished> {
     union.holds.first(task.id, &[Held { dir, name: Some(name.clone()) }])?;
@@ -29,6 +29,7 @@ pub(super) fn unlink(union: &mut Union, task: &mut Task, dir: Ino, name: &Name) 
         let call = NativeCall::Look { dir: place.dir, name: native };
         return Err(Stop::Calls(vec![Planned::look(place.tag, call)]));
     };
+    let (place, stat) = union.original(&found, (place, stat));
     let mut going: Vec<Holder> =
         found.places.iter().filter(|p| union.goes_along(p, &stat)).copied().collect();
     going.retain(|other| other.tag != place.tag);
@@ -104,9 +105,27 @@ pub(super) fn rmdir(
 }
 
 impl Union {
+    /// What goes if this is shown. `mv MOUNT/f MEMBER/` copies the file, and unlinks the name when the copy, which is newer, may be
+    /// shown already. So of a copy that came while the union is shown and its original, which was shown until then, the original
+    /// goes.
+    fn original(&self, found: &Found, shown: (Holder, NativeStat)) -> (Holder, NativeStat) {
+        let (copy, stat) = &shown;
+        if self.settings.same == SameRule::Both || stat.kind != Kind::Regular || stat.ctime < self.began {
+            return shown;
+        }
+        let is_original = |(place, other): &(Holder, NativeStat)| {
+            place.tag != copy.tag
+                && other.kind == Kind::Regular
+                && (other.size, other.mtime) == (stat.size, stat.mtime)
+                && other.ctime < stat.ctime
+        };
+        let others = found.places.iter().filter_map(|place| Some((*place, place.stat?)));
+        others.filter(is_original).max_by_key(|(_, other)| other.ctime).unwrap_or(shown)
+    }
+
     /// Whether another file of the name goes with the shown one: by rule, or because it is a copy of it that was there before
     /// the union began.
-    fn goes_along(&self, place: &Holder, shown: &crate::native::NativeStat) -> bool {
+    fn goes_along(&self, place: &Holder, shown: &NativeStat) -> bool {
         let Some(stat) = place.stat else { return false };
         let is_file = place.kind != Kind::Directory;
         let is_twin = stat.kind == Kind::Regular
