@@ -85,7 +85,7 @@ pub struct Home {
     pub watched: bool,
     /// How many homes were known when this one became known.
     pub number: u64,
-    /// The directory's count of changes when it was asked for the names that are known.
+    /// The directory's count of changes when it told the names that are known.
     pub read_at: u64,
     /// It was made here for a name of a user, and the directory above may not be safe with its name.
     pub unsynced: bool,
@@ -173,7 +173,8 @@ impl UnionDir {
         (!self.unsure.is_empty() && self.unsure.contains(&(tag, name.clone()))) || !self.names.keeps(name)
     }
 
-    /// Whether a listing that was asked for after this count of changes says something else of a name than this.
+    /// Whether a listing that was told after this count of changes says something else of a name than this. Which of two answers
+    /// that were under way at one time is older is not known.
     pub(crate) fn has_read_other(
         &self,
         asked: u64,

@@ -194,21 +194,26 @@ impl Union {
         // A change just before it was read may have its time, and not be in what was read.
         let recent = self.now.wall.nanos_from(reading.before.mtime) < TICK_NS;
         let racy = recent && !self.known.is_watched(ino, tag) && !planted(Bug::TickTrusted);
-        // The answer may have come late, and another one have told more by now.
-        let is_newer = |home: &Home| home.part != Part::Unsure && home.read_at > reading.changes;
+        // Another listing that was under way at the same time may be older or newer than this one.
+        let is_meanwhile = |home: &Home| home.part != Part::Unsure && home.read_at > reading.changes;
         let there = self.known.dir(ino).and_then(|dir| dir.home(tag));
-        let is_late = there.is_some_and(is_newer);
+        let differs = there.is_some_and(is_meanwhile) && !self.names_are(ino, tag, &reading.names);
         let sure = Part::Sure { times: DirTimes::from(&reading.before), at: reading.asked, racy };
         let old = self.known.dir(ino).and_then(|dir| dir.questions.old_names(reading.changes, tag));
-        let part = if old.is_some() { sure } else { Part::Unsure };
-        if !is_late {
-            self.known.read(ino, tag, reading.names, (part, reading.changes), self.now.ms);
-            for name in old.unwrap_or_default() {
-                self.known.set_unsure(ino, tag, &name);
-            }
+        let part = if old.is_some() && !differs { sure } else { Part::Unsure };
+        self.known.read(ino, tag, reading.names, part, self.now.ms);
+        for name in old.unwrap_or_default() {
+            self.known.set_unsure(ino, tag, &name);
         }
         let now = self.known.dir(ino).map_or(0, |dir| dir.changes);
         task.read.push((tag, dir, now));
+    }
+}
+
+impl Union {
+    /// Whether exactly these names are known of a directory in a home.
+    fn names_are(&self, ino: Ino, tag: Tag, read: &Gathered) -> bool {
+        self.known.dir(ino).is_some_and(|dir| dir.names.are(tag, read))
     }
 }
 

@@ -121,6 +121,8 @@ pub(super) struct Job {
     pub(super) left: bool,
     /// Directories that it has made in one more member.
     pub(super) chain: Vec<(usize, NativeId)>,
+    /// Those among them that no member had any more, and that it has not tried to remove.
+    pub(super) back: Vec<(usize, NativeId)>,
     pub(super) names: Vec<String>,
     after: u64,
     pub(super) data: Bytes,
@@ -167,6 +169,7 @@ impl Job {
             renames: Vec::new(),
             left: false,
             chain: Vec::new(),
+            back: Vec::new(),
             names: Vec::new(),
             after: 0,
             data: Bytes::new(),

@@ -146,6 +146,8 @@ impl<'a> Judge<'a> {
     pub(super) fn ended(&self, outcome: &Result<Finished, Errno>) -> Verdict {
         let (job, since) = (self.job, &self.since);
         let only_own = since.members.moment - since.from == job.changes;
+        let is_left = !job.back.is_empty() && !job.given_up && self.is_whole() && !since.is_moved();
+        ensure(!is_left, || format!("a directory that was removed is back: {:?}", job.back))?;
         match outcome {
             Ok(finished) => self.succeeded(finished, only_own),
             Err(errno) => {
@@ -315,6 +317,7 @@ impl<'a> Judge<'a> {
                     since.process.settings.unlink == UnlinkRule::All
                         || since.may_show(meant, member, *id)
                         || since.may_be_twin(meant, member, *id)
+                        || since.may_be_original(meant, member, *id)
                 };
                 match job.what {
                     What::Unlink if is(&there, &job.from) => {

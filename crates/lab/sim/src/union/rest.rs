@@ -55,8 +55,10 @@ pub(super) fn shows_members(
         let view = spec::present(members, process);
         let (names, more) = spec::names(&view, process.settings.same, &dir);
         if !listed.iter().map(String::as_str).eq(names.iter().copied()) || all - listed.len() != more {
+            let here: Vec<_> =
+                view.iter().map(|(member, state)| (member, state.names(&dir).collect::<Vec<_>>())).collect();
             return Err(Failure::new(format!(
-                "at rest /{dir} lists {listed:?} and {} more, and its members have {names:?} and {more} more",
+                "at rest /{dir} lists {listed:?} and {} more, not {names:?} and {more}; fresh: {fresh}; members have {here:?}",
                 all - listed.len()
             )));
         }

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use atoll_core::Ino;
 use atoll_model::rng::Rng;
 use atoll_posix::{Answer, Errno};
-use atoll_union::{AwayRule, Finished, NativeReply, PlaceRule, SameRule, Settings, UnlinkRule};
+use atoll_union::{AwayRule, Finished, NativeCall, NativeReply, PlaceRule, SameRule, Settings, UnlinkRule};
 
 use super::job::{Job, Next, What, path};
 use super::judge::{Judge, names};
-use super::members::{Members, Snapshot, is_change};
+use super::members::{Members, Snapshot, below, is_change};
 use super::process::Process;
 use super::rest;
 use crate::cause::Failure;
@@ -213,11 +213,21 @@ impl Sim<'_> {
         self.note(format_args!("union {at} task {task} member {member}: {native:?}: {answer:?}"));
         let job = self.jobs.get_mut(&(at, task)).expect("a task has a job");
         job.left |= job.acted && changes && answer.is_err();
+        if let NativeCall::Rmdir { id, .. } = &native {
+            job.back.retain(|back| *back != (member, *id));
+        }
         let (Some(before), Ok(reply)) = (before, &answer) else { return Ok(()) };
         let judge = Judge::new(&self.members, &self.processes[at], job);
         judge.changed(member, &native, &before)?;
         job.changes += self.members.moment - moment;
         job.changed(member, &native, reply);
+        if let (NativeCall::MkdirLike { dir, name, .. }, NativeReply::Stat(made)) = (&native, reply) {
+            let path = before.path_of(*dir).map(|dir| below(dir, &name.to_string()));
+            let has = |at: &usize| path.as_ref().is_some_and(|path| self.members.now(*at).is_dir(path));
+            if !self.processes[at].of.iter().any(|at| *at != member && has(at)) {
+                job.back.push((member, made.id));
+            }
+        }
         Ok(())
     }
 

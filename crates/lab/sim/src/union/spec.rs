@@ -190,6 +190,20 @@ impl<'a> Since<'a> {
         })
     }
 
+    /// Whether a file that is hidden may be the original of a newer copy in another member.
+    pub(super) fn may_be_original(&self, path: &str, member: usize, id: NativeId) -> bool {
+        let mut originals = self.states(member).filter_map(|state| state.file(path));
+        let Some(original) = originals.find(|node| node.stat.id == id) else { return false };
+        let is_copy = |node: &Node| {
+            (node.stat.size, node.stat.mtime) == (original.stat.size, original.stat.mtime)
+                && node.stat.ctime > original.stat.ctime
+        };
+        self.process.of.iter().filter(|other| **other != member).any(|other| {
+            let files = self.states(*other).filter_map(|state| state.file(path));
+            files.into_iter().any(is_copy)
+        })
+    }
+
     /// Whether a listing that ended may leave out this name of a directory. `ended`: with its end, not with an error.
     pub(super) fn may_hide(&self, dir: &str, name: &str, ended: bool) -> bool {
         let path = below(dir, name);

@@ -67,14 +67,16 @@ impl Known {
         Some(told)
     }
 
-    /// All names in a home were read, or those of the section that is kept. They were asked for at a count of changes.
-    pub(crate) fn read(&mut self, ino: Ino, tag: Tag, read: Gathered, (part, asked): (Part, u64), now: Tick) {
+    /// All names in a home were read, or those of the section that is kept.
+    pub(crate) fn read(&mut self, ino: Ino, tag: Tag, read: Gathered, part: Part, now: Tick) {
         self.change_names(ino, |dir| {
+            dir.changes += 1;
+            let told = dir.changes;
             dir.names.replace(tag, read);
             dir.unsure.retain(|(of, _)| *of != tag);
             (dir.asked, dir.used) = (0, now);
             if let Some(home) = dir.home_mut(tag) {
-                (home.part, home.read_at) = (part, asked);
+                (home.part, home.read_at) = (part, told);
             }
         });
     }

@@ -241,6 +241,15 @@ impl DirNames {
         self.bytes -= gone;
     }
 
+    /// Whether a member is known to have exactly these.
+    pub(crate) fn are(&self, tag: Tag, read: &Gathered) -> bool {
+        let has = |name: &Name, kind, ino| self.of(name).contains(&NameHome { tag, kind, ino });
+        let all = self.names.values().filter(|homes| homes.all().iter().any(|home| home.tag == tag)).count();
+        read.section == self.section
+            && all == read.names.len()
+            && read.names.iter().all(|(_, entry)| has(&entry.name, entry.kind, entry.ino))
+    }
+
     /// A member has exactly these.
     pub(crate) fn replace(&mut self, tag: Tag, read: Gathered) {
         self.remove_member(tag);

@@ -3,6 +3,7 @@
 //! The daemon makes it, like the one that is shown. So it is a directory that the union shows, and nothing of ours.
 
 use atoll_core::Ino;
+use atoll_core::planted::{Bug, planted};
 use atoll_posix::Errno;
 
 use crate::dirs::{DirTimes, Home, Part};
@@ -58,6 +59,10 @@ impl Union {
     /// Sees whether the directory that was made last counts. If not, it is removed.
     fn prove(task: &mut Task) -> Decided<()> {
         let Some(Unproven { name, made, like }) = task.unproven.clone() else { return Ok(()) };
+        if planted(Bug::ChainBlind) {
+            task.unproven = None;
+            return Ok(());
+        }
         let call = match task.name(like.0, like.1, &name) {
             Some(Ok(stat)) if stat.id == like.2 => {
                 task.unproven = None;

@@ -340,7 +340,7 @@ fn removes(call: &NativeCall, meant: &Name) -> bool {
 impl Union {
     /// Syncs of a new name, the first one last. What it replaces in another member is removed behind them: after a power cut the
     /// one or the other is there.
-    fn made_safe(&self, dir: Ino, tag: Tag, home: NativeId) -> Vec<Planned> {
+    pub(super) fn made_safe(&self, dir: Ino, tag: Tag, home: NativeId) -> Vec<Planned> {
         if planted(Bug::ReplacedUnsynced) {
             return Vec::new();
         }

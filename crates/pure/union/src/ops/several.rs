@@ -179,7 +179,11 @@ impl Union {
             Stage::Clearing => {
                 let (planned, answer) = task.answered();
                 let NativeCall::Rmdir { dir, name, .. } = &planned.call else {
-                    unreachable!("only these clear")
+                    match (&planned.call, answer) {
+                        (NativeCall::FsyncDir { dir }, Ok(_)) => self.known.synced(planned.tag, *dir),
+                        _ => several.clears.clear(),
+                    }
+                    return several.next(self, task, sides);
                 };
                 let was_both = is_at(self, from, planned.tag, *dir, name);
                 let side = if was_both { from } else { to };
@@ -222,6 +226,11 @@ impl Several {
                 Stage::Forward => {
                     task.committed = true;
                     self.stage = Stage::Clearing;
+                    // Where one member is safe, a power cut has all of it go forward.
+                    if !self.clears.is_empty() {
+                        let (tag, home) = (self.intent.steps[0].tag, self.dirs[0][1]);
+                        self.clears.extend(union.made_safe(sides[1].dir, tag, home));
+                    }
                 }
                 Stage::Clearing => match self.clears.pop() {
                     Some(planned) => break planned,
