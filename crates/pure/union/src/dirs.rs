@@ -3,12 +3,13 @@
 //! Everything here can be lost and is then asked for again. Never says that a name is free: that is `find`'s.
 
 mod bounds;
+mod gone;
+mod ids;
 mod names;
 mod roster;
 
 use std::collections::BTreeSet;
 
-use atoll_core::planted::{Bug, planted};
 use atoll_core::{IdMap, Ino, Name, Time};
 use atoll_posix::Kind;
 
@@ -16,6 +17,7 @@ use crate::frontend::{FrontendId, Told};
 use crate::native::{At, NativeId, NativeStat, Tag};
 use crate::questions::Questions;
 pub use bounds::{DIR_NAMES_BYTES_MAX, NAMES_BYTES_MAX, NamesMax};
+use ids::Ids;
 pub(crate) use names::{DirNames, Gathered, NameHome, Place, Section};
 
 /// Number of bits of a native inode number in an id.
@@ -111,6 +113,8 @@ pub struct UnionDir {
     pub homes_at: Tick,
     /// Members that may have it too and could not be asked then.
     pub unasked: Vec<Tag>,
+    /// This union has removed it: it has no name any more, and its homes are empty. It gets no names.
+    pub gone: bool,
     /// The names in those homes whose part is [`Part::Sure`], or the section of them that is kept.
     pub names: DirNames,
     /// Lookups that had to ask members, since its names were read last.
@@ -138,7 +142,8 @@ impl UnionDir {
     /// A directory with these homes, its anchor first, of whose names nothing is known.
     pub fn new(parent: Ino, name: Option<Name>, homes: Vec<Home>, now: Tick) -> Self {
         let (names, unsure) = (DirNames::default(), BTreeSet::new());
-        let (unasked, children, told, questions) = (Vec::new(), 0, Told::default(), Questions::default());
+        let (unasked, gone, children) = (Vec::new(), false, 0);
+        let (told, questions) = (Told::default(), Questions::default());
         let (asked, section_by, used) = (0, None, now);
         Self {
             parent,
@@ -146,6 +151,7 @@ impl UnionDir {
             homes,
             homes_at: now,
             unasked,
+            gone,
             names,
             asked,
             section_by,
@@ -222,14 +228,14 @@ pub struct Known {
     by_home: IdMap<(Tag, u64), Ino>,
     /// Homes that are not asked for any more, of which the members were not told yet.
     left: Vec<(Tag, NativeId)>,
+    /// Opens for which nobody waits, of which the members were not told yet.
+    unneeded: Vec<(Tag, u64)>,
     /// The memory that names take, about.
     names_bytes: usize,
     names_max: NamesMax,
-    /// Files whose ids are not made of their native numbers, by where they are: those that were moved to another member, and those
-    /// that got the number of a file that a frontend still knows.
-    moved: IdMap<(Tag, u64), Ino>,
-    /// Ids that were given in place of the usual one so far.
-    substitutes: u64,
+    ids: Ids,
+    /// Directories that have no name any more, and that a frontend knows.
+    gone: Vec<Ino>,
     /// Homes that became known so far.
     homes: u64,
 }
@@ -271,7 +277,7 @@ impl Known {
             Some(old) if old.id == home.id => {}
             Some(old) => {
                 let left = std::mem::replace(old, home);
-                self.leave_home(ino, left.tag, left.id);
+                self.leave_home(ino, &left);
             }
             None => dir.homes.push(home),
         }
@@ -313,15 +319,17 @@ impl Known {
         let Some(at) = dir.homes.iter().position(|h| h.tag == tag) else { return };
         let home = dir.homes.remove(at);
         self.change_names(ino, |dir| dir.names.remove_member(tag));
-        self.leave_home(ino, tag, home.id);
+        self.leave_home(ino, &home);
     }
 
-    /// A directory does not ask this home any more. Another one may have it by now.
-    fn leave_home(&mut self, ino: Ino, tag: Tag, id: NativeId) {
-        if self.dir_at(tag, id.ino) == Some(ino) {
-            self.by_home.remove(&(tag, id.ino));
+    /// A home of a directory is not used any more.
+    fn leave_home(&mut self, ino: Ino, home: &Home) {
+        let place = (home.tag, home.id.ino);
+        // Another directory may have got the number since.
+        if self.by_home.get(&place) == Some(&ino) {
+            self.by_home.remove(&place);
         }
-        self.left.push((tag, id));
+        self.left.push((home.tag, home.id));
     }
 
     fn count_child(&mut self, ino: Ino, parent: Ino, by: i32) {
@@ -394,7 +402,10 @@ impl Known {
         self.names_bytes -= dir.names.bytes();
         self.count_child(ino, dir.parent, -1);
         for home in &dir.homes {
-            self.leave_home(ino, home.tag, home.id);
+            self.leave_home(ino, home);
+        }
+        if !dir.gone {
+            self.keep_id_of_dir(ino, &dir.homes);
         }
     }
 
@@ -540,11 +551,19 @@ impl Known {
         self.files.insert(ino, file);
     }
 
-    /// A file that has lost a name is held open by its member.
-    pub fn hold_open(&mut self, ino: Ino, open: u64) {
-        if let Some(file) = self.files.get_mut(&ino) {
-            file.open = Some(open);
+    /// A file that is about to lose a name is held open by its member.
+    pub fn hold_open(&mut self, tag: Tag, id: NativeId, open: u64) {
+        let ino = self.file_ino(tag, id.ino);
+        match self.files.get_mut(&ino).filter(|file| (file.tag, file.id, file.open) == (tag, id, None)) {
+            Some(file) => file.open = Some(open),
+            // Every frontend has forgotten it meanwhile.
+            None => self.unneeded.push((tag, open)),
         }
+    }
+
+    /// Opens that members need not keep. Each is told once.
+    pub(crate) fn take_unneeded(&mut self) -> Vec<(Tag, u64)> {
+        std::mem::take(&mut self.unneeded)
     }
 
     /// Bytes of it are about to change, or were synced while its member's losses were these.
@@ -566,63 +585,17 @@ impl Known {
         self.files.get(&ino)
     }
 
-    /// The id of a file in a member.
-    pub fn file_ino(&self, tag: Tag, native: u64) -> Ino {
-        let moved = if self.moved.is_empty() { None } else { self.moved.get(&(tag, native)) };
-        moved.copied().unwrap_or_else(|| ino_of(tag, native))
-    }
-
-    /// The id by which a frontend is to know a file. As long as one knows another file that had this number before, it is another
-    /// one than [`Known::file_ino`] would make of the number.
-    pub(crate) fn id_for(&mut self, tag: Tag, id: NativeId) -> Ino {
-        let is_other =
-            |this: &Self, ino| this.files.get(&ino).is_some_and(|file| (file.tag, file.id) != (tag, id));
-        let usual = self.file_ino(tag, id.ino);
-        if !is_other(self, usual) || planted(Bug::InoReused) {
-            return usual;
-        }
-        let ino = self.substitute(tag);
-        self.moved.insert((tag, id.ino), ino);
-        ino
-    }
-
-    /// An id that nothing has.
-    fn substitute(&mut self, tag: Tag) -> Ino {
-        loop {
-            self.substitutes += 1;
-            let ino = ino_of(tag, u64::MAX - self.substitutes);
-            if !self.files.contains_key(&ino) && !self.dirs.contains_key(&ino) {
-                return ino;
-            }
-        }
-    }
-
     /// The directory that has this home.
     pub(crate) fn dir_of(&self, tag: Tag, id: NativeId) -> Option<Ino> {
         let ino = self.dir_at(tag, id.ino)?;
         self.dir(ino)?.home(tag).filter(|home| home.id == id).map(|_| ino)
     }
 
-    /// The id of a directory with this anchor that was not known. Another directory may have its number, because the anchor was part
-    /// of that before: it keeps the id as long as a frontend knows it.
-    pub(crate) fn id_for_dir(&mut self, tag: Tag, native: u64) -> Ino {
-        let usual = ino_of(tag, native);
-        match self.dirs.get(&usual) {
-            Some(other) if !other.told.is_nobody() => self.substitute(tag),
-            Some(_) => {
-                self.forget_dir(usual);
-                usual
-            }
-            None => usual,
-        }
-    }
-
     /// A file lies in another member now.
     pub fn moved_to(&mut self, ino: Ino, tag: Tag, id: NativeId, seen: (Ino, Name)) {
         if let Some(file) = self.files.get_mut(&ino) {
-            self.moved.remove(&(file.tag, file.id.ino));
             (file.tag, file.id, file.seen) = (tag, id, Some(seen));
-            self.moved.insert((tag, id.ino), ino);
+            self.keep_id(tag, id, ino);
         }
     }
 
@@ -632,10 +605,6 @@ impl Known {
             return None;
         }
         let file = self.files.remove(&ino)?;
-        let place = (file.tag, file.id.ino);
-        if self.moved.get(&place) == Some(&ino) {
-            self.moved.remove(&place);
-        }
         Some((file.tag, file.open?))
     }
 

@@ -100,6 +100,9 @@ impl Union {
             return Ok(());
         }
         let dir = self.dir(ino)?;
+        if dir.gone {
+            return Ok(());
+        }
         let answers = |tag: &Tag| self.answers(*tag).is_ok();
         let is_recent = dir.homes_at >= task.began || self.now.ms.saturating_sub(dir.homes_at) <= FRESH_MS;
         if is_recent && !dir.unasked.iter().any(answers) {
@@ -133,6 +136,9 @@ impl Union {
         self.holds.not_moving(task.id, ino, name)?;
         self.fresh_homes(task, ino)?;
         let dir = self.dir(ino)?;
+        if dir.gone {
+            return Err(Stop::Fail(Errno::ENOENT));
+        }
         let (gap, unasked) = self.more_homes(dir);
         let mut found = Found { places: Vec::new(), gap, away: false, unasked };
         let mut calls = Vec::new();
@@ -232,6 +238,9 @@ impl Union {
     pub(crate) fn read_parts(&mut self, task: &mut Task, ino: Ino, after: u64) -> Decided<Option<Errno>> {
         self.fresh_homes(task, ino)?;
         let dir = self.dir(ino)?;
+        if dir.gone {
+            return Ok(None); // It has no names, and gets none.
+        }
         if !dir.names.section().goes_on(after) {
             // One at a time: two that read by turns would never end.
             if dir.section_by.is_some_and(|by| by != task.id && self.is_under_way(by)) {
@@ -241,7 +250,7 @@ impl Union {
             task.read.retain(|(tag, id, _)| !homes.contains(&(*tag, *id)));
             let left = task.reading.extract_if(.., |reading| homes.contains(&(reading.tag, reading.dir)));
             left.for_each(|reading| self.known.asked(reading.ino));
-            self.known.restart_names(ino, after, task.id);
+            self.known.restart_names(ino, after, Some(task.id));
         }
         let (mut calls, mut gap) = (Vec::new(), self.more_homes(self.dir(ino)?).0);
         for home in self.dir(ino)?.homes.clone() {

@@ -333,6 +333,12 @@ pub enum NativeCall {
         /// For writing too.
         write: bool,
     },
+    /// Holds anything but a directory until [`NativeCall::Close`], also without a name: it is found by its identity, and nothing else gets
+    /// its inode number. Its bytes are not opened. [`NativeReply::Opened`].
+    Hold {
+        /// What.
+        of: At,
+    },
     /// Opens a regular file to read it, and has nobody else open it for writing until [`NativeCall::Close`]. What this member has
     /// open of it is closed first. [`NativeReply::Opened`]; `EBUSY` if somebody has it open for writing, `EOPNOTSUPP` or `EACCES` where
     /// that cannot be had.
@@ -444,6 +450,11 @@ impl NativeCall {
             self,
             Self::Fsync { .. } | Self::FsyncDir { .. } | Self::Fallocate { .. } | Self::CopyRange { .. }
         )
+    }
+
+    /// Whether it opens a file for later, and changes nothing.
+    pub(crate) const fn holds_open(&self) -> bool {
+        matches!(self, Self::Open { .. } | Self::Hold { .. })
     }
 }
 

@@ -189,8 +189,6 @@ pub(crate) struct Task {
     pub committed: bool,
     /// What is renamed is shown beside another one: the name in its member, and that member.
     pub beside: Option<(Name, Tag)>,
-    /// The directory that is being removed.
-    pub removing: Option<Ino>,
     /// Why its file cannot grow in its member.
     pub full: Option<Errno>,
     /// The bytes of the write that is under way, if they are not those of the request.
@@ -246,7 +244,6 @@ impl Task {
             access: Vec::new(),
             committed: false,
             beside: None,
-            removing: None,
             full: None,
             carried: Bytes::new(),
             intended: None,

@@ -200,15 +200,24 @@ impl Union {
             self.prune(*ino);
         }
         calls.extend(self.left());
+        calls.extend(self.unneeded());
         calls
+    }
+
+    fn unneeded(&mut self) -> impl Iterator<Item = Planned> {
+        let opens = self.known.take_unneeded().into_iter();
+        opens.map(|(tag, open)| Planned::look(tag, NativeCall::Close { open }))
     }
 
     /// Forgets directories that were only passed by: to be called now and then. What members need not keep open for them.
     pub fn sweep(&mut self) -> Vec<Planned> {
+        self.known.gone_and_untold().into_iter().for_each(|ino| self.prune(ino));
         if self.known.dirs_len() >= PASSED_MAX {
             self.known.untold().into_iter().for_each(|ino| self.prune(ino));
         }
-        self.left()
+        let mut calls = self.left();
+        calls.extend(self.unneeded());
+        calls
     }
 
     /// An operation under way may be about to use a directory. Then it is left for the next sweep.
@@ -428,8 +437,7 @@ impl Union {
         for (planned, answer) in &task.calls {
             self.kept_open(planned, answer.as_ref().expect("all are answered"));
         }
-        let opens = !task.calls.is_empty()
-            && task.calls.iter().all(|(planned, _)| matches!(planned.call, NativeCall::Open { .. }));
+        let opens = !task.calls.is_empty() && task.calls.iter().all(|(planned, _)| planned.call.holds_open());
         if opens || matches!(task.phase, Progress::Decide) {
             return Err(Stop::Fail(Errno::ETIMEDOUT));
         }
@@ -529,7 +537,7 @@ impl Union {
             None => {
                 new.sort_by_key(|home| (home.id.btime, home.tag));
                 let first = new.first().expect("a directory has a home");
-                let ino = self.known.id_for_dir(first.tag, first.id.ino);
+                let ino = self.known.id_for_dir(first.tag, first.id);
                 self.known.add_dir(ino, UnionDir::new(parent, Some(name.clone()), new, self.now.ms));
                 ino
             }

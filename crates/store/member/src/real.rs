@@ -141,6 +141,7 @@ impl NativeTree {
                 self.copy_range(who, (from, *from_offset), (to, *to_offset), *len)?
             }
             NativeCall::Open { of, write } => self.open_file(who, of, *write)?,
+            NativeCall::Hold { of } => self.hold(of)?,
             NativeCall::Lease { of } => self.lease(of)?,
             NativeCall::LeaseHolds { open } => self.lease_holds(*open).map(|()| Done)?,
             NativeCall::Close { open } => self.files.close(*open).map(|()| Done)?,

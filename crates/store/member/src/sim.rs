@@ -273,6 +273,7 @@ impl World {
                 self.copy_range((from, *from_offset), (to, *to_offset), *len)?
             }
             NativeCall::Open { of, write: _ } => self.open(of)?,
+            NativeCall::Hold { of } => self.hold_open(of)?,
             NativeCall::Lease { of } => self.lease(of)?,
             NativeCall::LeaseHolds { open } => self.lease_holds(*open).map(|()| Done)?,
             NativeCall::Close { open } => self.close(*open).map(|()| Done)?,

@@ -313,6 +313,31 @@ fn an_open_file_outlives_its_name(m: &Member<'_>, dir: NativeId) {
     assert_eq!(m.call(&NativeCall::Close { open: second }), Err(Errno::EBADF));
 }
 
+fn what_is_held_outlives_its_name_and_keeps_its_number(m: &Member<'_>, dir: NativeId) {
+    for kind in [Kind::Symlink, Kind::Fifo, Kind::Regular] {
+        let made = Member::stat_of(m.call(&make(dir, "old", kind, 0o600))).unwrap();
+        let NativeReply::Opened { open, stat } =
+            m.call(&NativeCall::Hold { of: seen(made.id, dir, "old") }).unwrap()
+        else {
+            panic!("not held")
+        };
+        assert_eq!(stat.id, made.id);
+        m.unlink(dir, "old", made.id).unwrap();
+        let others: Vec<NativeId> = (0..8).map(|n| m.file(dir, &format!("n{n}")).0.id).collect();
+        assert!(others.iter().all(|other| other.ino != made.id.ino));
+        assert_eq!(m.stat(&lonely(made.id)).unwrap().nlink, 0);
+        if kind == Kind::Symlink {
+            let target = m.data(&NativeCall::Readlink { of: lonely(made.id) }).unwrap();
+            assert_eq!(target, "../to/nowhere");
+        }
+        m.call(&NativeCall::Close { open }).unwrap();
+        assert_eq!(m.stat(&lonely(made.id)), Err(ESTALE));
+        others.iter().enumerate().for_each(|(n, id)| _ = m.unlink(dir, &format!("n{n}"), *id).unwrap());
+    }
+    let below = m.mkdir(dir, "d");
+    assert_eq!(m.call(&NativeCall::Hold { of: seen(below, dir, "d") }), Err(Errno::EISDIR));
+}
+
 fn a_file_without_a_name_gets_one(m: &Member<'_>, dir: NativeId) {
     let told = m.call(&NativeCall::Tmpfile { dir, mode: 0o600, umask: 0 }).unwrap();
     let NativeReply::Opened { open, stat } = told else { panic!("{told:?}") };
@@ -643,6 +668,7 @@ const CASES: &[Case] = cases![
     bytes_are_written_read_appended_cut_and_sought,
     appenders_at_once_each_learn_where_their_bytes_are,
     an_open_file_outlives_its_name,
+    what_is_held_outlives_its_name_and_keeps_its_number,
     a_file_without_a_name_gets_one,
     a_leased_file_is_opened_by_nobody_for_writing,
     times_have_nanoseconds,

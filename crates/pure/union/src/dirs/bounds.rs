@@ -82,10 +82,10 @@ impl Known {
     }
 
     /// This operation reads the section of a directory's names behind a cookie.
-    pub(crate) fn restart_names(&mut self, ino: Ino, after: u64, by: u64) {
+    pub(crate) fn restart_names(&mut self, ino: Ino, after: u64, by: Option<u64>) {
         self.change_names(ino, |dir| {
             dir.clear_names(after);
-            dir.section_by = Some(by);
+            dir.section_by = by;
         });
     }
 

@@ -46,5 +46,6 @@ impl Known {
         // It closes everything with itself.
         self.files.values_mut().filter(|file| file.tag == tag).for_each(|file| file.open = None);
         self.left.retain(|(of, _)| *of != tag);
+        self.ids.member_left(tag);
     }
 }

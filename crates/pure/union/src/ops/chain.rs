@@ -18,6 +18,9 @@ impl Union {
     /// notes that the member has refused, and is decided anew.
     pub(crate) fn chain(&mut self, task: &mut Task, dir: Ino, tag: Tag) -> Decided<NativeId> {
         Self::prove(task)?;
+        if self.dir(dir)?.gone {
+            return Err(Stop::Fail(Errno::ENOENT));
+        }
         let (anchor, is_there) = (*self.dir(dir)?.anchor(), self.dir(dir)?.home(tag).is_some());
         if !is_there {
             self.has(task, anchor.tag, &At { id: anchor.id, seen: None }, 3)?;

@@ -4,7 +4,7 @@ use atoll_core::{Ino, Name};
 use atoll_posix::{Answer, DirEntry, Errno, Kind};
 
 use super::shown::Shown;
-use crate::dirs::{NameHome, Part, Place, ino_of};
+use crate::dirs::{NameHome, Part, Place};
 use crate::find::{Found, Holder};
 use crate::native::NativeCall;
 use crate::task::{Decided, Finished, Planned, Stop, Task};
@@ -114,7 +114,7 @@ impl Union {
         }
         if !plus && places.len() == 1 {
             let ino = self.known.dir_at(places[0].tag, places[0].ino);
-            let ino = ino.unwrap_or_else(|| ino_of(places[0].tag, places[0].ino));
+            let ino = ino.unwrap_or_else(|| self.known.file_ino(places[0].tag, places[0].ino));
             return Ok(vec![entry(name.clone(), ino, Kind::Directory, None)]);
         }
         let missing: Vec<Planned> = places
@@ -138,7 +138,7 @@ impl Union {
                 let first = found.places.iter().find(|place| place.kind == Kind::Directory);
                 let place = first.expect("one of them is a directory");
                 let known = taken.or_else(|| self.known.dir_at(place.tag, place.ino));
-                let ino = known.unwrap_or_else(|| ino_of(place.tag, place.ino));
+                let ino = known.unwrap_or_else(|| self.known.file_ino(place.tag, place.ino));
                 let object = match taken.filter(|_| plus).map(|ino| self.dir_object(task, ino)) {
                     Some(Ok(object)) => Some(object),
                     Some(Err(Stop::Fail(_))) | None => None,

@@ -113,6 +113,9 @@ pub(super) fn tmpfile(union: &mut Union, task: &mut Task, dir: Ino) -> Decided<F
     }
     let Op::Tmpfile { mode, umask, .. } = task.request.op else { unreachable!("only called for it") };
     union.fresh_homes(task, dir)?;
+    if union.dir(dir)?.gone {
+        return Err(Stop::Fail(Errno::ENOENT));
+    }
     // What stands for its name in the rules of placement.
     let name = Name::new(b"tmpfile").expect("a plain name");
     let tag = union.next_candidate(task, dir, &name)?;
@@ -128,7 +131,7 @@ pub(super) fn link(union: &mut Union, task: &mut Task, ino: Ino, dir: Ino, name:
     let tag = file.tag;
     if let Progress::Then(_) = task.phase {
         if let (Planned { call: NativeCall::Close { open }, .. }, Err(_)) = task.answered() {
-            union.known.hold_open(ino, open);
+            union.known.hold_open(tag, file.id, open);
         }
         let stat = task.object(tag, file.id).ok_or(Stop::Fail(Errno::EPROTO))??;
         return union.made(dir, name, tag, &stat);
@@ -199,7 +202,7 @@ impl Union {
     /// A new directory has no other home, and no name: nothing needs to be read. Another operation may have found it already.
     fn made_dir(&mut self, parent: Ino, name: &Name, tag: Tag, stat: &NativeStat) -> Ino {
         let ino = self.known.dir_of(tag, stat.id).unwrap_or_else(|| {
-            let ino = self.known.id_for_dir(tag, stat.id.ino);
+            let ino = self.known.id_for_dir(tag, stat.id);
             let part = Part::Sure { times: DirTimes::from(stat), at: self.now.ms, racy: true };
             let homes = vec![Home::new(tag, stat.id, part)];
             self.known.add_dir(ino, UnionDir::new(parent, Some(name.clone()), homes, self.now.ms));

@@ -87,16 +87,10 @@ pub(super) fn rmdir(
             Some(Planned { tag: home.tag, who: task.who(), call })
         });
         let calls: Vec<Planned> = calls.collect();
-        task.removing = Some(ino);
         return union.next_change(task, calls);
     }
     match union.go_on(task, dir)? {
-        Some(finished) => {
-            if let Some(ino) = task.removing {
-                union.known.forget_dir(ino);
-            }
-            Ok(finished)
-        }
+        Some(finished) => Ok(finished),
         None => {
             union.holds.release(task.id);
             rmdir(union, task, dir, name, meant)
@@ -140,9 +134,17 @@ impl Union {
     /// the frontend forgets it.
     pub(crate) fn keep_open(&self, holder: &Holder) -> Option<Planned> {
         let file = self.known.file(self.known.file_ino(holder.tag, holder.ino))?;
-        let is_held = file.open.is_some() || holder.kind != Kind::Regular;
-        let open = || NativeCall::Open { of: self.known.at(file), write: true };
-        (!is_held).then(|| Planned::look(holder.tag, open()))
+        if file.open.is_some() || holder.stat.is_some_and(|stat| stat.id != file.id) {
+            return None;
+        }
+        let of = self.known.at(file);
+        Some(Planned::look(
+            holder.tag,
+            match holder.kind {
+                Kind::Regular => NativeCall::Open { of, write: true },
+                _ => NativeCall::Hold { of },
+            },
+        ))
     }
 
     /// Takes in the answer to [`Union::keep_open`], if that was the call. A file that cannot be opened goes all the same.
@@ -152,9 +154,9 @@ impl Union {
                 self.grave_opened(planned.tag, *open, *stat);
                 return true;
             }
-            self.known.hold_open(self.known.file_ino(planned.tag, stat.id.ino), *open);
+            self.known.hold_open(planned.tag, stat.id, *open);
         }
-        matches!(planned.call, NativeCall::Open { .. })
+        planned.call.holds_open()
     }
 
     /// Makes the last of these changes, and keeps the others for later.
@@ -180,6 +182,9 @@ impl Union {
                 }
                 if let NativeCall::Unlink { name, .. } | NativeCall::Rmdir { name, .. } = &planned.call {
                     self.known.set_name(dir, planned.tag, name, None);
+                }
+                if let NativeCall::Rmdir { id, .. } = &planned.call {
+                    self.known.removed_home(planned.tag, *id);
                 }
                 let is_last = left.is_empty();
                 let removed = matches!(planned.call, NativeCall::Unlink { .. });

@@ -298,6 +298,11 @@ fn go_on(
         (NativeCall::Rename { dir, name, .. }, Ok(NativeReply::Done)) => {
             let is_back = mode == RenameMode::Exchange && !is_at(union, from, tag, *dir, name);
             let [old, new] = if is_back { [to, from] } else { [from, to] };
+            if let NativeCall::Rename { new_id: Some(replaced), mode: RenameMode::Replace, .. } =
+                &planned.call
+            {
+                union.known.removed_home(tag, *replaced);
+            }
             let is_swap = matches!(planned.call, NativeCall::Rename { mode: RenameMode::Exchange, .. });
             let mode = if is_swap { mode } else { RenameMode::NoReplace };
             renamed(union, tag, old, new, mode);
@@ -312,8 +317,12 @@ fn go_on(
             union.known.moved(tag, (from.dir, &from.name), (to.dir, &to.name), false);
             union.known.set_name(from.dir, tag, &from.name, None);
         }
-        (NativeCall::Unlink { .. } | NativeCall::Rmdir { .. }, Ok(NativeReply::Done)) => {
+        (NativeCall::Unlink { .. }, Ok(NativeReply::Done)) => {
             union.known.set_name(to.dir, tag, &to.name, None);
+        }
+        (NativeCall::Rmdir { id, .. }, Ok(NativeReply::Done)) => {
+            union.known.set_name(to.dir, tag, &to.name, None);
+            union.known.removed_home(tag, *id);
         }
         (_, Ok(_)) => return Err(Stop::Fail(Errno::EPROTO)),
         (_, Err(Errno::ESTALE | Errno::ENOENT | Errno::EEXIST)) if is_first => {

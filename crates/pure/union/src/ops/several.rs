@@ -178,7 +178,7 @@ impl Union {
             }
             Stage::Clearing => {
                 let (planned, answer) = task.answered();
-                let NativeCall::Rmdir { dir, name, .. } = &planned.call else {
+                let NativeCall::Rmdir { dir, name, id } = &planned.call else {
                     match (&planned.call, answer) {
                         (NativeCall::FsyncDir { dir }, Ok(_)) => self.known.synced(planned.tag, *dir),
                         _ => several.clears.clear(),
@@ -191,6 +191,7 @@ impl Union {
                     Ok(_) => {
                         several.cleared = true;
                         self.known.set_name(side.dir, planned.tag, name, None);
+                        self.known.removed_home(planned.tag, *id);
                     }
                     // Somebody has put a name into it in this member just now.
                     Err(Errno::ENOTEMPTY | Errno::EEXIST) if was_both && !several.cleared => {

@@ -297,6 +297,19 @@ impl NativeTree {
         }
     }
 
+    pub(super) fn hold(&self, of: &At) -> Result<NativeReply, Errno> {
+        let fd = match self.find(of)? {
+            Found::Shared(fd) => fd,
+            Found::Own(fd) => Arc::new(fd),
+        };
+        let stat = stat_fd(fd.as_fd())?;
+        if stat.kind == Kind::Directory {
+            return Err(Errno::EISDIR);
+        }
+        let open = self.files.pin(of.id, &fd, false);
+        Ok(NativeReply::Opened { open, stat })
+    }
+
     pub(super) fn open_file(&self, who: &Who, of: &At, write: bool) -> Result<NativeReply, Errno> {
         let opened = self.file(of, write);
         let fd = match (opened, who) {

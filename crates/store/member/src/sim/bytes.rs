@@ -147,6 +147,15 @@ impl World {
         Ok(NativeReply::Opened { open, stat: self.stat(ino) })
     }
 
+    pub(super) fn hold_open(&mut self, of: &At) -> Result<NativeReply, Errno> {
+        let ino = self.find(of)?;
+        if self.node(ino).kind == Kind::Directory {
+            return Err(Errno::EISDIR);
+        }
+        let open = self.opened(ino);
+        Ok(NativeReply::Opened { open, stat: self.stat(ino) })
+    }
+
     pub(super) fn lease(&mut self, of: &At) -> Result<NativeReply, Errno> {
         if self.faults.writers {
             return Err(Errno::EBUSY);
