@@ -48,6 +48,9 @@ pub struct Live {
     pub blocks: u64,
     /// What is done how often.
     pub mix: Mix,
+    /// Whether bytes are written at the end of files. With NFSv3 the client says where the end is, so two clients may both write there:
+    /// `open(2)` says so of `O_APPEND`.
+    pub appends: bool,
     /// After so many operations that nobody knows the outcome of it is enough: each may happen at any later time, and the
     /// orders are soon too many to try.
     pub unknown_max: u64,
@@ -334,7 +337,12 @@ impl<'a> Client<'a> {
         if fd.as_ref().is_err_and(|errno| *errno == Errno::LOOP) {
             return;
         }
-        let done = fd.and_then(|fd| Ok((fs::fstat(&fd)?.st_ino, fd)));
+        let done = fd.map(|fd| (fs::fstat(&fd), fd));
+        // It is open, and was removed before it was asked for its number. If it was there before, nothing was made.
+        if let Ok((Err(Errno::STALE), _)) = done {
+            return self.record(op, start, Ok(if exclusive { Answer::Ok } else { Answer::Unknown }));
+        }
+        let done = done.and_then(|(stat, fd)| Ok((stat?.st_ino, fd)));
         let answer = done.as_ref().map(|(id, _)| Answer::Found(Found::only(*id))).map_err(|errno| *errno);
         self.record(op, start, answer);
         if let Ok((id, fd)) = done {
@@ -543,7 +551,7 @@ impl<'a> Client<'a> {
     fn write_some(&mut self, file: usize) {
         let (at, len) = self.range();
         match self.rng.below(10) {
-            0 | 1 => self.append(file, len),
+            0 | 1 if self.live.appends => self.append(file, len),
             2 if self.live.blocks > 1 => self.truncate(file, at),
             _ => self.write(file, at, len),
         }

@@ -99,6 +99,7 @@ fn run(cli: Cli) -> Result<ExitCode> {
 
 fn made(cli: &Cli) -> Result<History> {
     let live = Live {
+        appends: true,
         dirs: cli.dirs.clone(),
         clients: cli.clients,
         operations: cli.operations,

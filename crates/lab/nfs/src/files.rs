@@ -30,6 +30,10 @@ pub struct Ways {
     pub silly: bool,
     /// New files are made by `EXCLUSIVE` and then get their attributes. Otherwise by `GUARDED`, with one call.
     pub exclusive: bool,
+    /// After a directory was removed or replaced by its name, asks whether it was the one that the frontend meant: `EIO` if not, because
+    /// nobody knows then what it was. Linux's client does not ask. It takes the wrong one for removed when another client has moved
+    /// that since it was looked up, and says `ENOENT` of everything in it.
+    pub meant: bool,
     /// Each write is stable when it is answered.
     pub sync: bool,
     /// How long the frontend may keep answers without asking, as a client with `ac` does. 0: it always asks.
@@ -43,7 +47,15 @@ pub struct Ways {
 impl Default for Ways {
     fn default() -> Self {
         let patience = Duration::from_secs(120);
-        Self { silly: true, exclusive: true, sync: false, cache_ms: 0, connections: 4, patience }
+        Self {
+            silly: true,
+            exclusive: true,
+            meant: false,
+            sync: false,
+            cache_ms: 0,
+            connections: 4,
+            patience,
+        }
     }
 }
 
@@ -179,7 +191,11 @@ impl NfsFiles {
             Nfs3Option::None => self.getattr(caller, &handle)?,
         };
         let attr = self.attr(&of);
-        locked(&self.table).note(attr.ino, handle);
+        let mut table = locked(&self.table);
+        table.note(attr.ino, handle);
+        if attr.kind == Kind::Directory {
+            table.note_dir(attr);
+        }
         Ok(NamedObject { attr, attr_current: true })
     }
 
@@ -207,9 +223,12 @@ impl NfsFiles {
             Op::Create { .. } => self.create(caller, op),
             Op::Mkdir { dir, name, mode, umask } => self.mkdir(caller, *dir, name, mode & !umask),
             Op::Unlink { dir, name } => self.unlink(caller, *dir, name),
-            Op::Rmdir { dir, name, .. } => self.rmdir(caller, *dir, name),
-            Op::Rename { dir, name, new_dir, new_name, mode, .. } => {
-                self.rename(caller, (*dir, name), (*new_dir, new_name), *mode)
+            Op::Rmdir { dir, name, meant } => {
+                self.rmdir(caller, *dir, name).and_then(|done| self.was_meant(*meant, done))
+            }
+            Op::Rename { dir, name, new_dir, new_name, mode, new_meant, .. } => {
+                let done = self.rename(caller, (*dir, name), (*new_dir, new_name), *mode);
+                done.and_then(|done| self.was_meant(*new_meant, done))
             }
             Op::Link { ino, dir, name } => self.link(caller, *ino, *dir, name),
             Op::ReadDir { dir, after, bytes, plus } => self.read_dir(caller, *dir, *after, *bytes, *plus),
@@ -233,8 +252,17 @@ impl NfsFiles {
     }
 
     fn get_attr(&self, caller: &Caller, ino: Ino) -> Result<Answer, Errno> {
-        let attributes = self.getattr(caller, &self.handle(ino)?)?;
-        Ok(Answer::Attr { attr: self.attr(&attributes) })
+        let told = self.getattr(caller, &self.handle(ino)?);
+        // A FUSE kernel that keeps no attributes asks for them before it opens what it has made, and makes a file once more if it is
+        // told ESTALE, because somebody has removed it. Linux's client goes by what it was told when it was made. Of a removed directory
+        // that is open a volume tells the attributes, which NFS does not.
+        let mut table = locked(&self.table);
+        let made = table.take_made(ino).or_else(|| table.dir(ino));
+        drop(table);
+        match (told, made) {
+            (Err(Errno::ESTALE), Some(made)) => Ok(Answer::Attr { attr: Attr { nlink: 0, ..made } }),
+            (told, _) => Ok(Answer::Attr { attr: self.attr(&told?) }),
+        }
     }
 
     fn set_attr(&self, caller: &Caller, ino: Ino, set: &atoll_posix::SetAttr) -> Result<Answer, Errno> {

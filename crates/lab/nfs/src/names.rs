@@ -38,10 +38,16 @@ impl NfsFiles {
         handle: post_op_fh3,
         attributes: post_op_attr,
     ) -> Result<NamedObject, Errno> {
-        match handle {
+        let made = match handle {
             Nfs3Option::Some(handle) => self.found(caller, handle, attributes),
             Nfs3Option::None => self.look(caller, dir, name.as_bytes()),
-        }
+        };
+        made.map_err(|why| match why {
+            // It is not there any more, and nobody can say what it was like. Told ESTALE or ENOENT, Linux would make it once more, or
+            // take it for not made.
+            Errno::ENOENT | Errno::ESTALE => Errno::EIO,
+            other => other,
+        })
     }
 
     pub(crate) fn mkdir(&self, caller: &Caller, dir: Ino, name: &Name, mode: u32) -> Result<Answer, Errno> {
@@ -108,12 +114,29 @@ impl NfsFiles {
                 new_attributes: attrs::set(&set),
                 guard: Nfs3Option::None,
             };
-            found.attr = match self.ask(|| self.client.setattr(caller, &args))?.obj_wcc.after {
-                Nfs3Option::Some(after) => self.attr(&after),
-                Nfs3Option::None => self.attr(&self.getattr(caller, &args.object)?),
-            };
+            let set =
+                self.ask(|| self.client.setattr(caller, &args)).and_then(|told| match told.obj_wcc.after {
+                    Nfs3Option::Some(after) => Ok(self.attr(&after)),
+                    Nfs3Option::None => Ok(self.attr(&self.getattr(caller, &args.object)?)),
+                });
+            match set {
+                Ok(attr) => found.attr = attr,
+                // Somebody has removed it since. It was made all the same: told ESTALE, Linux would make it once more.
+                Err(Errno::ESTALE) => found.attr.mode = mode,
+                Err(why) => return Err(why),
+            }
         }
+        locked(&self.table).set_made(found.attr);
         Ok(Answer::Found { found })
+    }
+
+    /// This answer if the directory that the frontend believes to be gone by it is gone. See [`Ways::meant`](crate::Ways::meant).
+    pub(crate) fn was_meant(&self, meant: Option<Ino>, done: Answer) -> Result<Answer, Errno> {
+        let Some(ino) = meant.filter(|_| self.ways.meant) else { return Ok(done) };
+        match self.handle(ino).and_then(|handle| self.getattr(&Caller::ROOT, &handle)) {
+            Ok(there) if there.type_ == ftype3::NF3DIR => Err(Errno::EIO),
+            _ => Ok(done),
+        }
     }
 
     pub(crate) fn link(&self, caller: &Caller, ino: Ino, dir: Ino, name: &Name) -> Result<Answer, Errno> {

@@ -3,12 +3,13 @@
 //! A call that got no answer is sent again with the same bytes on a new connection, as a hard mount does it. So a
 //! server that keeps its answers tells the same one twice.
 
+use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Cursor, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::sleep;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use atoll_posix::Caller;
 use nfs3_types::rpc::{
@@ -74,8 +75,9 @@ impl Server {
     /// A server that is called over at most so many connections. A call fails when it got no answer for
     /// `patience`. Connects with the first call.
     pub fn new(address: SocketAddr, connections: usize, patience: Duration) -> Self {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let xid = AtomicU32::new(since.as_micros() as u32 ^ std::process::id().rotate_left(16));
+        // Anywhere: a server takes calls of one address that have the same number and bytes for one call, so the numbers of two mounts
+        // must lie far apart, as those of two kernels do.
+        let xid = AtomicU32::new(RandomState::new().hash_one(Instant::now()) as u32);
         let (state, freed) = (Mutex::default(), Condvar::new());
         Self { address, patience, most: connections.max(1), state, freed, xid }
     }

@@ -4,7 +4,7 @@
 use std::collections::{HashMap, VecDeque};
 
 use atoll_core::{Ino, Name};
-use atoll_posix::Caller;
+use atoll_posix::{Attr, Caller};
 use nfs3_types::nfs3::{cookieverf3, nfs_fh3};
 
 /// Most handles that are kept of ids that the frontend has forgotten. It may be told of an id again at the same
@@ -25,6 +25,8 @@ struct Entry {
     handle: nfs_fh3,
     known: bool,
     verifier: cookieverf3,
+    /// What the frontend was told of a directory last. It asks about a removed one as long as somebody has it.
+    dir: Option<Attr>,
 }
 
 /// See the head of this file.
@@ -35,6 +37,8 @@ pub(crate) struct Table {
     entries: HashMap<Ino, Entry>,
     forgotten: VecDeque<Ino>,
     silly: HashMap<Ino, Silly>,
+    /// Files that were made and not asked about since, as they were told of then.
+    made: HashMap<Ino, Attr>,
     silly_count: u64,
 }
 
@@ -45,6 +49,7 @@ impl Table {
             entries: HashMap::new(),
             forgotten: VecDeque::new(),
             silly: HashMap::new(),
+            made: HashMap::new(),
             silly_count: 0,
         };
         table.note(Ino::ROOT, handle);
@@ -69,12 +74,25 @@ impl Table {
             handle: handle.clone(),
             known: true,
             verifier,
+            dir: None,
         });
         entry.known = true;
         // The server gives the ids of removed files to others.
         if entry.handle != handle {
-            *entry = Entry { handle, known: true, verifier };
+            *entry = Entry { handle, known: true, verifier, dir: None };
         }
+    }
+
+    /// The frontend is told this of a directory.
+    pub(crate) fn note_dir(&mut self, attr: Attr) {
+        if let Some(entry) = self.entries.get_mut(&attr.ino) {
+            entry.dir = Some(attr);
+        }
+    }
+
+    /// What it was told of a directory last.
+    pub(crate) fn dir(&self, ino: Ino) -> Option<Attr> {
+        self.entries.get(&ino)?.dir
     }
 
     pub(crate) fn handle(&self, ino: Ino) -> Option<nfs_fh3> {
@@ -87,6 +105,7 @@ impl Table {
 
     /// The frontend has forgotten this id. The silly name that must go now, if there is one.
     pub(crate) fn forget(&mut self, ino: Ino) -> Option<Silly> {
+        self.made.remove(&ino);
         if let Some(entry) = self.entries.get_mut(&ino).filter(|_| ino != Ino::ROOT) {
             entry.known = false;
             self.forgotten.push_back(ino);
@@ -98,6 +117,16 @@ impl Table {
             }
         }
         self.silly.get(&ino).cloned()
+    }
+
+    /// A file was made, and whoever made it is told of it so.
+    pub(crate) fn set_made(&mut self, attr: Attr) {
+        self.made.insert(attr.ino, attr);
+    }
+
+    /// What was told of a file when it was made, if that is asked about for the first time.
+    pub(crate) fn take_made(&mut self, ino: Ino) -> Option<Attr> {
+        self.made.remove(&ino)
     }
 
     /// The cookie verifier that belongs to the cookies of this directory.

@@ -116,6 +116,7 @@ impl Histories {
 
     fn live(&self, round: u64, dirs: Vec<PathBuf>) -> Live {
         Live {
+            appends: true,
             dirs,
             clients: CLIENTS,
             operations: self.round,

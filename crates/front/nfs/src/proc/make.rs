@@ -48,6 +48,8 @@ fn finish(call: Call, dir: Ino, attr: Attr, mut set: SetAttr, around: &[AttrsAro
     call.op(Op::SetAttr { ino, set }, Bytes::new(), move |call, outcome, _| match outcome {
         Ok(Answer::Attr { attr }) => made(call, dir, &attr, &around),
         Ok(_) => call.strange(),
+        // Somebody has removed it since. It was made all the same: a client that is told otherwise makes it once more.
+        Err(Errno::ESTALE) => made(call, dir, &attr, &around),
         Err(why) => call.failed(why, false),
     });
 }
