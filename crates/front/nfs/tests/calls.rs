@@ -2,14 +2,14 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex};
 
 use atoll_core::Ino;
 use atoll_model::{AtimeRule, ModelFiles};
 use atoll_nfs::{Served, Server, SigningKey, serve};
 use atoll_posix::{Caller, Errno, Kind, Op};
-use atoll_vfs::{Caching, Done, Files, Handle, RequestOptions, Ticket, Watcher};
+use atoll_vfs::{AnswerExtras, Caching, Done, Files, Handle, RequestOptions, Ticket, Watcher};
 use bytes::Bytes;
 
 const NFS: u32 = 100_003;
@@ -267,12 +267,15 @@ struct Disk {
     /// How many reads hang, and whether they are let go.
     reads: Mutex<(usize, bool)>,
     changed: Condvar,
+    /// Whatever is made is removed before its attributes are set.
+    removes: AtomicBool,
 }
 
 impl Disk {
     fn new() -> Self {
         let model = ModelFiles::new(AtimeRule::Never, Caching::Never);
-        Self { model, losses: AtomicU64::new(0), reads: Mutex::default(), changed: Condvar::new() }
+        let (losses, reads, removes) = (AtomicU64::new(0), Mutex::default(), AtomicBool::new(false));
+        Self { model, losses, reads, changed: Condvar::new(), removes }
     }
 }
 
@@ -283,6 +286,10 @@ impl Files for Disk {
             reads.0 += 1;
             self.changed.notify_all();
             drop(self.changed.wait_while(reads, |(_, let_go)| !*let_go).unwrap());
+        }
+        if matches!(op, Op::SetAttr { .. }) && self.removes.load(SeqCst) {
+            done(Err(Errno::ESTALE), AnswerExtras::default());
+            return Ticket::default();
         }
         self.model.start(caller, options, op, data, done)
     }
@@ -344,6 +351,19 @@ fn calls_that_hang_without_a_word_stop_no_other_call_of_their_connection() {
     xids.sort_unstable();
     assert!(xids.into_iter().eq(1..=16), "each is answered once");
     assert_eq!(client.call(NFS, 1, Xdr::default().b(&root)).0, 0);
+    server.stop();
+}
+
+#[test]
+fn a_file_that_somebody_removes_while_it_is_made_was_made() {
+    let files = Arc::new(Disk::new());
+    let server = serving("127.0.0.1(no_root_squash)", Arc::clone(&files) as Arc<dyn Files>);
+    let mut client = Client::new(server.address());
+    let root = client.root();
+    files.removes.store(true, SeqCst);
+    // Told anything else, a client makes it once more.
+    let create = Xdr::default().b(&root).b(b"x").n(2).n(1).n(9);
+    assert_eq!(client.call(NFS, 8, create).0, 0);
     server.stop();
 }
 

@@ -1,19 +1,26 @@
 //! Our server over a union of two plain folders, through the client.
 
 use std::fs;
-use std::net::{SocketAddr, TcpListener};
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
+use atoll_core::{Ino, Name};
 use atoll_fuse::{Config, Locks, MountOptions, Mounted};
 use atoll_lab_nfs::{Export, NfsFiles, Ways};
 use atoll_needs::needs;
 use atoll_nfs::{Served, Server, SigningKey, serve};
+use atoll_posix::{Answer, Caller, Errno, Op, RenameMode};
 use atoll_torture::pjdfstest::{self, Expecting};
 use atoll_torture::place::Place;
 use atoll_union::Settings;
+use atoll_vfs::Files;
 use atoll_volume::kind::Attached;
 use atoll_volume::union::{MemberPath, UnionVolume, state_dir};
+use bytes::Bytes;
 
 /// A run in which fewer pass has not tested what it should: NFSv3 has two tests less than a volume.
 const PASSED_MIN: usize = 394;
@@ -66,7 +73,7 @@ fn members(place: &Place) -> Vec<PathBuf> {
 
 fn mounted(at: SocketAddr, point: &Path) -> Mounted {
     let export = Export { nfs: at, mount: at, path: "/union".to_owned() };
-    let files = std::sync::Arc::new(NfsFiles::connect(&export, Ways::default()).unwrap());
+    let files = Arc::new(NfsFiles::connect(&export, Ways::default()).unwrap());
     let options = MountOptions { set_id: true, devices: true, ..MountOptions::new("nfs") };
     fs::create_dir_all(point).unwrap();
     Mounted::new(files, point, &options, Config { locks: Locks::Local, ..Config::default() }).unwrap()
@@ -99,6 +106,81 @@ fn a_client_goes_on_by_its_handles_when_the_server_has_started_again() {
     let read = std::os::unix::fs::FileExt::read_at(&file, &mut [0; 5], 0);
     assert_eq!(read.unwrap_err().raw_os_error(), Some(rustix::io::Errno::STALE.raw_os_error()));
     drop(mount);
+    server.end();
+}
+
+/// Stands between a client and a server, and passes everything on. When it is told to, it loses one answer and the connection with it.
+struct Between {
+    address: SocketAddr,
+    loses: Arc<AtomicBool>,
+    connections: Arc<AtomicUsize>,
+}
+
+impl Between {
+    fn new(server: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let (loses, connections) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+        let (lose, count) = (Arc::clone(&loses), Arc::clone(&connections));
+        std::thread::spawn(move || {
+            for client in listener.incoming() {
+                let (mut client, mut server) = (client.unwrap(), TcpStream::connect(server).unwrap());
+                count.fetch_add(1, SeqCst);
+                let (mut calls, mut to) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+                std::thread::spawn(move || std::io::copy(&mut calls, &mut to));
+                let lose = Arc::clone(&lose);
+                std::thread::spawn(move || {
+                    let mut bytes = vec![0; 1 << 16];
+                    while let Ok(read @ 1..) = server.read(&mut bytes) {
+                        if lose.swap(false, SeqCst) || client.write_all(&bytes[..read]).is_err() {
+                            break;
+                        }
+                    }
+                    // The client may have gone already.
+                    let _gone = client.shutdown(Shutdown::Both);
+                });
+            }
+        });
+        Self { address, loses, connections }
+    }
+}
+
+/// Runs an operation. Over NFS it ends before this returns.
+fn run(files: &NfsFiles, op: Op) -> Result<Answer, Errno> {
+    let (send, outcome) = std::sync::mpsc::channel();
+    files.submit(&Caller::ROOT, op, Bytes::new(), Box::new(move |told, _| send.send(told).unwrap()));
+    outcome.recv().unwrap()
+}
+
+#[test]
+fn a_rename_whose_answer_is_lost_is_answered_the_same_by_another_connection() {
+    let place = Place::new("nfs-union").unwrap();
+    let members = members(&place);
+    let server = OverUnion::start(&place, &members, 1, "127.0.0.1:0".parse().unwrap());
+    let between = Between::new(server.server.address());
+    let export = Export { nfs: between.address, mount: between.address, path: "/union".to_owned() };
+    let files = NfsFiles::connect(&export, Ways::default()).unwrap();
+    let name = |text: &str| Name::new(text.as_bytes()).unwrap();
+    let lookup = |text: &str| Op::Lookup { dir: Ino::ROOT, name: name(text) };
+    // One name is in one member only, the other one in both.
+    fs::write(members[0].join("f"), "f").unwrap();
+    for (old, new) in [("f", "g"), ("d", "e")] {
+        let Ok(Answer::Found { found }) = run(&files, lookup(old)) else { panic!("{old} is not there") };
+        let (before, mode) = (between.connections.load(SeqCst), RenameMode::Replace);
+        let (dir, new_dir) = (Ino::ROOT, Ino::ROOT);
+        let (meant, new_meant) = (None, None);
+        let rename =
+            Op::Rename { dir, name: name(old), new_dir, new_name: name(new), mode, meant, new_meant };
+        between.loses.store(true, SeqCst);
+        run(&files, rename.clone()).unwrap();
+        assert!(!between.loses.load(SeqCst) && between.connections.load(SeqCst) > before);
+        // It was done once: another one finds nothing.
+        assert_eq!(run(&files, rename), Err(Errno::ENOENT));
+        let Ok(Answer::Found { found: moved }) = run(&files, lookup(new)) else {
+            panic!("{new} is not there")
+        };
+        assert_eq!(moved.attr.ino, found.attr.ino);
+    }
     server.end();
 }
 
