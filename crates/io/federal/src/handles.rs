@@ -51,11 +51,19 @@ impl Federation {
         if let Some(ino) = self.dir_by_handle(frontend, tag, &handle) {
             return Ok(ino);
         }
+        let (mut tag, mut handle) = (tag, handle);
         for _ in 0..WALKS_MAX {
             let call = NativeCall::ByHandle { handle: handle.clone() };
-            let (stat, path) = match self.call(tag, &Who::Daemon, &call, &[])? {
-                NativeReply::Placed { stat, path } => (stat, path),
-                _ => return Err(Errno::EPROTO),
+            let (stat, path) = match self.call(tag, &Who::Daemon, &call, &[]) {
+                Ok(NativeReply::Placed { stat, path }) => (stat, path),
+                Ok(_) => return Err(Errno::EPROTO),
+                // It may have grown on a full member, which has moved it to another one.
+                Err(errno @ Errno::ESTALE) => {
+                    let moved = self.machine().known().moved_handle(tag, &handle);
+                    (tag, handle) = moved.ok_or(errno)?;
+                    continue;
+                }
+                Err(errno) => return Err(errno),
             };
             let Some(path) = path else { return Ok(self.machine().know_file(frontend, tag, &stat)) };
             self.handles.note(tag, handle.clone(), stat.id);

@@ -11,7 +11,7 @@ use atoll_federal::{Federation, settle};
 use atoll_intents::{Intents, SimIntents};
 use atoll_member::{SimTree, Tree};
 use atoll_posix::{Allocation, Answer, Errno, Op, RenameMode};
-use atoll_union::{At, NativeCall, NativeReply, Settings, Who};
+use atoll_union::{At, FrontendId, NativeCall, NativeReply, Settings, Who};
 use bytes::Bytes;
 use common::{Around, Called, Direct, Outcome, lives, moment, name, opened, run, tree, trees, walk};
 
@@ -275,4 +275,32 @@ fn a_process_that_dies_leaves_the_file_whole_and_nothing_of_its_own() {
         }
     }
     assert!(moved > 1);
+}
+
+#[test]
+fn the_handle_of_a_file_that_was_moved_names_it_as_long_as_the_process_lives() {
+    let world = World::new(&[7; FULL as usize]);
+    let ino = world.walk("d/f").unwrap();
+    let (tag, handle) = world.union.handle_of(ino).unwrap();
+    let by_handle = |world: &World| world.union.by_handle(FrontendId::default(), tag, handle.clone());
+    world.append(ino, b"more").unwrap();
+    assert_eq!(world.have()[1].len(), 1, "it was moved");
+    // A client has nothing but the handle.
+    world.union.forget(&[ino]);
+    assert_eq!(by_handle(&world), Ok(ino));
+    assert_eq!(world.read(ino)[FULL as usize..], b"more"[..]);
+    assert_eq!(world.walk("d/f"), Ok(ino));
+    world.op(Op::Unlink { dir: world.walk("d").unwrap(), name: name("f") }, b"").unwrap();
+    world.union.forget(&[ino]);
+    assert_eq!(by_handle(&world), Err(Errno::ESTALE));
+}
+
+#[test]
+fn the_handle_of_a_file_that_was_moved_is_stale_after_a_restart() {
+    let mut world = World::new(&[7; FULL as usize]);
+    let ino = world.walk("d/f").unwrap();
+    let (tag, handle) = world.union.handle_of(ino).unwrap();
+    world.append(ino, b"more").unwrap();
+    world.restart();
+    assert_eq!(world.union.by_handle(FrontendId::default(), tag, handle), Err(Errno::ESTALE));
 }

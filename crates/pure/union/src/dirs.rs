@@ -8,10 +8,11 @@ mod ids;
 mod names;
 mod roster;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 
 use atoll_core::{IdMap, Ino, Name, Time};
 use atoll_posix::Kind;
+use bytes::Bytes;
 
 use crate::frontend::{FrontendId, Told};
 use crate::native::{At, NativeId, NativeStat, Tag};
@@ -234,6 +235,8 @@ pub struct Known {
     names_bytes: usize,
     names_max: NamesMax,
     ids: Ids,
+    /// Handles of files that were moved to another member, with those that they have there. The oldest first.
+    moved_handles: VecDeque<[(Tag, Bytes); 2]>,
     /// Directories that have no name any more, and that a frontend knows.
     gone: Vec<Ino>,
     /// Homes that became known so far.

@@ -4,11 +4,16 @@
 use atoll_core::planted::{Bug, planted};
 use atoll_core::{IdMap, Ino};
 
+use bytes::Bytes;
+
 use super::{Home, Known, ino_of};
 use crate::native::{NativeId, Tag};
 
 /// Most ids that are kept of objects that no frontend knows. Past that they are forgotten, and such an object may get another one.
 pub(crate) const IDS_KEPT_MAX: usize = 65_536;
+
+/// Most moved files whose old handles still name them. Past that the oldest are `ESTALE`.
+pub(crate) const MOVED_HANDLES_MAX: usize = 4_096;
 
 /// Ids that are not made of the native numbers of their objects.
 #[derive(Debug, Default)]
@@ -126,6 +131,20 @@ impl Known {
         if self.file_ino(anchor.tag, anchor.id.ino) != ino {
             self.keep_id(anchor.tag, anchor.id, ino);
         }
+    }
+
+    /// A file has another handle from now on, in another member.
+    pub(crate) fn handle_moved(&mut self, old: (Tag, Bytes), new: (Tag, Bytes)) {
+        if self.moved_handles.len() >= MOVED_HANDLES_MAX {
+            self.moved_handles.pop_front();
+        }
+        self.moved_handles.push_back([old, new]);
+    }
+
+    /// The handle of a file that had this one before it was moved to another member.
+    pub fn moved_handle(&self, tag: Tag, handle: &Bytes) -> Option<(Tag, Bytes)> {
+        let moved = self.moved_handles.iter().rev();
+        moved.into_iter().find(|[old, _]| (old.0, &old.1) == (tag, handle)).map(|[_, new]| new.clone())
     }
 
     /// An object has gone: the next one of its number has nothing to do with it.

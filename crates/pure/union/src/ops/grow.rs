@@ -33,6 +33,8 @@ enum Stage {
     Compare,
     Link,
     SyncDir,
+    /// The file's handle is asked for, and then the copy's: who has the old one is to find the file by it.
+    Handle(bool),
     Intend,
     Aside,
     Ask,
@@ -65,6 +67,8 @@ pub(crate) struct Growing {
     data_end: u64,
     /// What was read.
     bytes: Bytes,
+    /// The handle that the file had, and that of the copy.
+    handles: Vec<Bytes>,
     /// Calls that make undone what was made, the next one last.
     undo: Vec<Planned>,
     intent: Option<Intent>,
@@ -141,6 +145,7 @@ impl Union {
             bytes: Bytes::new(),
             undo: Vec::new(),
             intent: None,
+            handles: Vec::new(),
             full,
         };
         let of = self.known.at(&file);
@@ -271,7 +276,14 @@ impl Growing {
                 Stage::SyncDir
             }
             (Stage::SyncDir, Ok(_)) if !self.syncs.is_empty() => Stage::SyncDir,
-            (Stage::SyncDir, Ok(_)) => Stage::Intend,
+            (Stage::SyncDir, Ok(_)) => Stage::Handle(false),
+            // A file system that has no handles has given none away.
+            (Stage::Handle(of_copy), told) => {
+                if let Ok(NativeReply::Data(handle)) = told {
+                    self.handles.push(handle);
+                }
+                if of_copy { Stage::Intend } else { Stage::Handle(true) }
+            }
             (Stage::Intend, Ok(_)) => Stage::Aside,
             (Stage::Aside, Ok(_)) => {
                 let id = self.id;
@@ -308,6 +320,9 @@ impl Growing {
     fn moved(&self, union: &mut Union) {
         union.known.set_name(self.side.dir, self.from.0, &self.side.name, None);
         let id = self.copy_of().id;
+        if let [old, new] = &self.handles[..] {
+            union.known.handle_moved((self.from.0, old.clone()), (self.to.0, new.clone()));
+        }
         union.known.moved_to(self.ino, self.to.0, id, (self.side.dir, self.side.name.clone()));
     }
 
@@ -348,6 +363,8 @@ impl Growing {
                 (to, NativeCall::Link { of: self.copy_of(), dir, name })
             }
             Stage::SyncDir => (to, NativeCall::FsyncDir { dir: self.syncs.pop()? }),
+            Stage::Handle(false) => (from, NativeCall::HandleOf { of: self.of() }),
+            Stage::Handle(true) => (to, NativeCall::HandleOf { of: self.copy_of() }),
             Stage::Intend => {
                 let intent = self.intent();
                 self.intent = Some(intent.clone());
