@@ -9,7 +9,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use atoll_core::{Decode, Encode, Ino};
 use atoll_posix::{Answer, Attr, Caller, Errno, Kind, NamedObject, Op, mode};
-use atoll_vfs::{AnswerExtras, Caching, Done, Files, Handle, RequestOptions, Ticket, Watcher, handover};
+use atoll_vfs::{
+    AnswerExtras, Caching, Done, Files, Handle, OpenDone, OpenFor, Opened, RequestOptions, Ticket, Watcher,
+    handover,
+};
 use bytes::Bytes;
 use nfs3_types::nfs3::*;
 
@@ -25,8 +28,8 @@ const LATER: Duration = Duration::from_millis(100);
 /// How the export is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ways {
-    /// A file that is removed while the frontend knows it gets another name until it is forgotten. Otherwise it
-    /// is gone at once for whoever has it open.
+    /// A file that is removed while somebody has it open gets another name until it is forgotten, as Linux's client does it.
+    /// Otherwise it is gone at once for whoever has it open.
     pub silly: bool,
     /// New files are made by `EXCLUSIVE` and then get their attributes. Otherwise by `GUARDED`, with one call.
     pub exclusive: bool,
@@ -193,8 +196,10 @@ impl NfsFiles {
         let attr = self.attr(&of);
         let mut table = locked(&self.table);
         table.note(attr.ino, handle);
-        if attr.kind == Kind::Directory {
-            table.note_dir(attr);
+        match attr.kind {
+            Kind::Directory => table.note_dir(attr),
+            Kind::Regular => {}
+            _ => table.note_special(attr.ino),
         }
         Ok(NamedObject { attr, attr_current: true })
     }
@@ -345,6 +350,36 @@ impl Files for NfsFiles {
                 self.sweep(*ino, &silly);
             }
         }
+    }
+
+    fn hears_opens(&self) -> bool {
+        self.ways.silly
+    }
+
+    fn open(&self, _: &Caller, ino: Ino, _: OpenFor, done: OpenDone) {
+        loop {
+            let mut table = locked(&self.table);
+            while table.is_going(ino) {
+                handover::slow();
+                table = self.swept.wait(table).unwrap_or_else(PoisonError::into_inner);
+            }
+            if !table.may_be_gone(ino) {
+                table.open(ino);
+                break;
+            }
+            drop(table);
+            handover::slow();
+            // Told ESTALE, Linux looks the name up again.
+            if let Err(why) = self.handle(ino).and_then(|handle| self.getattr(&Caller::ROOT, &handle)) {
+                return done(Err(why));
+            }
+            locked(&self.table).is_there(ino);
+        }
+        done(Ok(Opened { open: 0, backing: None }));
+    }
+
+    fn close(&self, ino: Ino, _: u64) {
+        locked(&self.table).close(ino);
     }
 
     fn handle_of(&self, ino: Ino, _: Kind) -> Option<Handle> {

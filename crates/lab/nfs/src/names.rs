@@ -19,6 +19,16 @@ const SWEEP_WITHIN: Duration = Duration::from_secs(5);
 /// Pages of a listing that may have nothing for the frontend, one after another.
 const EMPTY_PAGES_MAX: usize = 10_000;
 
+/// Who uses a file that is about to lose a name.
+enum Use {
+    /// Somebody has it open.
+    By(Ino),
+    /// Nobody, and nobody opens it meanwhile.
+    None(Ino),
+    /// Nothing is asked or known.
+    Unknown,
+}
+
 impl NfsFiles {
     pub(crate) fn lookup(&self, caller: &Caller, dir: Ino, name: &[u8]) -> Result<Answer, Errno> {
         self.look(caller, dir, name).map(|found| Answer::Found { found })
@@ -27,7 +37,11 @@ impl NfsFiles {
     fn look(&self, caller: &Caller, dir: Ino, name: &[u8]) -> Result<NamedObject, Errno> {
         let args = LOOKUP3args { what: self.place(dir, name)? };
         let told = self.ask(|| self.client.lookup(caller, &args))?;
-        self.found(caller, told.object, told.obj_attributes)
+        let found = self.found(caller, told.object, told.obj_attributes)?;
+        if let Ok(name) = Name::new(name) {
+            locked(&self.table).note_name(dir, &name, found.attr.ino);
+        }
+        Ok(found)
     }
 
     /// What was made under a name. The server need not say.
@@ -42,6 +56,9 @@ impl NfsFiles {
             Nfs3Option::Some(handle) => self.found(caller, handle, attributes),
             Nfs3Option::None => self.look(caller, dir, name.as_bytes()),
         };
+        if let Ok(made) = &made {
+            locked(&self.table).note_name(dir, name, made.attr.ino);
+        }
         made.map_err(|why| match why {
             // It is not there any more, and nobody can say what it was like. Told ESTALE or ENOENT, Linux would make it once more, or
             // take it for not made.
@@ -145,21 +162,47 @@ impl NfsFiles {
         Ok(Answer::Found { found: self.found(caller, args.file, told.file_attributes)? })
     }
 
-    /// The file of this name, if the frontend may go on to use it after it has lost this name.
-    fn used(&self, caller: &Caller, dir: Ino, name: &Name) -> Option<Ino> {
+    /// The file of this name is about to lose it: whether somebody may go on to use it then. If nobody does, nobody opens it until
+    /// [`NfsFiles::ended`].
+    fn used(&self, caller: &Caller, dir: Ino, name: &Name) -> Use {
         if !self.ways.silly {
-            return None;
+            return Use::Unknown;
         }
-        let args = LOOKUP3args { what: self.place(dir, name.as_bytes()).ok()? };
-        let told = self.ask(|| self.client.lookup(caller, &args)).ok()?;
-        let Nfs3Option::Some(of) = told.obj_attributes else { return None };
-        let table = locked(&self.table);
+        // The frontend goes by what it was told of the name, and may use nothing else.
+        let mut table = locked(&self.table);
+        if let Some(ino) = table.named(dir, name)
+            && table.begin_removal(ino)
+        {
+            return Use::None(ino);
+        }
+        drop(table);
+        let told = self.place(dir, name.as_bytes()).and_then(|what| {
+            let args = LOOKUP3args { what };
+            self.ask(|| self.client.lookup(caller, &args))
+        });
+        let Ok(LOOKUP3resok { obj_attributes: Nfs3Option::Some(of), .. }) = told else { return Use::Unknown };
+        let mut table = locked(&self.table);
         let ino = table.ino(of.fileid);
-        (of.nlink == 1 && of.type_ != ftype3::NF3DIR && table.knows(ino)).then_some(ino)
+        if of.nlink == 1 && of.type_ != ftype3::NF3DIR && table.uses(ino) {
+            Use::By(ino)
+        } else if of.type_ != ftype3::NF3DIR && table.begin_removal(ino) {
+            Use::None(ino)
+        } else {
+            Use::Unknown
+        }
+    }
+
+    /// What [`NfsFiles::used`] was asked for has been done, or not.
+    fn ended(&self, of: &Use) {
+        if let Use::None(ino) = of {
+            locked(&self.table).end_removal(*ino);
+            self.swept.notify_all();
+        }
     }
 
     pub(crate) fn unlink(&self, caller: &Caller, dir: Ino, name: &Name) -> Result<Answer, Errno> {
-        if let Some(ino) = self.used(caller, dir, name) {
+        let used = self.used(caller, dir, name);
+        if let Use::By(ino) = used {
             let silly = locked(&self.table).silly_name(ino);
             let args = RENAME3args {
                 from: self.place(dir, name.as_bytes())?,
@@ -170,9 +213,13 @@ impl NfsFiles {
             locked(&self.table).set_silly(ino, silly);
             return Ok(Answer::Removed { orphan: Some(ino) });
         }
-        let args = REMOVE3args { object: self.place(dir, name.as_bytes())? };
-        self.ask(|| self.client.remove(caller, &args))?;
-        Ok(Answer::Removed { orphan: None })
+        locked(&self.table).forget_name(dir, name);
+        let removed = self.place(dir, name.as_bytes()).and_then(|object| {
+            let args = REMOVE3args { object };
+            self.ask(|| self.client.remove(caller, &args))
+        });
+        self.ended(&used);
+        removed.map(|_| Answer::Removed { orphan: None })
     }
 
     /// Nobody uses a removed file any more: it goes.
@@ -245,7 +292,9 @@ impl NfsFiles {
             to: self.place(new_dir, new_name.as_bytes())?,
         };
         // A second name keeps it, and unlike a rename leaves the name always there.
-        let kept = self.used(caller, new_dir, new_name).and_then(|ino| {
+        let used = self.used(caller, new_dir, new_name);
+        let replaced = if let Use::By(ino) = used { Some(ino) } else { None };
+        let kept = replaced.and_then(|ino| {
             let silly = locked(&self.table).silly_name(ino);
             let file = self.handle(ino).ok()?;
             let link = LINK3args { file, link: self.place(new_dir, silly.as_bytes()).ok()? };
@@ -253,11 +302,17 @@ impl NfsFiles {
             Some((ino, Silly { dir: new_dir, name: silly, caller: caller.clone() }))
         });
         let call = || self.ask(|| self.client.rename(caller, &args));
+        {
+            let mut table = locked(&self.table);
+            table.forget_name(dir, name);
+            table.forget_name(new_dir, new_name);
+        }
         let mut outcome = call();
         if matches!(outcome, Err(Errno::ENOTEMPTY | Errno::EEXIST)) {
             let replaced = self.look(caller, new_dir, new_name.as_bytes()).ok().map(|found| found.attr.ino);
             outcome = self.when_swept(replaced, call);
         }
+        self.ended(&used);
         let Some((ino, silly)) = kept else {
             return outcome.map(|_| Answer::Removed { orphan: None });
         };

@@ -1,7 +1,7 @@
 //! Which handle each id has, which ids the frontend knows, and which files were removed while they were known.
 //! Asks nobody.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use atoll_core::{Ino, Name};
 use atoll_posix::{Attr, Caller};
@@ -10,6 +10,9 @@ use nfs3_types::nfs3::{cookieverf3, nfs_fh3};
 /// Most handles that are kept of ids that the frontend has forgotten. It may be told of an id again at the same
 /// moment at which it forgets it, so a handle does not go at once.
 pub(crate) const FORGOTTEN_MAX: usize = 65_536;
+
+/// Most names of which is kept what they lead to. Past that all are forgotten, and the server is asked.
+pub(crate) const NAMES_MAX: usize = 65_536;
 
 /// A file that has only a name that its client gave it when it lost its last one.
 #[derive(Debug, Clone)]
@@ -40,6 +43,16 @@ pub(crate) struct Table {
     /// Files that were made and not asked about since, as they were told of then.
     made: HashMap<Ino, Attr>,
     silly_count: u64,
+    /// What the frontend was told last that names lead to.
+    names: HashMap<(Ino, Name), Ino>,
+    /// How often each regular file is open.
+    opens: HashMap<Ino, u64>,
+    /// Files of which a name is being removed: nobody opens them meanwhile.
+    removing: HashSet<Ino>,
+    /// Files of which a name was removed since the frontend knows them: it may have been the last.
+    removed: HashSet<Ino>,
+    /// Known files of other kinds: nobody tells of their opens.
+    specials: HashSet<Ino>,
 }
 
 impl Table {
@@ -51,6 +64,11 @@ impl Table {
             silly: HashMap::new(),
             made: HashMap::new(),
             silly_count: 0,
+            names: HashMap::new(),
+            opens: HashMap::new(),
+            removing: HashSet::new(),
+            removed: HashSet::new(),
+            specials: HashSet::new(),
         };
         table.note(Ino::ROOT, handle);
         table
@@ -80,6 +98,7 @@ impl Table {
         // The server gives the ids of removed files to others.
         if entry.handle != handle {
             *entry = Entry { handle, known: true, verifier, dir: None };
+            self.removed.remove(&ino);
         }
     }
 
@@ -106,6 +125,8 @@ impl Table {
     /// The frontend has forgotten this id. The silly name that must go now, if there is one.
     pub(crate) fn forget(&mut self, ino: Ino) -> Option<Silly> {
         self.made.remove(&ino);
+        self.specials.remove(&ino);
+        self.removed.remove(&ino);
         if let Some(entry) = self.entries.get_mut(&ino).filter(|_| ino != Ino::ROOT) {
             entry.known = false;
             self.forgotten.push_back(ino);
@@ -117,6 +138,78 @@ impl Table {
             }
         }
         self.silly.get(&ino).cloned()
+    }
+
+    /// The frontend is told of a file that is neither regular nor a directory.
+    pub(crate) fn note_special(&mut self, ino: Ino) {
+        self.specials.insert(ino);
+    }
+
+    /// The frontend is told that a name leads to this.
+    pub(crate) fn note_name(&mut self, dir: Ino, name: &Name, ino: Ino) {
+        if self.names.len() >= NAMES_MAX {
+            self.names.clear();
+        }
+        self.names.insert((dir, name.clone()), ino);
+    }
+
+    /// A name changes.
+    pub(crate) fn forget_name(&mut self, dir: Ino, name: &Name) {
+        self.names.remove(&(dir, name.clone()));
+    }
+
+    /// What the frontend believes that a name leads to.
+    pub(crate) fn named(&self, dir: Ino, name: &Name) -> Option<Ino> {
+        self.names.get(&(dir, name.clone())).copied()
+    }
+
+    /// A name of this file goes, if nobody uses it. Until [`Table::end_removal`] nobody opens it.
+    pub(crate) fn begin_removal(&mut self, ino: Ino) -> bool {
+        let begins = !self.uses(ino) && self.removing.insert(ino);
+        if begins && self.knows(ino) {
+            self.removed.insert(ino);
+        }
+        begins
+    }
+
+    /// It has gone, or stays.
+    pub(crate) fn end_removal(&mut self, ino: Ino) {
+        self.removing.remove(&ino);
+    }
+
+    /// Whether a name of this file is being removed.
+    pub(crate) fn is_going(&self, ino: Ino) -> bool {
+        self.removing.contains(&ino)
+    }
+
+    /// Whether it may have no name any more.
+    pub(crate) fn may_be_gone(&self, ino: Ino) -> bool {
+        self.removed.contains(&ino)
+    }
+
+    /// It has one.
+    pub(crate) fn is_there(&mut self, ino: Ino) {
+        self.removed.remove(&ino);
+    }
+
+    /// A file is opened.
+    pub(crate) fn open(&mut self, ino: Ino) {
+        *self.opens.entry(ino).or_default() += 1;
+    }
+
+    /// An open has ended.
+    pub(crate) fn close(&mut self, ino: Ino) {
+        if let Some(opens) = self.opens.get_mut(&ino) {
+            *opens -= 1;
+            if *opens == 0 {
+                self.opens.remove(&ino);
+            }
+        }
+    }
+
+    /// Whether somebody may go on to use this file when it has no name any more.
+    pub(crate) fn uses(&self, ino: Ino) -> bool {
+        self.opens.contains_key(&ino) || self.specials.contains(&ino)
     }
 
     /// A file was made, and whoever made it is told of it so.
@@ -201,6 +294,24 @@ mod tests {
         assert_eq!(table.handle(Ino(2)), Some(handle(2)));
         assert_eq!(table.handle(Ino(3)), None);
         assert!(table.handle(Ino::ROOT).is_some());
+    }
+
+    #[test]
+    fn a_file_is_used_until_its_last_open_has_ended() {
+        let mut table = Table::new(1, handle(0));
+        for ino in [2, 3].map(Ino) {
+            table.note(ino, handle(1));
+        }
+        table.open(Ino(2));
+        table.open(Ino(2));
+        table.close(Ino(2));
+        assert!(table.uses(Ino(2)) && !table.uses(Ino(3)));
+        table.close(Ino(2));
+        assert!(!table.uses(Ino(2)));
+        table.note_special(Ino(3));
+        assert!(table.uses(Ino(3)));
+        table.forget(Ino(3));
+        assert!(!table.uses(Ino(3)));
     }
 
     #[test]
