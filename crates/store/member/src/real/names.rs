@@ -239,9 +239,18 @@ impl NativeTree {
         let own = self.feed.own(dir, name, Event::Made);
         let dir = self.dir(dir)?;
         let taken = self.act(who)?;
-        let path = ProcPath::of(found.fd());
-        let follow = AtFlags::SYMLINK_FOLLOW;
-        rustix::fs::linkat(rustix::fs::CWD, path.as_c_str(), &*dir, name.as_bytes(), follow).map_err(os)?;
+        // Root may link what it has open, which takes no path. Others are told that there is nothing.
+        let by_fd =
+            || rustix::fs::linkat(found.fd(), c"", &*dir, name.as_bytes(), AtFlags::EMPTY_PATH).map_err(os);
+        let by_path = || {
+            let (path, follow) = (ProcPath::of(found.fd()), AtFlags::SYMLINK_FOLLOW);
+            rustix::fs::linkat(rustix::fs::CWD, path.as_c_str(), &*dir, name.as_bytes(), follow).map_err(os)
+        };
+        let is_root = matches!(who, Who::Daemon) || matches!(who, Who::Caller(caller) if caller.uid == 0);
+        match if is_root { by_fd() } else { Err(Errno::ENOENT) } {
+            Err(Errno::ENOENT) => by_path()?,
+            linked => linked?,
+        }
         own.made();
         drop(taken);
         stat_fd(found.fd())
