@@ -341,9 +341,11 @@ impl Union {
         let Some(there) = self.tasks.get_mut(&task) else { return };
         let call = &mut there.calls[index as usize];
         let is_member = self.members.get(call.0.tag).is_some();
-        call.1 = Some(if is_member { answer } else { Err(Errno::ESTALE) });
+        let before = call.1.replace(if is_member { answer } else { Err(Errno::ESTALE) });
+        assert!(before.is_none(), "call {index} of operation {task} is answered twice");
+        there.unanswered -= 1;
         there.waits = now.ms;
-        if there.calls.iter().all(|(_, answer)| answer.is_some()) {
+        if there.unanswered == 0 {
             let mut task = self.tasks.remove(&task).expect("it is there");
             self.learn(&mut task);
             self.run(task, out);
