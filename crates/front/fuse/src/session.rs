@@ -4,7 +4,7 @@
 //! A reader carries a request as far as it goes, which may include reading a disk. Before it enters a call
 //! that may be slow, it makes sure that another thread reads on.
 
-use crate::abi::init;
+use crate::abi::{init, opcode};
 use crate::accesses::Accesses;
 use crate::adapter::{Agreed, Core, close_all, serve, unlock};
 use crate::counters::{Count, Counters};
@@ -210,12 +210,12 @@ impl Readers {
     }
 
     /// Requests queue up, or have stopped to: as many read as can keep up.
-    fn adapt(core: &Arc<Core>, queue: &mut Queue, waited: Duration) {
+    fn adapt(core: &Arc<Core>, queue: &mut Queue, waited: Duration, thread: u32) {
         let wanted = core.readers.wanted.load(SeqCst);
         // One too many or too few do no harm.
         let slow_left = core.readers.slow_left.load(SeqCst);
         core.readers.slow_left.store(slow_left.saturating_sub(1), SeqCst);
-        match queue.judge(waited) {
+        match queue.judge(waited, thread) {
             Some(true) if wanted < core.readers.most => {
                 core.readers.wanted.store(wanted + 1, SeqCst);
                 Self::add(core);
@@ -294,6 +294,8 @@ impl Readers {
 struct Queue {
     /// Positive: so many requests in a row were there already. Negative: had to be waited for.
     run: i32,
+    /// The thread whose request came last.
+    thread: u32,
 }
 
 impl Queue {
@@ -305,8 +307,11 @@ impl Queue {
     const CALM: i32 = -512;
 
     /// Whether one more reader is needed, or one less.
-    fn judge(&mut self, waited: Duration) -> Option<bool> {
-        let queued = waited < Self::WAITED;
+    fn judge(&mut self, waited: Duration, thread: u32) -> Option<bool> {
+        // A thread that is answered may run at once on this processor, and ask again before this reader reads on. One client asks
+        // one thing at a time: its next request was no queue. A thread of another pid namespace has no number.
+        let queued = waited < Self::WAITED && (thread != self.thread || thread == 0);
+        self.thread = thread;
         self.run = match (queued, self.run) {
             (true, run) => run.max(0) + 1,
             (false, run) => run.min(0) - 1,
@@ -352,9 +357,17 @@ fn read_requests(core: &Arc<Core>) {
         if received.is_err() {
             break;
         }
-        Readers::adapt(core, &mut queue, began.elapsed());
+        let waited = began.elapsed();
         let extended = core.agreed.get().is_some_and(|agreed| agreed.flags & init::SETXATTR_EXT != 0);
         if let Some((header, request)) = parse(inbox.message(), extended) {
+            let asks = !matches!(
+                header.opcode,
+                opcode::FORGET | opcode::BATCH_FORGET | opcode::RELEASE | opcode::RELEASEDIR
+            );
+            // The kernel sends the others in nobody's name, and whoever caused them goes on.
+            if asks {
+                Readers::adapt(core, &mut queue, waited, header.pid);
+            }
             // A write's payload leaves the buffer whole, so nothing may point into it any more.
             match request {
                 Ok(crate::request::Request::Write { offset, size, write_flags, flags }) => {
@@ -530,5 +543,24 @@ impl Session {
 
     pub(crate) fn minor(&self) -> u32 {
         self.core.agreed.get().map_or(0, |agreed| agreed.minor)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a queue of so many requests that were there already says last, if these threads ask by turns.
+    fn verdict(threads: &[u32]) -> Option<bool> {
+        let mut queue = Queue::default();
+        let asking = threads.iter().cycle().take(Queue::BUSY as usize);
+        asking.fold(None, |_, thread| queue.judge(Duration::ZERO, *thread))
+    }
+
+    #[test]
+    fn one_thread_that_asks_again_at_once_is_no_queue() {
+        assert_eq!(verdict(&[7, 8]), Some(true));
+        assert_eq!(verdict(&[0]), Some(true), "nobody knows whether it is one thread");
+        assert_eq!(verdict(&[7]), None);
     }
 }
