@@ -79,6 +79,11 @@ impl Passed {
         }
     }
 
+    /// Whether a file has this one open and no other.
+    pub(crate) fn is_open_once(&self, ino: Ino) -> bool {
+        self.lock().get(&ino).is_some_and(|opens| opens.count == 1)
+    }
+
     /// Whether a program may change this file without a request, so that its attributes cannot be kept.
     pub(crate) fn has_writers(&self, ino: Ino) -> bool {
         self.writers.load(Relaxed) > 0 && self.lock().get(&ino).is_some_and(|opens| opens.writers > 0)
@@ -168,8 +173,9 @@ mod tests {
     fn all_opens_of_an_inode_are_passed_or_none_is() {
         let passed = Passed::default();
         assert_eq!(passed.opened(Ino(5), false, || Some(7)), Some(7));
+        assert!(passed.is_open_once(Ino(5)) && !passed.is_open_once(Ino(6)));
         assert_eq!(passed.opened(Ino(5), true, || panic!("it is known")), Some(7));
-        assert!(passed.has_writers(Ino(5)));
+        assert!(passed.has_writers(Ino(5)) && !passed.is_open_once(Ino(5)));
         assert_eq!(passed.opened(Ino(6), true, || None), None);
         assert_eq!(passed.opened(Ino(6), false, || Some(8)), None, "one is open that is not passed");
         assert!(!passed.has_writers(Ino(6)), "its writes are seen");

@@ -155,7 +155,10 @@ pub(super) fn created(
     (handle, open_flags, backing): (u64, u32, u32),
 ) -> bool {
     let mut out = Out::with_capacity(abi::SMALL_OUT);
-    let attr_kept = core.attr_kept(found.attr.ino, kept);
+    // Its maker needs them at once, to be let in. Nothing can be stored in an empty file through a mapping, and whatever makes it
+    // longer first, by a write or a request, voids what is kept here.
+    let is_new = found.attr.size == 0 && core.passed.is_open_once(found.attr.ino);
+    let attr_kept = if is_new { kept } else { core.attr_kept(found.attr.ino, kept) };
     let generation = core.nodes.generation(found.attr.ino);
     out.entry(&found.attr, generation, kept, if found.attr_current { attr_kept } else { Duration::ZERO });
     out.open_out(handle, open_flags, backing);
