@@ -17,6 +17,9 @@ const COPY_BYTES_MAX: usize = 32 << 10;
 /// The kernel refuses to fill a buffer that could not hold the largest request.
 const INBOX_BYTES: usize = IO_BYTES_MAX + 4096;
 
+/// Answers up to here are copied into one piece before they are sent.
+const SHORT_BYTES: usize = 256;
+
 /// The connection to the kernel.
 #[derive(Debug)]
 pub(crate) struct Device {
@@ -80,10 +83,20 @@ impl Device {
         header[..4].copy_from_slice(&u32::try_from(len).expect("answers are far below 4 GiB").to_ne_bytes());
         header[4..8].copy_from_slice(&error.to_ne_bytes());
         header[8..].copy_from_slice(&unique.to_ne_bytes());
-        let slices = [IoSlice::new(&header), IoSlice::new(parts[0]), IoSlice::new(parts[1])];
+        // The kernel takes one piece faster than three.
+        let mut short = [0; SHORT_BYTES];
+        let mut filled = 0;
+        let is_short = len <= SHORT_BYTES;
+        for part in [&header, parts[0], parts[1]].iter().take_while(|_| is_short) {
+            short[filled..filled + part.len()].copy_from_slice(part);
+            filled += part.len();
+        }
+        let whole = [IoSlice::new(&short[..filled])];
+        let pieces = [IoSlice::new(&header), IoSlice::new(parts[0]), IoSlice::new(parts[1])];
+        let slices = if is_short { &whole[..] } else { &pieces[..] };
         // One call: the kernel takes an answer whole or not at all.
         loop {
-            match rustix::io::writev(&self.fd, &slices) {
+            match rustix::io::writev(&self.fd, slices) {
                 Err(Os::INTR) => {}
                 outcome => return outcome.is_ok(),
             }
