@@ -5,9 +5,11 @@ use crate::abi::{OUT_HEADER, Out, WRITE_HEADER, notify};
 use atoll_core::{Ino, Name};
 use atoll_posix::Errno;
 use bytes::{Bytes, BytesMut};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno as Os;
 use std::io::IoSlice;
 use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
 
 /// Most bytes of one write request, and of one read.
 pub(crate) const IO_BYTES_MAX: usize = 1 << 20;
@@ -19,6 +21,9 @@ const INBOX_BYTES: usize = IO_BYTES_MAX + 4096;
 
 /// Answers up to here are copied into one piece before they are sent.
 const SHORT_BYTES: usize = 256;
+
+/// Pauses of the processor between two looks for a request.
+const LOOK_PAUSES: u32 = 16;
 
 /// The connection to the kernel.
 #[derive(Debug)]
@@ -37,6 +42,18 @@ impl Device {
 
     pub(crate) fn raw(&self) -> std::os::fd::RawFd {
         std::os::fd::AsRawFd::as_raw_fd(&self.fd)
+    }
+
+    /// Looks until there is a request, for so long at most.
+    pub(crate) fn look(&self, so_long: Duration) {
+        const NOW: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let began = Instant::now();
+        // An error is the reader's to find.
+        while poll(&mut [PollFd::new(&self.fd, PollFlags::IN)], Some(&NOW)) == Ok(0)
+            && began.elapsed() < so_long
+        {
+            (0..LOOK_PAUSES).for_each(|_| std::hint::spin_loop());
+        }
     }
 
     /// Answers a request. False if the kernel no longer waits for it.

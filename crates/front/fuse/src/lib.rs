@@ -30,6 +30,7 @@ mod recall;
 mod request;
 mod session;
 mod settle;
+mod spins;
 mod sweep;
 mod told;
 mod watch;

@@ -21,6 +21,7 @@ use crate::places::Places;
 use crate::recall::Recall;
 use crate::request::parse;
 use crate::settle::Settling;
+use crate::spins::{self, Spins};
 use crate::told::Told;
 use crate::watch::{self, Watch};
 use atoll_core::Ino;
@@ -349,15 +350,20 @@ fn read_requests(core: &Arc<Core>) {
     let mut inbox = Inbox::new();
     let mine = Arc::clone(core);
     handover::before_slow(move || Readers::keep_one_reading(&mine));
-    let mut queue = Queue::default();
+    let (mut queue, mut spins) = (Queue::default(), Spins::default());
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
     loop {
         let began = Instant::now();
+        if spins.is_on() && processors > 1 && core.readers.idle.load(SeqCst) == 1 {
+            core.device.look(Spins::MAX);
+        }
         let received = inbox.receive(&core.device);
         core.readers.received();
         if received.is_err() {
             break;
         }
         let waited = began.elapsed();
+        spins.came(waited, spins::taken);
         let extended = core.agreed.get().is_some_and(|agreed| agreed.flags & init::SETXATTR_EXT != 0);
         if let Some((header, request)) = parse(inbox.message(), extended) {
             let asks = !matches!(
