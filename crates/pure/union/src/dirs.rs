@@ -19,7 +19,7 @@ use crate::native::{At, NativeId, NativeStat, Tag};
 use crate::questions::Questions;
 pub use bounds::{DIR_NAMES_BYTES_MAX, NAMES_BYTES_MAX, NamesMax};
 use ids::Ids;
-pub(crate) use names::{DirNames, Gathered, NameHome, Place, Section};
+pub(crate) use names::{Cookie, DirNames, Gathered, NameHome, Section};
 
 /// Number of bits of a native inode number in an id.
 const NATIVE_BITS: u32 = 48;

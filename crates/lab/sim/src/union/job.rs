@@ -121,7 +121,9 @@ pub(super) struct Job {
     pub(super) left: bool,
     /// Directories that it has made in one more member.
     pub(super) chain: Vec<(usize, NativeId)>,
-    /// Those among them that no member had any more, and that it has not tried to remove.
+    /// Directories that those were made like, each in its member.
+    pub(super) like: Vec<(usize, NativeId)>,
+    /// Those that it has made while no such directory had a name any more, and that it has not tried to remove.
     pub(super) back: Vec<(usize, NativeId)>,
     pub(super) names: Vec<String>,
     after: u64,
@@ -169,6 +171,7 @@ impl Job {
             renames: Vec::new(),
             left: false,
             chain: Vec::new(),
+            like: Vec::new(),
             back: Vec::new(),
             names: Vec::new(),
             after: 0,

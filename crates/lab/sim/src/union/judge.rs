@@ -146,7 +146,7 @@ impl<'a> Judge<'a> {
     pub(super) fn ended(&self, outcome: &Result<Finished, Errno>) -> Verdict {
         let (job, since) = (self.job, &self.since);
         let only_own = since.members.moment - since.from == job.changes;
-        let is_left = !job.back.is_empty() && !job.given_up && self.is_whole() && !since.is_moved();
+        let is_left = !job.back.is_empty() && !job.given_up && self.is_whole();
         ensure(!is_left, || format!("a directory that was removed is back: {:?}", job.back))?;
         match outcome {
             Ok(finished) => self.succeeded(finished, only_own),

@@ -329,10 +329,8 @@ impl Process {
         self.sync_renames(members);
         for member in self.of.clone() {
             let believed = self.machine.members().get(tag(member)).map(|member| member.state);
-            if believed == Some(MemberState::Away) {
-                if self.trees[&member].reopen() == Ok(true) {
-                    self.gone.remove(&member);
-                }
+            if believed == Some(MemberState::Away) && self.trees[&member].reopen() == Ok(true) {
+                self.gone.remove(&member);
             }
             self.note_state(members, member);
             if self.is_away(member) || members.all[member].hangs_since_ns.is_some() {

@@ -5,11 +5,13 @@ use std::collections::BTreeMap;
 use atoll_core::Ino;
 use atoll_model::rng::Rng;
 use atoll_posix::{Answer, Errno};
-use atoll_union::{AwayRule, Finished, NativeCall, NativeReply, PlaceRule, SameRule, Settings, UnlinkRule};
+use atoll_union::{
+    AwayRule, Finished, NativeCall, NativeId, NativeReply, PlaceRule, SameRule, Settings, UnlinkRule,
+};
 
 use super::job::{Job, Next, What, path};
 use super::judge::{Judge, names};
-use super::members::{Members, Snapshot, below, is_change};
+use super::members::{Members, Snapshot, is_change};
 use super::process::Process;
 use super::rest;
 use crate::cause::Failure;
@@ -48,7 +50,7 @@ struct Sim<'r> {
     /// What each client does: the task that it waits for.
     busy: Vec<Option<u64>>,
     /// The file that each client has open.
-    open: Vec<Option<(Ino, usize, atoll_union::NativeId)>>,
+    open: Vec<Option<(Ino, usize, NativeId)>>,
 }
 
 /// Settings of a union.
@@ -213,6 +215,9 @@ impl Sim<'_> {
         self.note(format_args!("union {at} task {task} member {member}: {native:?}: {answer:?}"));
         let job = self.jobs.get_mut(&(at, task)).expect("a task has a job");
         job.left |= job.acted && changes && answer.is_err();
+        if let (NativeCall::CopyOf { of }, Ok(_)) = (&native, &answer) {
+            job.like.push((member, of.id));
+        }
         if let NativeCall::Rmdir { id, .. } = &native {
             job.back.retain(|back| *back != (member, *id));
         }
@@ -221,10 +226,9 @@ impl Sim<'_> {
         judge.changed(member, &native, &before)?;
         job.changes += self.members.moment - moment;
         job.changed(member, &native, reply);
-        if let (NativeCall::MkdirLike { dir, name, .. }, NativeReply::Stat(made)) = (&native, reply) {
-            let path = before.path_of(*dir).map(|dir| below(dir, &name.to_string()));
-            let has = |at: &usize| path.as_ref().is_some_and(|path| self.members.now(*at).is_dir(path));
-            if !self.processes[at].of.iter().any(|at| *at != member && has(at)) {
+        if let (NativeCall::MkdirLike { .. }, NativeReply::Stat(made)) = (&native, reply) {
+            let is_there = |(at, id): &(usize, NativeId)| self.members.now(*at).path_of(*id).is_some();
+            if !job.like.iter().any(is_there) {
                 job.back.push((member, made.id));
             }
         }

@@ -23,14 +23,14 @@ fn cookie(name: &Name) -> u64 {
 /// as if it were whole, also if the member that has those names answers by then. The place is an odd number, or 0 at the
 /// beginning; the even number before it says that names are missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct Cookie {
     /// The cookie of the name before it.
     pub after: u64,
     /// Names before it may be missing.
     pub lacks: bool,
 }
 
-impl Place {
+impl Cookie {
     /// What a frontend tells.
     pub(crate) const fn of(cookie: u64) -> Self {
         if cookie == 0 {
@@ -41,7 +41,7 @@ impl Place {
     }
 
     /// What a frontend is told.
-    pub(crate) const fn cookie(self) -> u64 {
+    pub(crate) const fn told(self) -> u64 {
         if self.lacks { self.after & !1 } else { self.after }
     }
 }

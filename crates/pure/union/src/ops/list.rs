@@ -4,7 +4,7 @@ use atoll_core::{Ino, Name};
 use atoll_posix::{Answer, DirEntry, Errno, Kind};
 
 use super::shown::Shown;
-use crate::dirs::{NameHome, Part, Place};
+use crate::dirs::{Cookie, NameHome, Part};
 use crate::find::{Found, Holder};
 use crate::native::NativeCall;
 use crate::task::{Decided, Finished, Planned, Stop, Task};
@@ -25,7 +25,7 @@ pub(super) fn read_dir(
     bytes: u32,
     plus: bool,
 ) -> Decided<Finished> {
-    let Place { after, lacks } = Place::of(cookie);
+    let Cookie { after, lacks } = Cookie::of(cookie);
     let gap = union.read_parts(task, dir, after)?.or(lacks.then_some(Errno::EIO));
     // Where the directory is gone, no name is missing.
     let lacks = gap.is_some_and(|errno| ![Errno::ENOENT, Errno::ESTALE].contains(&errno));
@@ -72,10 +72,10 @@ pub(super) fn read_dir(
     }
     // What was to be listed here is gone.
     if entries.is_empty() && !whole {
-        let place = Place { after: behind, lacks };
-        return read_dir(union, task, dir, place.cookie(), bytes, plus);
+        let cookie = Cookie { after: behind, lacks };
+        return read_dir(union, task, dir, cookie.told(), bytes, plus);
     }
-    entries.iter_mut().for_each(|entry| entry.cookie = Place { after: entry.cookie, lacks }.cookie());
+    entries.iter_mut().for_each(|entry| entry.cookie = Cookie { after: entry.cookie, lacks }.told());
     match gap {
         // Nothing is left but what cannot be told.
         Some(errno) if whole && entries.is_empty() => Err(Stop::Fail(errno)),
