@@ -148,8 +148,12 @@ impl Call {
         let files = Arc::clone(&self.shared().files);
         let caller = self.caller.clone();
         let options = RequestOptions { unchecked: true, attributes: true };
+        let file = match &op {
+            Op::Link { ino, .. } => Some(*ino),
+            op => op.file(),
+        };
         let again =
-            self.subject.clone().filter(|s| op.file() == Some(s.ino)).map(|s| (s, op.clone(), data.clone()));
+            self.subject.clone().filter(|s| file == Some(s.ino)).map(|s| (s, op.clone(), data.clone()));
         let done: Done = Box::new(move |outcome, beside| match (outcome, again) {
             // It may have moved to another island since the handle was made.
             (Err(Errno::ESTALE), Some((subject, op, data))) => self.find(&subject, op, data, then),

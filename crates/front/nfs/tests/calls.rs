@@ -269,13 +269,15 @@ struct Disk {
     changed: Condvar,
     /// Whatever is made is removed before its attributes are set.
     removes: AtomicBool,
+    /// Files are not where their handles say until they are looked for.
+    moved: AtomicBool,
 }
 
 impl Disk {
     fn new() -> Self {
         let model = ModelFiles::new(AtimeRule::Never, Caching::Never);
         let (losses, reads, removes) = (AtomicU64::new(0), Mutex::default(), AtomicBool::new(false));
-        Self { model, losses, reads, changed: Condvar::new(), removes }
+        Self { model, losses, reads, changed: Condvar::new(), removes, moved: AtomicBool::new(false) }
     }
 }
 
@@ -287,7 +289,8 @@ impl Files for Disk {
             self.changed.notify_all();
             drop(self.changed.wait_while(reads, |(_, let_go)| !*let_go).unwrap());
         }
-        if matches!(op, Op::SetAttr { .. }) && self.removes.load(SeqCst) {
+        let hidden = matches!(op, Op::Link { .. }) && self.moved.load(SeqCst);
+        if hidden || matches!(op, Op::SetAttr { .. }) && self.removes.load(SeqCst) {
             done(Err(Errno::ESTALE), AnswerExtras::default());
             return Ticket::default();
         }
@@ -311,6 +314,7 @@ impl Files for Disk {
     }
 
     fn find(&self, handle: &Handle, done: Done) -> Ticket {
+        self.moved.store(false, SeqCst);
         self.model.find(handle, done)
     }
 
@@ -364,6 +368,24 @@ fn a_file_that_somebody_removes_while_it_is_made_was_made() {
     // Told anything else, a client makes it once more.
     let create = Xdr::default().b(&root).b(b"x").n(2).n(1).n(9);
     assert_eq!(client.call(NFS, 8, create).0, 0);
+    server.stop();
+}
+
+#[test]
+fn a_file_that_moved_before_the_server_started_is_looked_for_when_it_is_linked() {
+    let files = Arc::new(Disk::new());
+    let server = serving("127.0.0.1(no_root_squash)", Arc::clone(&files) as Arc<dyn Files>);
+    let mut client = Client::new(server.address());
+    let root = client.root();
+    let (_, file) = client.create(&root, b"f");
+    files.moved.store(true, SeqCst);
+    assert_eq!(client.call(NFS, 15, Xdr::default().b(&file).b(&root).b(b"link")).0, 0);
+    // One that is nowhere is stale.
+    for name in [b"f".as_slice(), b"link"] {
+        assert_eq!(client.call(NFS, 12, Xdr::default().b(&root).b(name)).0, 0);
+    }
+    files.moved.store(true, SeqCst);
+    assert_eq!(client.call(NFS, 15, Xdr::default().b(&file).b(&root).b(b"again")).0, 70);
     server.stop();
 }
 

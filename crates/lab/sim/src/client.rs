@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use atoll_core::{Ino, IslandId, SessionId};
 use atoll_posix::{Answer, AttrsAround, Errno};
-use atoll_proto::{ClientOp, Outcome};
+use atoll_proto::{ClientOp, FileHandle, Outcome};
 use atoll_route::{KEEP_MS, OutgoingRequest, Route, RouteOut};
 
 use crate::clocks::Pace;
@@ -130,6 +130,16 @@ impl Client {
 }
 
 impl World {
+    /// A frontend of which only a handle is left looks for the file. Ends when [`World::poll`] says so.
+    pub fn find(&mut self, client: usize, handle: &FileHandle) -> u64 {
+        let (now_ms, token) = (self.client_ms(client), self.clients[client].begin());
+        self.note(format_args!("client {client}: find {token} {handle:?}"));
+        self.with_client(client, &[], |route, out| {
+            route.find(now_ms, handle, token, out).expect("this volume has made it");
+        });
+        token
+    }
+
     pub(crate) fn route_of(&self, session: SessionId) -> Route<u64> {
         Route::new(atoll_route::Config {
             seed: self.config.seed,

@@ -1,7 +1,8 @@
 //! The files that the frontend knows and whose home is not the island that minted their ids.
 
 use atoll_core::{IdMap, Ino, IslandId};
-use atoll_posix::{Answer, Attr, Kind, NamedObject, Op};
+use atoll_posix::{Answer, Attr, Caller, Kind, NamedObject, Op};
+use bytes::Bytes;
 
 use crate::call::CallKind;
 use crate::out::RouteOut;
@@ -64,6 +65,18 @@ impl Homes {
 }
 
 impl<T> Route<T> {
+    /// A call is to be repeated. If it links a file, that may have moved before this session began, so that its old
+    /// home does not tell of it: it is asked.
+    pub(crate) fn ask_where_linked_is(&mut self, id: u64, out: &mut RouteOut<T>) {
+        let Some(call) = self.calls.get(&id).filter(|call| call.refusals.is_power_of_two()) else { return };
+        let CallKind::Op(Op::Link { ino, .. }) = call.what else { return };
+        // What waits for an island that is away would wait for ever, one more with each link.
+        let home = self.homes.of(ino);
+        if self.peers.get(&home).is_some_and(|peer| peer.up && peer.attached) {
+            self.begin(None, Caller::ROOT, CallKind::Op(Op::GetAttr { ino }), Bytes::new(), out);
+        }
+    }
+
     /// A call has changed, made or linked a file, its answer was lost, and the file is gone by now with its
     /// attributes. If the call were repeated it would fail, or happen twice after others have seen its
     /// effect.

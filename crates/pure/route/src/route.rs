@@ -467,6 +467,7 @@ impl<T> Route<T> {
                 call.refusals += 1;
                 call.sending = Sending::Paused;
                 self.retry.push((now_ms + pause, id));
+                self.ask_where_linked_is(id, out);
             }
             Outcome::Resolved { resolved } => self.walked(id, resolved, out),
             Outcome::Attached { exclusive: sole, power } => {
@@ -699,7 +700,7 @@ impl<T> Route<T> {
         }
         if let Some(call) = self.calls.get_mut(&id)
             && let CallKind::Op(Op::Link { ino, .. }) = &call.what
-            && errno == Errno::ENOENT
+            && matches!(errno, Errno::ENOENT | Errno::ESTALE)
             && let Stage::Deciding { linked_home: Some(home) } = call.stage
             && home != self.homes.of(*ino)
         {

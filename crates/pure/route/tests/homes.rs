@@ -84,7 +84,7 @@ fn a_link_that_names_a_home_from_before_a_move_is_asked_again_with_the_new_one()
     // The owner waits for something. Meanwhile the file moves, and its old home forgets it, since all
     // clients say that they know.
     client.route.on_notice(there, Notice::Moved { ino, to: here, moves: 1 }, &mut client.out);
-    let gone = || Outcome::Failed { errno: Errno::ENOENT };
+    let gone = || Outcome::Failed { errno: Errno::ESTALE };
     client.reply(&first, gone());
     let again = client.out.send.pop().expect("it may be at its new home");
     assert!(matches!(again.request.op, ClientOp::Link { home, .. } if home == here), "{:?}", again.request);
@@ -92,6 +92,28 @@ fn a_link_that_names_a_home_from_before_a_move_is_asked_again_with_the_new_one()
     assert!(client.out.finished.is_empty());
     client.reply(&again, gone());
     assert_eq!(client.out.finished.len(), 1, "nothing is newer than that");
+}
+
+#[test]
+fn a_link_that_is_put_off_asks_the_home_that_is_known_where_the_file_is() {
+    let Scene { mut client, here, there, ino } = Scene::new();
+    let first = client.call(Op::Link { ino, dir: Ino::ROOT, name: Name::new(b"x").unwrap() });
+    client.reply(&first, Outcome::NotNow);
+    let asked = client.out.send.pop().expect("its home is asked");
+    assert_eq!((asked.island, &asked.request.op), (there, &ClientOp::Fs { op: Op::GetAttr { ino } }));
+    // An island that is away is not asked: nothing would end that.
+    client.route.reachable(there, false, &mut client.out);
+    client.route.tick(100, &mut client.out);
+    let again = client.out.send.pop().expect("it is asked again");
+    client.reply(&again, Outcome::NotNow);
+    assert!(client.out.send.is_empty());
+    client.route.reachable(there, true, &mut client.out);
+    client.out.send.clear();
+    client.route.on_notice(there, Notice::Moved { ino, to: here, moves: 1 }, &mut client.out);
+    client.out.send.clear();
+    client.route.tick(200, &mut client.out);
+    let again = client.out.send.pop().expect("it is asked again");
+    assert!(matches!(again.request.op, ClientOp::Link { home, .. } if home == here), "{:?}", again.request);
 }
 
 #[test]

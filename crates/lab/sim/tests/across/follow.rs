@@ -2,10 +2,10 @@
 
 use atoll_core::Ino;
 use atoll_disk::sim::Fault;
-use atoll_posix::{Answer, Kind, LockKind, LockRange, Op, SetAttr};
-use atoll_proto::{ParticipantWork, TxnState};
+use atoll_posix::{Answer, Errno, Kind, LockKind, LockRange, Op, SetAttr};
+use atoll_proto::{FileHandle, ParticipantWork, TxnState};
 use atoll_sim::crash_points::{Point, Script, count, one, world};
-use atoll_sim::{Config, SlowDisks, World};
+use atoll_sim::{Config, Done, SlowDisks, World};
 use bytes::Bytes;
 
 use crate::bench::{Bench, CONTENT, H, S, T, has_work, name, power};
@@ -211,6 +211,82 @@ fn a_file_that_moves_again_and_again_is_found_by_who_has_an_old_handle() {
         bench.has(T, "x", ino, 1);
         assert_eq!(bench.world.homes(ino), [T]);
         bench.settle();
+    }
+}
+
+/// What a frontend does for a caller of whose file it knows only a handle from before a move: if the volume says
+/// `ESTALE`, it looks everywhere, and asks again.
+fn link_by_old_handle(bench: &mut Bench, ino: Ino, to: usize, n: &str) -> Done {
+    let link = bench.link(ino, to, n);
+    bench.world.forget(0, &[ino]);
+    let first = bench.run(0, link.clone());
+    if first != Err(Errno::ESTALE) {
+        return first;
+    }
+    let token = bench.world.find(0, &FileHandle::File { ino, home: ino.minted_by() });
+    bench.answer(0, token)?;
+    bench.run(0, link)
+}
+
+/// All islands die, and start again.
+fn restart_all(bench: &mut Bench, islands: usize) {
+    (0..islands).for_each(|island| bench.world.stay_away(island, Fault::ProcessDeath));
+    bench.wait(30_000);
+    (0..islands).for_each(|island| bench.back(island));
+}
+
+#[test]
+fn a_link_by_a_handle_from_before_the_file_moved_is_made_wherever_its_name_is_owned() {
+    for (seed, to) in [S, T, H].into_iter().cycle().take(12).enumerate() {
+        let mut bench = bench(seed as u64, 3);
+        let ino = renamed(&mut bench);
+        match seed / 3 {
+            0 => bench.wait(FOLLOWED_US),
+            1 => {
+                bench.wait(FOLLOWED_US);
+                restart_all(&mut bench, 3);
+            }
+            // It moves after the restart, or while it is linked.
+            2 => restart_all(&mut bench, 3),
+            _ => assert!(bench.step_until(FOLLOWED_US, |world| world.homes(ino) == [T])),
+        }
+        let done = link_by_old_handle(&mut bench, ino, to, "link");
+        assert!(matches!(done, Ok((Answer::Found { .. }, _))), "seed {seed}, at {to}: {done:?}");
+        bench.has(to, "link", ino, 2);
+        bench.settle();
+    }
+}
+
+#[test]
+fn a_link_by_an_old_handle_does_not_wait_for_another_mount_to_hear_of_the_move() {
+    for to in [S, T, H] {
+        let mut bench = bench(to as u64, 3);
+        let ino = renamed(&mut bench);
+        // The old home remembers the move for this mount, and the other one has heard of it.
+        bench.world.suspend(1, 10_000_000);
+        bench.wait(FOLLOWED_US);
+        assert_eq!(bench.world.homes(ino), [T]);
+        let begun_us = bench.world.now_us();
+        let done = link_by_old_handle(&mut bench, ino, to, "link");
+        assert!(matches!(done, Ok((Answer::Found { .. }, _))), "at {to}: {done:?}");
+        assert!(bench.world.now_us() < begun_us + 500_000, "at {to}: it has waited");
+        bench.has(to, "link", ino, 2);
+    }
+}
+
+#[test]
+fn a_link_of_a_file_that_is_gone_is_refused_as_stale() {
+    for to in [S, T, H] {
+        let mut bench = bench(to as u64, 3);
+        let ino = renamed(&mut bench);
+        bench.wait(FOLLOWED_US);
+        bench.ok(bench.unlink(T, "b"));
+        bench.world.forget(1, &[ino]);
+        bench.world.forget(0, &[ino]);
+        bench.settle();
+        assert!(bench.world.homes(ino).is_empty());
+        assert_eq!(link_by_old_handle(&mut bench, ino, to, "link"), Err(Errno::ESTALE), "at {to}");
+        bench.has_not(to, "link");
     }
 }
 

@@ -53,7 +53,8 @@ impl Island {
             let gone = self.ctx.state.forward(ino).filter(|_| told == self.ctx.config.id);
             let home = gone.map_or(told, |forward| forward.to);
             if home == self.ctx.config.id || !self.ctx.config.islands.contains(&home) {
-                return Err(Errno::ENOENT.into());
+                // It may be elsewhere: a mount that began after it moved was not told.
+                return Err(Errno::ESTALE.into());
             }
             self.ctx.room.take(0)?;
             let time = self.ctx.time();

@@ -196,7 +196,8 @@ impl Island {
             }
             (ParticipantWork::AddName { .. }, None) => {
                 let is_dir = self.ctx.state.dir(ino)?.is_some();
-                refused(if is_dir { Errno::EPERM } else { Errno::ENOENT })
+                // It may be elsewhere, as in `link`.
+                refused(if is_dir { Errno::EPERM } else { Errno::ESTALE })
             }
             (
                 ParticipantWork::RemoveName { by: Some(by), .. }
