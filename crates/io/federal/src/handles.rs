@@ -1,13 +1,13 @@
-//! Handles of files and directories in their members' own form. Remembers which directory a handle names, so that a frontend whose
-//! every request names one (NFS) does not have it opened and its path asked for each time. Never answers with a directory that has
-//! been removed.
+//! Handles of files and directories in their members' own form. Remembers which object a handle names, and the handle of an object,
+//! so that a frontend whose every request names one (NFS) does not have it made and opened each time. Never answers with an object
+//! that has been removed.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
 
-use atoll_core::Ino;
+use atoll_core::{Ino, Time};
 use atoll_posix::Errno;
-use atoll_union::{At, FrontendId, NativeCall, NativeId, NativeReply, Tag, Who};
+use atoll_union::{FrontendId, NativeCall, NativeId, NativeReply, Tag, Who};
 use bytes::Bytes;
 
 use crate::Federation;
@@ -15,40 +15,70 @@ use crate::Federation;
 /// A directory that moves all the time is walked to so often.
 const WALKS_MAX: usize = 8;
 
-/// Most directories whose handles are remembered. Past that all are forgotten, and are asked for again.
-const DIRS_MAX: usize = 65_536;
+/// Most objects whose handles are remembered: about 10 MiB. Past that all are forgotten, and are asked for again.
+const HANDLES_MAX: usize = 65_536;
 
-/// The directories of handles. A handle never names another directory later.
+/// The objects of handles. A handle never names another object later, and an object never gets another handle.
 #[derive(Default)]
-pub(crate) struct Handles(Mutex<HashMap<(Tag, Bytes), NativeId>>);
+pub(crate) struct Handles(Mutex<Table>);
+
+#[derive(Default)]
+struct Table {
+    objects: HashMap<(Tag, Bytes), NativeId>,
+    handles: HashMap<(Tag, NativeId), Bytes>,
+}
 
 impl Handles {
-    fn get(&self, tag: Tag, handle: &Bytes) -> Option<NativeId> {
-        self.0.lock().expect("no holder panics").get(&(tag, handle.clone())).copied()
+    fn object(&self, tag: Tag, handle: &Bytes) -> Option<NativeId> {
+        self.0.lock().expect("no holder panics").objects.get(&(tag, handle.clone())).copied()
     }
 
-    fn note(&self, tag: Tag, handle: Bytes, id: NativeId) {
-        let mut dirs = self.0.lock().expect("no holder panics");
-        if dirs.len() >= DIRS_MAX {
-            dirs.clear();
-        }
-        dirs.insert((tag, handle), id);
+    fn handle(&self, tag: Tag, id: NativeId) -> Option<Bytes> {
+        self.0.lock().expect("no holder panics").handles.get(&(tag, id)).cloned()
     }
+
+    fn note(&self, tag: Tag, handle: &Bytes, id: NativeId) {
+        // It may be a part of a whole request, which must not stay for it.
+        let handle = Bytes::copy_from_slice(handle);
+        let mut table = self.0.lock().expect("no holder panics");
+        if table.objects.len() >= HANDLES_MAX || table.handles.len() >= HANDLES_MAX {
+            *table = Table::default();
+        }
+        if is_told_apart(id) {
+            table.handles.insert((tag, id), handle.clone());
+        }
+        table.objects.insert((tag, handle), id);
+    }
+}
+
+/// Whether another object with this number later has another identity. Where a file system does not tell when an object was made,
+/// only its handles tell.
+fn is_told_apart(id: NativeId) -> bool {
+    id.btime != Time::default()
 }
 
 impl Federation {
     /// A handle of a file or directory, in its member's own form. None if it is not known, or its file system has none.
     pub fn handle_of(&self, ino: Ino) -> Option<(Tag, Bytes)> {
         let (tag, of) = self.machine().place_of(ino)?;
+        if let Some(handle) = self.handles.handle(tag, of.id) {
+            return Some((tag, handle));
+        }
+        let id = of.id;
         match self.call(tag, &Who::Daemon, &NativeCall::HandleOf { of }, &[]) {
-            Ok(NativeReply::Data(handle)) => Some((tag, handle)),
+            Ok(NativeReply::Data(handle)) => {
+                if is_told_apart(id) {
+                    self.handles.note(tag, &handle, id);
+                }
+                Some((tag, handle))
+            }
             _ => None,
         }
     }
 
     /// The file or directory of a handle. `ESTALE` if it is gone; the error of a member that does not answer.
     pub fn by_handle(&self, frontend: FrontendId, tag: Tag, handle: Bytes) -> Result<Ino, Errno> {
-        if let Some(ino) = self.dir_by_handle(frontend, tag, &handle) {
+        if let Some(ino) = self.known_by_handle(frontend, tag, &handle) {
             return Ok(ino);
         }
         let (mut tag, mut handle) = (tag, handle);
@@ -65,8 +95,11 @@ impl Federation {
                 }
                 Err(errno) => return Err(errno),
             };
+            // A directory is held open, so nothing else gets its number.
+            if path.is_some() || is_told_apart(stat.id) {
+                self.handles.note(tag, &handle, stat.id);
+            }
             let Some(path) = path else { return Ok(self.machine().know_file(frontend, tag, &stat)) };
-            self.handles.note(tag, handle.clone(), stat.id);
             if let Some(ino) = self.machine().know_dir(frontend, tag, &stat) {
                 return Ok(ino);
             }
@@ -83,14 +116,14 @@ impl Federation {
         Err(Errno::ESTALE)
     }
 
-    /// The directory of a handle that was used before, by one look at it. None if it must be asked for: it is not known any more, or
-    /// has been removed.
-    fn dir_by_handle(&self, frontend: FrontendId, tag: Tag, handle: &Bytes) -> Option<Ino> {
-        let id = self.handles.get(tag, handle)?;
-        let look = NativeCall::Stat { of: At { id, seen: None } };
-        match self.call(tag, &Who::Daemon, &look, &[]) {
+    /// The object of a handle that was given out or used before, by one look at it. None if it must be asked for: it is not known any
+    /// more, or has been removed.
+    fn known_by_handle(&self, frontend: FrontendId, tag: Tag, handle: &Bytes) -> Option<Ino> {
+        let id = self.handles.object(tag, handle)?;
+        let of = self.machine().known().object_at(tag, id)?;
+        match self.call(tag, &Who::Daemon, &NativeCall::Stat { of }, &[]) {
             Ok(NativeReply::Stat(stat)) if stat.id == id && stat.nlink > 0 => {
-                self.machine().know_dir(frontend, tag, &stat)
+                self.machine().know_again(frontend, tag, &stat)
             }
             _ => None,
         }

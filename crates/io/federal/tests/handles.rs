@@ -10,7 +10,7 @@ use atoll_federal::Federation;
 use atoll_member::{SimTree, Tree};
 use atoll_posix::Errno;
 use atoll_union::{FrontendId, NativeCall, NativeReply, Settings, Who};
-use common::{Around, Called, Direct, ino, lookup, moment, opened, run, tree};
+use common::{Around, Called, Direct, ino, lookup, moment, name, opened, run, tree};
 
 /// A member in which a program renames directories right after it was asked where a handle's directory is.
 struct Moving {
@@ -83,5 +83,30 @@ fn what_a_handle_of_a_directory_names_is_asked_once_until_the_directory_is_gone(
     // Removed directly, and made again.
     program.rmdir("e");
     program.mkdir("e");
+    assert_eq!(by_handle(), Err(Errno::ESTALE));
+}
+
+#[test]
+fn what_a_handle_of_a_file_names_is_not_asked_of_its_member_while_it_is_known() {
+    let tree = member();
+    let program = Direct(&tree.tree);
+    program.put("f", b"old");
+    let union = union(&tree);
+    let ino = look_up(&union, "f");
+    let (tag, handle) = union.handle_of(ino).unwrap();
+    let by_handle = || union.by_handle(FrontendId::default(), tag, handle.clone());
+    assert_eq!([by_handle(), by_handle()], [Ok(ino), Ok(ino)]);
+    assert_eq!(tree.called.asked.load(Ordering::Relaxed), 0);
+    assert_eq!(union.handle_of(ino), Some((tag, handle.clone())));
+    // It has another name by now.
+    program.rename("f", "g");
+    assert_eq!(by_handle(), Ok(ino));
+    // A client that comes back has nothing but the handle.
+    union.forget(&[ino]);
+    assert_eq!(by_handle(), Ok(ino));
+    // Another file has taken its name.
+    let (dir, name, id) = (tree.root().id, name("g"), program.look("g").unwrap().id);
+    program.call(&NativeCall::Unlink { dir, name, id }, &[]).unwrap();
+    program.put("g", b"new");
     assert_eq!(by_handle(), Err(Errno::ESTALE));
 }

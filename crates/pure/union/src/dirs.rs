@@ -594,6 +594,15 @@ impl Known {
         self.dir(ino)?.home(tag).filter(|home| home.id == id).map(|_| ino)
     }
 
+    /// Where to find a file or directory with this identity in a member. None if it is not known.
+    pub fn object_at(&self, tag: Tag, id: NativeId) -> Option<At> {
+        if self.dir_of(tag, id).is_some() {
+            return Some(At { id, seen: None });
+        }
+        let file = self.file(self.file_ino(tag, id.ino))?;
+        ((file.tag, file.id) == (tag, id)).then(|| self.at(file))
+    }
+
     /// A file lies in another member now.
     pub fn moved_to(&mut self, ino: Ino, tag: Tag, id: NativeId, seen: (Ino, Name)) {
         if let Some(file) = self.files.get_mut(&ino) {

@@ -56,13 +56,13 @@ impl Union {
                     };
                     self.learn_list(task, tag, *dir, (told, *asked));
                 }
-                NativeCall::Access { of } => {
+                NativeCall::Access { of, want } => {
                     let granted = match answer {
                         Ok(NativeReply::Access(granted)) => Ok(*granted),
                         Ok(_) => Err(Errno::EPROTO),
                         Err(errno) => Err(*errno),
                     };
-                    task.access.push((tag, of.id, granted));
+                    task.access.push(((tag, of.id), *want, granted));
                 }
                 NativeCall::CopyOf { .. } | NativeCall::MkdirLike { .. } => {
                     self.learn_chain(task, planned, answer);

@@ -402,6 +402,8 @@ pub enum NativeCall {
     Access {
         /// Of what.
         of: At,
+        /// Which of them must be told. The answer may lack others that the caller has.
+        want: u8,
     },
     /// Space of the member's file system. [`NativeReply::Space`].
     Space,

@@ -152,6 +152,9 @@ pub(crate) struct Unproven {
 /// What a call about a name or an object answered.
 pub(crate) type Seen = Result<NativeStat, Errno>;
 
+/// Of what, what was asked, and what of it the caller has.
+pub(crate) type AccessTold = ((Tag, NativeId), u8, Result<u8, Errno>);
+
 /// An operation under way.
 #[derive(Debug)]
 pub(crate) struct Task {
@@ -183,8 +186,8 @@ pub(crate) struct Task {
     pub unproven: Option<Unproven>,
     /// What directories are like that are made elsewhere.
     pub copied: Vec<(Tag, NativeId, Copied)>,
-    /// What the caller was found to have: read 4, write 2, execute or search 1.
-    pub access: Vec<(Tag, NativeId, Result<u8, Errno>)>,
+    /// What of read (4), write (2) and execute or search (1) was asked for the caller, and what of it he was found to have.
+    pub access: Vec<AccessTold>,
     /// The native change that decides it has been made: it does not fail any more.
     pub committed: bool,
     /// What is renamed is shown beside another one: the name in its member, and that member.
@@ -279,6 +282,12 @@ impl Task {
     /// What it has seen of an object in a member.
     pub(crate) fn object(&self, tag: Tag, id: NativeId) -> Option<Seen> {
         self.objects.get(&(tag, id)).copied()
+    }
+
+    /// What of `want` the caller has, if all of it was asked.
+    pub(crate) fn access(&self, tag: Tag, id: NativeId, want: u8) -> Option<Result<u8, Errno>> {
+        let is_asked = |(of, asked, _): &&AccessTold| *of == (tag, id) && asked & want == want;
+        self.access.iter().find(is_asked).map(|(.., granted)| *granted)
     }
 
     /// The only call that was made, and its answer.

@@ -305,6 +305,15 @@ impl Union {
         Some(ino)
     }
 
+    /// A frontend has a file or directory by a handle that is known. Its id. None if it is known no longer.
+    pub fn know_again(&mut self, frontend: FrontendId, tag: Tag, stat: &NativeStat) -> Option<Ino> {
+        if stat.kind == Kind::Directory {
+            return self.know_dir(frontend, tag, stat);
+        }
+        self.known.object_at(tag, stat.id)?;
+        Some(self.know_file(frontend, tag, stat))
+    }
+
     /// A frontend has a file by a handle. Its id.
     pub fn know_file(&mut self, frontend: FrontendId, tag: Tag, stat: &NativeStat) -> Ino {
         let ino = self.known.id_for(tag, stat.id);

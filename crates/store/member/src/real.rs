@@ -153,7 +153,7 @@ impl NativeTree {
             }
             NativeCall::ListXattr { of } => Data(self.list_xattr(who, of)?),
             NativeCall::RemoveXattr { of, name } => self.remove_xattr(who, of, name).map(|()| Done)?,
-            NativeCall::Access { of } => NativeReply::Access(self.access(who, of)?),
+            NativeCall::Access { of, want } => NativeReply::Access(self.access(who, of, *want)?),
             NativeCall::Space => NativeReply::Space(self.space()?),
             NativeCall::Lock { of, lock } => self.lock(of, lock).map(|()| Done)?,
             NativeCall::TestLock { of, lock } => NativeReply::Lock(self.test_lock(of, lock)?),

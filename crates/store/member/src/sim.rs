@@ -293,7 +293,7 @@ impl World {
             }
             NativeCall::ListXattr { of } => Data(self.list_xattr(by, of)?),
             NativeCall::RemoveXattr { of, name } => self.remove_xattr(by, of, name).map(|()| Done)?,
-            NativeCall::Access { of } => NativeReply::Access(self.access(by, of)?),
+            NativeCall::Access { of, .. } => NativeReply::Access(self.access(by, of)?),
             NativeCall::Space => NativeReply::Space(self.space()),
             NativeCall::Lock { of, lock } => self.lock(of, lock).map(|()| Done)?,
             NativeCall::TestLock { of, lock } => NativeReply::Lock(self.test_lock(of, lock)?),

@@ -554,9 +554,25 @@ fn callers_own_what_they_make_and_get_what_is_theirs(m: &Member<'_>, dir: Native
     assert_eq!(m.set(&user(5_001, Some(&[7_000])), &at, chgrp).unwrap().gid, 7_000);
     let cut = SetAttr { size: Some(0), ..SetAttr::default() };
     assert_eq!(m.set(&user(5_002, Some(&[])), &at, cut), Err(Errno::EACCES));
-    let access = |who: &Who| m.by(who, &NativeCall::Access { of: at.clone() });
+    let access = |who: &Who| m.by(who, &NativeCall::Access { of: at.clone(), want: 7 });
     assert_eq!(access(&ann), Ok(NativeReply::Access(6)));
     assert_eq!(access(&user(5_002, Some(&[]))), Ok(NativeReply::Access(0)));
+    let search = |who: &Who, mode: u32| {
+        m.set(
+            &Who::Daemon,
+            &lonely(dir),
+            SetAttr { mode: Some(mode), uid: Some(5_001), ..SetAttr::default() },
+        )?;
+        match m.by(who, &NativeCall::Access { of: lonely(dir), want: 1 })? {
+            NativeReply::Access(granted) => Ok(granted & 1),
+            _ => Err(Errno::EPROTO),
+        }
+    };
+    let other = user(5_002, Some(&[]));
+    for (who, mode, granted) in [(&ann, 0o700, 1), (&ann, 0o677, 0), (&other, 0o701, 1), (&other, 0o770, 0)] {
+        assert_eq!(search(who, mode), Ok(granted), "{mode:o}");
+    }
+    search(&ann, 0o777).unwrap();
     let trusted = |who: &Who| {
         let (name, value) = (Bytes::from_static(b"trusted.t"), Bytes::from_static(b"v"));
         let (of, mode) = (at.clone(), XattrMode::Any);

@@ -97,7 +97,7 @@ impl Twins {
             | NativeCall::RemoveXattr { of, .. }
             | NativeCall::ListXattr { of }
             | NativeCall::Readlink { of }
-            | NativeCall::Access { of } => *of = self.at(of),
+            | NativeCall::Access { of, .. } => *of = self.at(of),
             other => panic!("not among the random calls: {other:?}"),
         }
         call
@@ -175,7 +175,7 @@ fn random_call(rng: &mut Rng, dirs: &[NativeId], files: &[At]) -> (NativeCall, V
         }
         14 => NativeCall::GetXattr { of, name: Bytes::from_static(rng.of(&[&b"user.a"[..], b"trusted.t"])) },
         15 => NativeCall::RemoveXattr { of, name: Bytes::from_static(rng.of(&[&b"user.a"[..], b"user.b"])) },
-        _ => NativeCall::Access { of },
+        _ => NativeCall::Access { of, want: 7 },
     };
     (call, bytes)
 }

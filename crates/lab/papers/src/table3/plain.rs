@@ -61,7 +61,7 @@ impl PlainFiles {
         if self.stat(&Who::Daemon, &NativeCall::Stat { of: of.clone() })?.uid == caller.uid {
             return Ok(());
         }
-        match self.call(who, &NativeCall::Access { of: of.clone() }, &[])? {
+        match self.call(who, &NativeCall::Access { of: of.clone(), want: right }, &[])? {
             NativeReply::Access(granted) if granted & right == right => Ok(()),
             _ => Err(Errno::EACCES),
         }

@@ -8,6 +8,9 @@ use crate::native::{At, NativeCall, NativeReply, Tag};
 use crate::task::{Decided, Finished, Planned, Progress, Stop, Task};
 use crate::union::Union;
 
+/// Read, write, and execute or search.
+const ALL: u8 = 7;
+
 impl Union {
     /// The homes of a file or directory; the first one is shown.
     fn homes_of(&mut self, task: &mut Task, ino: Ino) -> Decided<Vec<(Tag, At)>> {
@@ -61,11 +64,10 @@ pub(super) fn check_skipped(union: &mut Union, task: &mut Task) -> Decided<()> {
 
 pub(super) fn access(union: &mut Union, task: &mut Task, ino: Ino) -> Decided<Finished> {
     let (tag, at) = union.shown_home(task, ino)?;
-    let seen = task.access.iter().find(|(t, id, _)| *t == tag && *id == at.id).map(|(.., granted)| *granted);
-    match seen {
+    match task.access(tag, at.id, ALL) {
         Some(granted) => Ok(Answer::Access { granted: granted? }.into()),
         None => {
-            let call = NativeCall::Access { of: at };
+            let call = NativeCall::Access { of: at, want: ALL };
             Err(Stop::Calls(vec![Planned { tag, who: task.who(), call }]))
         }
     }

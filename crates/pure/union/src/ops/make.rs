@@ -214,14 +214,12 @@ impl Union {
 
     /// Whether the caller has these of read (4), write (2) and search (1). `EACCES` if not.
     pub(crate) fn has(&mut self, task: &mut Task, tag: Tag, at: &At, want: u8) -> Decided<()> {
-        let seen =
-            task.access.iter().find(|(t, id, _)| *t == tag && *id == at.id).map(|(.., granted)| *granted);
-        match seen {
+        match task.access(tag, at.id, want) {
             Some(Ok(granted)) if granted & want == want => Ok(()),
             Some(Ok(_)) => Err(Stop::Fail(Errno::EACCES)),
             Some(Err(errno)) => Err(Stop::Fail(errno)),
             None => {
-                let call = NativeCall::Access { of: at.clone() };
+                let call = NativeCall::Access { of: at.clone(), want };
                 Err(Stop::Calls(vec![Planned { tag, who: task.who(), call }]))
             }
         }

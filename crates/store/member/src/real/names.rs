@@ -4,7 +4,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use atoll_core::Name;
+use atoll_core::{Name, Time};
 use atoll_posix::{Errno, Kind, RenameMode};
 use atoll_union::{At, NativeId, NativeReply, NativeStat, Who};
 use bytes::Bytes;
@@ -56,11 +56,17 @@ impl NativeTree {
         if !self.dirs.knows(of.id)
             && let Some((dir, name)) = &of.seen
             && self.files.get(of.id).is_none()
-            && self.handles.get(of.id).is_none()
+            && !self.needs_handle(of.id)
         {
             // One call, instead of opening what is only looked at.
-            let dir = self.dir(*dir)?;
-            return as_anybody(|| expect_name(dir.as_fd(), name, of.id)).map_err(super::gone);
+            let looked = self
+                .dir(*dir)
+                .and_then(|dir| as_anybody(|| expect_name(dir.as_fd(), name, of.id)))
+                .map_err(super::gone);
+            // What is not at this name any more may be found by its handle.
+            if looked.is_ok() || self.handles.get(of.id).is_none() {
+                return looked;
+            }
         }
         stat_fd(self.find(of)?.fd())
     }
@@ -277,11 +283,16 @@ impl NativeTree {
         Ok(self.files.insert(of.id, fd, write))
     }
 
+    /// Whether only its handle tells an object from a later one with its number: its file system does not tell when it was made.
+    fn needs_handle(&self, id: NativeId) -> bool {
+        id.btime == Time::default() && self.handles.get(id).is_some()
+    }
+
     /// Opens a regular file by the name at which it was seen, with one call. None if it is to be found in another way, or is not
     /// there.
     fn open_seen(&self, of: &At, access: OFlags) -> Option<OwnedFd> {
         let (dir, name) = of.seen.as_ref()?;
-        if self.files.get(of.id).is_some() || self.handles.get(of.id).is_some() {
+        if self.files.get(of.id).is_some() || self.needs_handle(of.id) {
             return None;
         }
         let dir = self.dir(*dir).ok()?;
