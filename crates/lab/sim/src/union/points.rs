@@ -167,6 +167,7 @@ pub(crate) fn run(run: &mut Run, power: bool) -> Result<(), Failure> {
     let (after, has) = (sights(&members, &process), contents(&members));
     let safe: BTreeSet<_> = had.intersection(&has).cloned().collect();
     run.operations += 1;
+    run.notes.note(members.now_ns / 1_000, format_args!("{script:?}: {after:?}"));
     for at in 0..=changes {
         let mut members = members_of(script.seed);
         let mut process = union_of(0, &members, &script, false);
@@ -195,6 +196,8 @@ pub(crate) fn run(run: &mut Run, power: bool) -> Result<(), Failure> {
         let mut next = union_of(1, &members, &script, script.reverses);
         settle_all(&mut members, &mut next, &mut intents).map_err(why)?;
         let (now, kept) = (sights(&members, &next), contents(&members));
+        run.notes
+            .note(members.now_ns / 1_000, format_args!("ended behind change {at} of {changes}: {now:?}"));
         if script.reverses && script.settings.same != atoll_union::SameRule::Newest {
             continue; // Another file is the first one.
         }
