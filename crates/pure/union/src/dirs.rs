@@ -379,6 +379,16 @@ impl Known {
         }
     }
 
+    /// A directory was opened in a member. If no directory that is known has it, it need not stay open.
+    pub(crate) fn opened_for_nothing(&mut self, tag: Tag, id: NativeId) {
+        // Whoever is in a directory without a name may go on.
+        let is_home =
+            |ino: &Ino| self.dirs.get(ino).and_then(|dir| dir.home(tag)).is_some_and(|home| home.id == id);
+        if self.dir_of(tag, id).is_none() && !self.gone.iter().any(is_home) {
+            self.left.push((tag, id));
+        }
+    }
+
     /// Homes that members need not keep open any more. Each is told once.
     pub fn take_left(&mut self) -> Vec<(Tag, NativeId)> {
         let mut left = std::mem::take(&mut self.left);

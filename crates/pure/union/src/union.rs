@@ -373,7 +373,7 @@ impl Union {
             if self.waiting.len() < waiting {
                 // It has changed nothing, and holds nothing.
                 if let Some(task) = self.tasks.remove(&id) {
-                    self.leave_readings(&task);
+                    self.leave(&task);
                 }
             } else if let Some(task) = self.tasks.get_mut(&id) {
                 task.given_up = true;
@@ -462,7 +462,7 @@ impl Union {
 
     fn end(&mut self, mut task: Task, outcome: Result<Finished, Errno>, out: &mut Vec<UnionEffect>) {
         self.holds.release(task.id);
-        self.leave_readings(&task);
+        self.leave(&task);
         if let Some(over) = task.intent_over.take() {
             out.push(UnionEffect::IntentOver { task: task.id, over });
         }
@@ -480,8 +480,10 @@ impl Union {
         self.tasks.contains_key(&id)
     }
 
-    fn leave_readings(&mut self, task: &Task) {
+    /// An operation does not go on: what it was reading, and what it has opened in members, is not used for it any more.
+    fn leave(&mut self, task: &Task) {
         task.reading.iter().for_each(|reading| self.known.asked(reading.ino));
+        task.opened.iter().for_each(|(tag, id)| self.known.opened_for_nothing(*tag, *id));
     }
 
     /// The operations under way.

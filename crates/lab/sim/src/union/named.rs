@@ -312,3 +312,13 @@ fn a_directory_of_which_two_homes_cannot_be_read_is_listed_all_the_same() {
         }
     }
 }
+
+/// Orders that chance has found: an operation opens a directory in a member and then has no use for it.
+#[test]
+fn a_directory_that_was_opened_for_nothing_is_closed() {
+    let scenario = crate::scenario::Scenario::named("union_two").expect("it is there");
+    for seed in [7_176, 501_843, 502_337, 503_773] {
+        let failure = crate::scenario::run(scenario, seed, None).failure;
+        assert!(failure.is_none(), "{seed}: {failure:?}");
+    }
+}
