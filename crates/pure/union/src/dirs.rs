@@ -194,7 +194,7 @@ impl UnionDir {
     }
 
     /// What is known of a name in a home: its type and native inode number.
-    fn known_at(&self, tag: Tag, name: &Name) -> Option<(Kind, u64)> {
+    pub(crate) fn known_at(&self, tag: Tag, name: &Name) -> Option<(Kind, u64)> {
         self.names.of(name).iter().find(|home| home.tag == tag).map(|home| (home.kind, home.ino))
     }
 
@@ -301,13 +301,13 @@ impl Known {
         above
     }
 
-    /// The names in a directory are safe in a member.
-    pub(crate) fn synced(&mut self, tag: Tag, dir: NativeId) {
-        let Some(ino) = self.dir_of(tag, dir) else { return };
-        for child in self.dirs.values_mut().filter(|child| child.parent == ino) {
-            if let Some(home) = child.home_mut(tag) {
-                home.unsynced = false;
-            }
+    /// What [`Known::unsynced`] has told is synced, by whoever began when so many homes were known.
+    pub(crate) fn synced(&mut self, mut ino: Ino, tag: Tag, homes: u64) {
+        while let Some(dir) = self.dirs.get_mut(&ino)
+            && let Some(home) = dir.homes.iter_mut().find(|home| home.tag == tag && home.unsynced)
+        {
+            home.unsynced = home.number > homes;
+            ino = dir.parent;
         }
     }
 
@@ -379,12 +379,9 @@ impl Known {
         }
     }
 
-    /// A directory was opened in a member. If no directory that is known has it, it need not stay open.
-    pub(crate) fn opened_for_nothing(&mut self, tag: Tag, id: NativeId) {
-        // Whoever is in a directory without a name may go on.
-        let is_home =
-            |ino: &Ino| self.dirs.get(ino).and_then(|dir| dir.home(tag)).is_some_and(|home| home.id == id);
-        if self.dir_of(tag, id).is_none() && !self.gone.iter().any(is_home) {
+    /// An operation has opened a directory in a member and does not go on. It need not stay open, if nothing that is known has it.
+    pub(crate) fn leave_opened(&mut self, tag: Tag, id: NativeId) {
+        if self.dir_of(tag, id).is_none() && !self.is_gone_home(tag, id) {
             self.left.push((tag, id));
         }
     }
@@ -392,10 +389,7 @@ impl Known {
     /// Homes that members need not keep open any more. Each is told once.
     pub fn take_left(&mut self) -> Vec<(Tag, NativeId)> {
         let mut left = std::mem::take(&mut self.left);
-        left.retain(|(tag, id)| {
-            let again = self.dir_at(*tag, id.ino).and_then(|ino| self.dir(ino)?.home(*tag));
-            again.is_none_or(|home| home.id != *id)
-        });
+        left.retain(|(tag, id)| self.dir_of(*tag, *id).is_none());
         left
     }
 
@@ -604,6 +598,11 @@ impl Known {
         self.dir(ino)?.home(tag).filter(|home| home.id == id).map(|_| ino)
     }
 
+    /// The id of a directory with this native number in a member, also if it is not known.
+    pub(crate) fn dir_ino(&self, tag: Tag, native: u64) -> Ino {
+        self.dir_at(tag, native).unwrap_or_else(|| self.file_ino(tag, native))
+    }
+
     /// Where to find a file or directory with this identity in a member. None if it is not known.
     pub fn object_at(&self, tag: Tag, id: NativeId) -> Option<At> {
         if self.dir_of(tag, id).is_some() {
@@ -641,10 +640,8 @@ impl Known {
 
     /// An object has moved from one name to another in a member, or two have swapped.
     pub fn moved(&mut self, tag: Tag, from: (Ino, &Name), to: (Ino, &Name), exchange: bool) {
-        let at = |(dir, name): (Ino, &Name)| -> Option<u64> {
-            let names = &self.dirs.get(&dir)?.names;
-            names.of(name).iter().find(|home| home.tag == tag).map(|home| home.ino)
-        };
+        let at =
+            |(dir, name): (Ino, &Name)| self.dirs.get(&dir)?.known_at(tag, name).map(|(_, native)| native);
         let (moved, other) = (at(from), at(to).filter(|_| exchange));
         for (native, (dir, name)) in [(moved, to), (other, from)] {
             let Some(native) = native else { continue };

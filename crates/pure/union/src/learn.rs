@@ -166,16 +166,7 @@ impl Union {
         };
         let new = || {
             let section = self.known.dir(ino).map_or(Section::behind(0), |dir| dir.names.section());
-            Reading {
-                tag,
-                dir,
-                names: Gathered::new(section),
-                before,
-                ino,
-                changes,
-                asked: task.called,
-                next: 0,
-            }
+            Reading { tag, dir, names: Gathered::new(section), before, ino, changes, next: 0 }
         };
         let mut reading = begun.unwrap_or_else(new);
         reading.names.add(names, self.known.home_bytes_max(ino));
@@ -196,10 +187,12 @@ impl Union {
         let racy = recent && !self.known.is_watched(ino, tag) && !planted(Bug::TickTrusted);
         // Another listing that was under way at the same time may be older or newer than this one.
         let is_meanwhile = |home: &Home| home.part != Part::Unsure && home.read_at > reading.changes;
-        let there = self.known.dir(ino).and_then(|dir| dir.home(tag));
-        let differs = there.is_some_and(is_meanwhile) && !self.names_are(ino, tag, &reading.names);
-        let sure = Part::Sure { times: DirTimes::from(&reading.before), at: reading.asked, racy };
-        let old = self.known.dir(ino).and_then(|dir| dir.questions.old_names(reading.changes, tag));
+        let there = self.known.dir(ino);
+        let differs = there.is_some_and(|dir| {
+            dir.home(tag).is_some_and(is_meanwhile) && !dir.names.are(tag, &reading.names)
+        });
+        let old = there.and_then(|dir| dir.questions.old_names(reading.changes, tag));
+        let sure = Part::Sure { times: DirTimes::from(&reading.before), at: task.began, racy };
         let part = if old.is_some() && !differs { sure } else { Part::Unsure };
         self.known.read(ino, tag, reading.names, part, self.now.ms);
         for name in old.unwrap_or_default() {
@@ -207,13 +200,6 @@ impl Union {
         }
         let now = self.known.dir(ino).map_or(0, |dir| dir.changes);
         task.read.push((tag, dir, now));
-    }
-}
-
-impl Union {
-    /// Whether exactly these names are known of a directory in a home.
-    fn names_are(&self, ino: Ino, tag: Tag, read: &Gathered) -> bool {
-        self.known.dir(ino).is_some_and(|dir| dir.names.are(tag, read))
     }
 }
 

@@ -131,8 +131,6 @@ pub(crate) struct Reading {
     pub ino: Ino,
     /// See `ino`.
     pub changes: u64,
-    /// When it was asked for.
-    pub asked: Tick,
     /// Where the next portion begins.
     pub next: u64,
 }
@@ -212,8 +210,6 @@ pub(crate) struct Task {
     pub unanswered: usize,
     /// How often it was decided anew because a member had something else than was known.
     pub anew: u32,
-    /// When its calls were made.
-    pub called: Tick,
     /// Since when it waits for an answer, or for a name.
     pub waits: Tick,
     /// Whoever asked was told `ETIMEDOUT`. It ends what it has changed in part, and begins no other change.
@@ -257,7 +253,6 @@ impl Task {
             calls: Vec::new(),
             unanswered: 0,
             anew: 0,
-            called: began,
             waits: began,
             given_up: false,
         }

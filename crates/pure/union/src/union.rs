@@ -199,14 +199,8 @@ impl Union {
             self.known.untell_dir(*ino, frontend);
             self.prune(*ino);
         }
-        calls.extend(self.left());
-        calls.extend(self.unneeded());
+        calls.extend(self.let_go());
         calls
-    }
-
-    fn unneeded(&mut self) -> impl Iterator<Item = Planned> {
-        let opens = self.known.take_unneeded().into_iter();
-        opens.map(|(tag, open)| Planned::look(tag, NativeCall::Close { open }))
     }
 
     /// Forgets directories that were only passed by: to be called now and then. What members need not keep open for them.
@@ -215,8 +209,15 @@ impl Union {
         if self.known.dirs_len() >= PASSED_MAX {
             self.known.untold().into_iter().for_each(|ino| self.prune(ino));
         }
-        let mut calls = self.left();
-        calls.extend(self.unneeded());
+        self.let_go()
+    }
+
+    /// What members need not keep open for anybody.
+    fn let_go(&mut self) -> Vec<Planned> {
+        let opens = self.known.take_unneeded().into_iter();
+        let closes = opens.map(|(tag, open)| Planned::look(tag, NativeCall::Close { open }));
+        let mut calls: Vec<Planned> = closes.collect();
+        calls.extend(self.left());
         calls
     }
 
@@ -437,7 +438,7 @@ impl Union {
                 task.unanswered = calls.len();
                 task.asked = calls.iter().map(|planned| self.ask(planned)).collect();
                 task.calls = calls.into_iter().map(|planned| (planned, None)).collect();
-                (task.called, task.waits) = (self.now.ms, self.now.ms);
+                task.waits = self.now.ms;
                 self.tasks.insert(task.id, task);
             }
         }
@@ -483,7 +484,7 @@ impl Union {
     /// An operation does not go on: what it was reading, and what it has opened in members, is not used for it any more.
     fn leave(&mut self, task: &Task) {
         task.reading.iter().for_each(|reading| self.known.asked(reading.ino));
-        task.opened.iter().for_each(|(tag, id)| self.known.opened_for_nothing(*tag, *id));
+        task.opened.iter().for_each(|(tag, id)| self.known.leave_opened(*tag, *id));
     }
 
     /// The operations under way.

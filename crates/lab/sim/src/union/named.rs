@@ -2,7 +2,7 @@
 
 use atoll_core::Ino;
 use atoll_posix::{Answer, DirEntry, Errno, Kind, Op, RenameMode};
-use atoll_union::{Finished, PlaceRule, SameRule, Settings};
+use atoll_union::{Finished, NativeCall, PlaceRule, SameRule, Settings};
 use bytes::Bytes;
 
 use super::members::{Members, name};
@@ -56,6 +56,18 @@ fn begin(members: &mut Members, process: &mut Process, op: Op) -> u64 {
         }
     }
     task
+}
+
+/// Goes on with an operation until the first member has what it makes, and the machine was not told yet.
+fn until_made(members: &mut Members, process: &mut Process, task: u64, path: &str) {
+    while members.now(0).get(path).is_none() {
+        let at = process.calls.iter().position(|call| call.task == task).expect("a call");
+        if process.calls[at].answer.is_none() {
+            process.make(members, at);
+        } else {
+            process.tell(members, at);
+        }
+    }
 }
 
 /// Tells of these answers, and does the rest.
@@ -131,14 +143,7 @@ fn an_old_lookup_does_not_take_a_directory_from_the_member_where_it_was_made_sin
     let lookup = begin(&mut members, &mut process, look(Ino::ROOT, "a"));
     // The first member gets the directory now, with this file in it.
     let making = begin(&mut members, &mut process, create(dir, "b"));
-    while members.now(0).get("a/b").is_none() {
-        let at = process.calls.iter().position(|call| call.task == making).expect("a call");
-        if process.calls[at].answer.is_none() {
-            process.make(&mut members, at);
-        } else {
-            process.tell(&members, at);
-        }
-    }
+    until_made(&mut members, &mut process, making, "a/b");
     assert_eq!(ino(end(&mut members, &mut process, lookup)), dir);
     ino(end(&mut members, &mut process, making));
 }
@@ -280,14 +285,7 @@ fn a_directory_that_is_found_while_it_is_made_has_one_id() {
     let mut process = union(&mut members, Settings::default());
     let make = Op::Mkdir { dir: Ino::ROOT, name: name("a"), mode: 0o755, umask: 0 };
     let making = process.start(&members, make, Bytes::new());
-    while members.now(0).get("a").is_none() {
-        let at = process.calls.iter().position(|call| call.task == making).expect("a call");
-        if process.calls[at].answer.is_none() {
-            process.make(&mut members, at);
-        } else {
-            process.tell(&members, at);
-        }
-    }
+    until_made(&mut members, &mut process, making, "a");
     let found = ino(ask(&mut members, &mut process, look(Ino::ROOT, "a")));
     assert_eq!(ino(end(&mut members, &mut process, making)), found);
 }
@@ -321,4 +319,24 @@ fn a_directory_that_was_opened_for_nothing_is_closed() {
         let failure = crate::scenario::run(scenario, seed, None).failure;
         assert!(failure.is_none(), "{seed}: {failure:?}");
     }
+}
+
+#[test]
+fn a_sync_that_began_before_a_directory_was_made_for_a_file_does_not_count_for_it() {
+    let mut members = Members::new(2, 1_000);
+    members.mkdir(1, "a", 0o755).unwrap();
+    let mut process = union(&mut members, Settings { place: PlaceRule::First, ..Settings::default() });
+    let dir = ino(ask(&mut members, &mut process, look(Ino::ROOT, "a")));
+    let syncs = |members: &mut Members, process: &mut Process, ino| {
+        let task = process.start(members, Op::Fsync { ino }, Bytes::new());
+        let is_dir = |call: &super::process::Call| matches!(call.call, NativeCall::FsyncDir { .. });
+        let syncs = process.calls.iter().filter(|call| call.task == task && is_dir(call)).count();
+        end(members, process, task).unwrap();
+        syncs
+    };
+    let early = begin(&mut members, &mut process, Op::FsyncDir { dir: Ino::ROOT });
+    let file = ino(ask(&mut members, &mut process, create(dir, "b")));
+    assert!(members.now(0).is_dir("a"), "it was made for the file");
+    end(&mut members, &mut process, early).unwrap();
+    assert_eq!([(); 2].map(|()| syncs(&mut members, &mut process, file)), [1, 0]);
 }

@@ -9,11 +9,8 @@ use crate::native::{NativeId, Tag};
 impl Known {
     /// A directory has lost its name in a member: this union has removed it there, or put another one in its place.
     pub(crate) fn removed_home(&mut self, tag: Tag, id: NativeId) {
-        let Some(ino) = self.dir_at(tag, id.ino).filter(|ino| *ino != Ino::ROOT) else { return };
+        let Some(ino) = self.dir_of(tag, id).filter(|ino| *ino != Ino::ROOT) else { return };
         let Some(dir) = self.dirs.get_mut(&ino) else { return };
-        if dir.home(tag).is_none_or(|home| home.id != id) {
-            return;
-        }
         if dir.homes.len() > 1 {
             return self.drop_home(ino, tag);
         }
@@ -26,6 +23,12 @@ impl Known {
         self.by_home.remove(&(tag, id.ino));
         self.restart_names(ino, 0, None);
         self.lose_ids(tag, id);
+    }
+
+    /// Whether a directory without a name was this one. Whoever is in it may go on.
+    pub(super) fn is_gone_home(&self, tag: Tag, id: NativeId) -> bool {
+        let home = |ino: &Ino| self.dirs.get(ino)?.home(tag);
+        self.gone.iter().filter_map(home).any(|home| home.id == id)
     }
 
     /// Directories without a name that no frontend knows any more.

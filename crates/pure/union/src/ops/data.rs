@@ -13,7 +13,10 @@ pub(super) fn data(union: &mut Union, task: &mut Task, ino: Ino) -> Decided<Fini
     union.go_on_growing(task)?;
     if let Progress::Changing = task.phase {
         let (planned, outcome) = task.answered();
-        synced(union, task)?;
+        if !task.calls.is_empty() {
+            let dir = union.known.file(ino).and_then(|file| Some(file.seen.as_ref()?.0));
+            synced(union, task, dir)?;
+        }
         let was_moved = union.known.file(ino).is_some_and(|file| file.tag != planned.tag);
         let grows = matches!(task.request.op, Op::Write { .. } | Op::Fallocate { .. });
         match outcome {
@@ -58,13 +61,13 @@ pub(super) fn data(union: &mut Union, task: &mut Task, ino: Ino) -> Decided<Fini
     Err(Stop::Calls(vec![Planned { tag, who: task.who(), call }]))
 }
 
-/// Takes in that directories were synced.
-fn synced(union: &mut Union, task: &mut Task) -> Decided<()> {
-    for (planned, answer) in task.calls.drain(..) {
-        answer.expect("all are answered")?;
-        if let NativeCall::FsyncDir { dir } = planned.call {
-            union.known.synced(planned.tag, dir);
-        }
+/// Takes in that the path of a directory was synced.
+fn synced(union: &mut Union, task: &mut Task, dir: Option<Ino>) -> Decided<()> {
+    let calls = std::mem::take(&mut task.calls);
+    let tags =
+        calls.into_iter().map(|(planned, answer)| answer.expect("all are answered").map(|_| planned.tag));
+    for tag in tags.collect::<Result<Vec<_>, Errno>>()? {
+        dir.into_iter().for_each(|dir| union.known.synced(dir, tag, task.homes));
     }
     Ok(())
 }
@@ -143,7 +146,7 @@ pub(super) fn copy_range(union: &mut Union, task: &mut Task, from: Ino, to: Ino)
 /// In all homes. One that is away makes it an error: not all of it is safe.
 pub(super) fn fsync_dir(union: &mut Union, task: &mut Task, dir: Ino) -> Decided<Finished> {
     if let Progress::Changing = task.phase {
-        synced(union, task)?;
+        synced(union, task, Some(dir))?;
         return Ok(Answer::Done.into());
     }
     let mut calls = Vec::new();

@@ -113,8 +113,7 @@ impl Union {
             )]);
         }
         if !plus && places.len() == 1 {
-            let ino = self.known.dir_at(places[0].tag, places[0].ino);
-            let ino = ino.unwrap_or_else(|| self.known.file_ino(places[0].tag, places[0].ino));
+            let ino = self.known.dir_ino(places[0].tag, places[0].ino);
             return Ok(vec![entry(name.clone(), ino, Kind::Directory, None)]);
         }
         let missing: Vec<Planned> = places
@@ -137,8 +136,7 @@ impl Union {
                 let taken = self.take_homes(task, dir, name, &there)?;
                 let first = found.places.iter().find(|place| place.kind == Kind::Directory);
                 let place = first.expect("one of them is a directory");
-                let known = taken.or_else(|| self.known.dir_at(place.tag, place.ino));
-                let ino = known.unwrap_or_else(|| self.known.file_ino(place.tag, place.ino));
+                let ino = taken.unwrap_or_else(|| self.known.dir_ino(place.tag, place.ino));
                 let object = match taken.filter(|_| plus).map(|ino| self.dir_object(task, ino)) {
                     Some(Ok(object)) => Some(object),
                     Some(Err(Stop::Fail(_))) | None => None,

@@ -104,14 +104,11 @@ impl Union {
     /// goes.
     fn original(&self, found: &Found, shown: (Holder, NativeStat)) -> (Holder, NativeStat) {
         let (copy, stat) = &shown;
-        if self.settings.same == SameRule::Both || stat.kind != Kind::Regular || stat.ctime < self.began {
+        if self.settings.same == SameRule::Both || stat.ctime < self.began {
             return shown;
         }
         let is_original = |(place, other): &(Holder, NativeStat)| {
-            place.tag != copy.tag
-                && other.kind == Kind::Regular
-                && (other.size, other.mtime) == (stat.size, stat.mtime)
-                && other.ctime < stat.ctime
+            place.tag != copy.tag && are_copies(other, stat) && other.ctime < stat.ctime
         };
         let others = found.places.iter().filter_map(|place| Some((*place, place.stat?)));
         others.filter(is_original).max_by_key(|(_, other)| other.ctime).unwrap_or(shown)
@@ -122,10 +119,7 @@ impl Union {
     fn goes_along(&self, place: &Holder, shown: &NativeStat) -> bool {
         let Some(stat) = place.stat else { return false };
         let is_file = place.kind != Kind::Directory;
-        let is_twin = stat.kind == Kind::Regular
-            && (stat.size, stat.mtime) == (shown.size, shown.mtime)
-            && stat.ctime < self.began
-            && shown.ctime < self.began;
+        let is_twin = are_copies(&stat, shown) && stat.ctime < self.began && shown.ctime < self.began;
         let all = self.settings.unlink == UnlinkRule::All || planted(Bug::UnlinkAll);
         is_file && (all || is_twin)
     }
@@ -211,4 +205,9 @@ impl Union {
             (false, None) => Ok(()),
         }
     }
+}
+
+/// Whether two regular files look like copies of one.
+fn are_copies(one: &NativeStat, other: &NativeStat) -> bool {
+    [one.kind, other.kind] == [Kind::Regular; 2] && (one.size, one.mtime) == (other.size, other.mtime)
 }

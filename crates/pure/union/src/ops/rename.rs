@@ -307,8 +307,7 @@ fn go_on(
             let mode = if is_swap { mode } else { RenameMode::NoReplace };
             renamed(union, tag, old, new, mode);
         }
-        (NativeCall::SetAttr { .. }, Ok(_)) => {}
-        (NativeCall::FsyncDir { dir }, Ok(_)) => union.known.synced(tag, *dir),
+        (NativeCall::SetAttr { .. } | NativeCall::FsyncDir { .. }, Ok(_)) => {}
         // It may be lost, so what it replaces stays.
         (NativeCall::FsyncDir { .. }, Err(_)) => left.retain(|planned| !removes(&planned.call, &to.name)),
         (NativeCall::Unlink { dir, name, .. }, Ok(NativeReply::Done))
@@ -368,11 +367,7 @@ pub(super) fn is_at(union: &Union, side: &Side, tag: Tag, dir: NativeId, name: &
 
 /// A native rename was made in a member.
 pub(super) fn renamed(union: &mut Union, tag: Tag, from: &Side, to: &Side, mode: RenameMode) {
-    let what = |side: &Side| {
-        let names =
-            union.known.dir(side.dir).map(|dir| dir.names.of(&side.name).to_vec()).unwrap_or_default();
-        names.into_iter().find(|home| home.tag == tag).map(|home| (home.kind, home.ino))
-    };
+    let what = |side: &Side| union.known.dir(side.dir)?.known_at(tag, &side.name);
     let (moved, other) = (what(from), what(to));
     let back = if mode == RenameMode::Exchange { other } else { None };
     union.known.moved(tag, (from.dir, &from.name), (to.dir, &to.name), mode == RenameMode::Exchange);

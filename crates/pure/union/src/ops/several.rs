@@ -179,9 +179,9 @@ impl Union {
             Stage::Clearing => {
                 let (planned, answer) = task.answered();
                 let NativeCall::Rmdir { dir, name, id } = &planned.call else {
-                    match (&planned.call, answer) {
-                        (NativeCall::FsyncDir { dir }, Ok(_)) => self.known.synced(planned.tag, *dir),
-                        _ => several.clears.clear(),
+                    // It may be lost, so what it replaces stays.
+                    if answer.is_err() {
+                        several.clears.clear();
                     }
                     return several.next(self, task, sides);
                 };
