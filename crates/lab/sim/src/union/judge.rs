@@ -316,8 +316,7 @@ impl<'a> Judge<'a> {
                 let goes = |meant: &str| {
                     since.process.settings.unlink == UnlinkRule::All
                         || since.may_show(meant, member, *id)
-                        || since.may_be_twin(meant, member, *id)
-                        || since.may_be_original(meant, member, *id)
+                        || since.may_be_copy(meant, member, *id)
                 };
                 match job.what {
                     What::Unlink if is(&there, &job.from) => {

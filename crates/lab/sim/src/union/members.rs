@@ -167,11 +167,6 @@ impl Members {
         self.all[member].hangs_since_ns.map(|since| since + STUCK_NS)
     }
 
-    /// What a member has now.
-    pub(super) fn now_of<'m>(&'m self, member: &'m Member) -> &'m Snapshot {
-        &member.history.back().expect("there is a present").1
-    }
-
     /// Members may have something else than before: their power was cut.
     pub(super) fn looked_again(&mut self) {
         for member in &mut self.all {

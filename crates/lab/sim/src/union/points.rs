@@ -6,13 +6,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use atoll_core::Ino;
+use atoll_member::Tree;
 use atoll_model::rng::Rng;
-use atoll_posix::{Answer, Kind, Op, RenameMode};
-use atoll_union::{Finished, Intent, NativeCall, Settings, UnlinkRule};
+use atoll_posix::{Answer, Kind, RenameMode};
+use atoll_union::{At, Finished, Intent, NativeCall, SameRule, Settings, UnlinkRule, Who};
 
 use super::job::{Job, NAMES, Next, What, path};
-use super::members::{Members, below, is_change, split};
+use super::members::{Members, below, is_change, name, split};
 use super::process::{Process, settle};
 use super::rest;
 use super::run::{draw_settings, plant_trees};
@@ -122,14 +122,10 @@ fn drive(members: &mut Members, process: &mut Process, script: &Script, changes_
 
 /// What every path shows, by what members have.
 fn sights(members: &Members, process: &Process) -> Sights {
-    let mut paths = vec![String::new()];
-    for depth in 0..3 {
-        let above: Vec<String> = paths
-            .iter()
-            .filter(|path| path.matches('/').count() + usize::from(!path.is_empty()) == depth)
-            .cloned()
-            .collect();
-        paths.extend(above.iter().flat_map(|dir| NAMES.iter().map(|name| below(dir, name))));
+    let (mut paths, mut level) = (vec![String::new()], vec![String::new()]);
+    for _ in 0..3 {
+        level = level.iter().flat_map(|dir| NAMES.map(|name| below(dir, name))).collect();
+        paths.extend_from_slice(&level);
     }
     let view = spec::present(members, process);
     let sight = |path: &String| match spec::shown(&view, process.settings.same, path) {
@@ -175,7 +171,7 @@ pub(crate) fn run(run: &mut Run, power: bool) -> Result<(), Failure> {
             sync_all(&members);
         }
         drive(&mut members, &mut process, &script, at);
-        let mut intents = process.die(&members);
+        let mut intents = process.die();
         if power && at == changes && script.what == What::Create {
             saved(&script, &mut rng)?;
         }
@@ -198,7 +194,7 @@ pub(crate) fn run(run: &mut Run, power: bool) -> Result<(), Failure> {
         let (now, kept) = (sights(&members, &next), contents(&members));
         run.notes
             .note(members.now_ns / 1_000, format_args!("ended behind change {at} of {changes}: {now:?}"));
-        if script.reverses && script.settings.same != atoll_union::SameRule::Newest {
+        if script.reverses && script.settings.same != SameRule::Newest {
             continue; // Another file is the first one.
         }
         for (path, sight) in &now {
@@ -231,28 +227,13 @@ fn saved(script: &Script, rng: &mut Rng) -> Result<(), Failure> {
     sync_all(&members);
     members.all.iter().for_each(|member| member.tree.set_faults(|faults| faults.unordered = true));
     let mut process = union_of(0, &members, script, false);
-    drive(&mut members, &mut process, script, u64::MAX);
-    let (dir, last) = split(&script.from);
-    let mut at = Ino::ROOT;
-    for name in dir.split('/').filter(|name| !name.is_empty()).chain([last]) {
-        let look = Op::Lookup { dir: at, name: super::members::name(name) };
-        match rest::ask(&mut members, &mut process, look) {
-            Ok(Finished { answer: Answer::Found { found }, .. }) if found.attr.kind == Kind::Directory => {
-                at = found.attr.ino;
-            }
-            Ok(Finished { answer: Answer::Found { found }, .. }) => {
-                let ino = found.attr.ino;
-                let syncs = [Op::Fsync { ino }, Op::FsyncDir { dir: at }];
-                for sync in syncs {
-                    rest::ask(&mut members, &mut process, sync)
-                        .map_err(|errno| Failure::new(format!("{} is not synced: {errno:?}", script.from)))?;
-                }
-            }
-            _ => return Ok(()),
-        }
+    let sync_file = Script { what: What::Fsync, ..script.clone() };
+    let sync_dir = Script { what: What::FsyncDir, from: split(&script.from).0.to_owned(), ..script.clone() };
+    for script in [script, &sync_file, &sync_dir] {
+        drive(&mut members, &mut process, script, u64::MAX);
     }
     let before = sights(&members, &process);
-    process.die(&members);
+    process.die();
     (0..members.len()).for_each(|at| members.all[at].tree.cut_power(&mut || rng.percent(20)));
     members.looked_again();
     let now = sights(&members, &process);
@@ -289,16 +270,13 @@ fn one_place(script: &Script, [before, after, now]: [&Sights; 3]) -> Result<(), 
 }
 
 fn sync_all(members: &Members) {
-    for member in &members.all {
-        let dir = atoll_member::Tree::root(&member.tree).id;
-        member.tree.direct(&atoll_union::Who::Daemon, &NativeCall::FsyncDir { dir }, &[]).expect("a sync");
-        for (path, node) in
-            members.now_of(member).all().filter(|(path, node)| !node.is_dir() && !path.is_empty())
-        {
+    for (at, member) in members.all.iter().enumerate() {
+        let sync = |call| member.tree.direct(&Who::Daemon, &call, &[]).expect("a sync");
+        sync(NativeCall::FsyncDir { dir: member.tree.root().id });
+        for (path, node) in members.now(at).all().filter(|(_, node)| !node.is_dir()) {
             let (above, last) = split(path);
-            let dir = members.now_of(member).get(above).expect("a directory").stat.id;
-            let of = atoll_union::At { id: node.stat.id, seen: Some((dir, super::members::name(last))) };
-            member.tree.direct(&atoll_union::Who::Daemon, &NativeCall::Fsync { of }, &[]).expect("a sync");
+            let dir = members.now(at).get(above).expect("a directory").stat.id;
+            sync(NativeCall::Fsync { of: At { id: node.stat.id, seen: Some((dir, name(last))) } });
         }
     }
 }

@@ -368,10 +368,8 @@ impl Process {
     }
 
     /// The process dies. What it has written down of renames in several members.
-    pub(super) fn die(&mut self, members: &Members) -> BTreeMap<u64, Intent> {
-        for member in members.all.iter().zip(0..).filter(|(_, at)| self.trees.contains_key(at)) {
-            self.trees[&member.1].kill_process();
-        }
+    pub(super) fn die(&mut self) -> BTreeMap<u64, Intent> {
+        self.trees.values().for_each(SimTree::kill_process);
         self.intents.take().unwrap_or_default()
     }
 

@@ -174,33 +174,20 @@ impl<'a> Since<'a> {
         there.any(|node| node.stat.id == id) && others.into_iter().all(|other| can(*other))
     }
 
-    /// Whether a file that is hidden is a copy of one that could be shown, and both were there before the union began.
-    pub(super) fn may_be_twin(&self, path: &str, member: usize, id: NativeId) -> bool {
+    /// Whether a file that is hidden is a copy of one that could be shown, and both were there before the union began; or the original
+    /// of a newer copy.
+    pub(super) fn may_be_copy(&self, path: &str, member: usize, id: NativeId) -> bool {
         let began: Time = self.process.began;
-        let mut twins = self.states(member).filter_map(|state| state.file(path));
-        let Some(twin) = twins.find(|node| node.stat.id == id) else { return false };
-        let is_twin = |node: &Node| {
-            (node.stat.size, node.stat.mtime) == (twin.stat.size, twin.stat.mtime)
-                && node.stat.ctime < began
-                && twin.stat.ctime < began
+        let mut files = self.states(member).filter_map(|state| state.file(path));
+        let Some(one) = files.find(|node| node.stat.id == id).map(|node| node.stat) else { return false };
+        let goes_with = |node: &Node| {
+            let other = node.stat;
+            (other.size, other.mtime) == (one.size, one.mtime)
+                && ((other.ctime < began && one.ctime < began) || other.ctime > one.ctime)
         };
         self.process.of.iter().filter(|other| **other != member).any(|other| {
             let files = self.states(*other).filter_map(|state| state.file(path));
-            files.into_iter().any(is_twin)
-        })
-    }
-
-    /// Whether a file that is hidden may be the original of a newer copy in another member.
-    pub(super) fn may_be_original(&self, path: &str, member: usize, id: NativeId) -> bool {
-        let mut originals = self.states(member).filter_map(|state| state.file(path));
-        let Some(original) = originals.find(|node| node.stat.id == id) else { return false };
-        let is_copy = |node: &Node| {
-            (node.stat.size, node.stat.mtime) == (original.stat.size, original.stat.mtime)
-                && node.stat.ctime > original.stat.ctime
-        };
-        self.process.of.iter().filter(|other| **other != member).any(|other| {
-            let files = self.states(*other).filter_map(|state| state.file(path));
-            files.into_iter().any(is_copy)
+            files.into_iter().any(goes_with)
         })
     }
 
