@@ -100,20 +100,22 @@ impl Device {
         header[..4].copy_from_slice(&u32::try_from(len).expect("answers are far below 4 GiB").to_ne_bytes());
         header[4..8].copy_from_slice(&error.to_ne_bytes());
         header[8..].copy_from_slice(&unique.to_ne_bytes());
+        let pieces = [&header, parts[0], parts[1]];
         // The kernel takes one piece faster than three.
         let mut short = [0; SHORT_BYTES];
-        let mut filled = 0;
-        let is_short = len <= SHORT_BYTES;
-        for part in [&header, parts[0], parts[1]].iter().take_while(|_| is_short) {
-            short[filled..filled + part.len()].copy_from_slice(part);
-            filled += part.len();
-        }
-        let whole = [IoSlice::new(&short[..filled])];
-        let pieces = [IoSlice::new(&header), IoSlice::new(parts[0]), IoSlice::new(parts[1])];
-        let slices = if is_short { &whole[..] } else { &pieces[..] };
+        let (slices, count) = match short.get_mut(..len) {
+            Some(short) => {
+                let mut rest = &mut *short;
+                for piece in pieces {
+                    rest.split_off_mut(..piece.len()).expect("it has their length").copy_from_slice(piece);
+                }
+                ([IoSlice::new(short), IoSlice::new(&[]), IoSlice::new(&[])], 1)
+            }
+            None => (pieces.map(IoSlice::new), pieces.len()),
+        };
         // One call: the kernel takes an answer whole or not at all.
         loop {
-            match rustix::io::writev(&self.fd, slices) {
+            match rustix::io::writev(&self.fd, &slices[..count]) {
                 Err(Os::INTR) => {}
                 outcome => return outcome.is_ok(),
             }

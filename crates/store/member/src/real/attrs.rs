@@ -137,17 +137,18 @@ impl NativeTree {
             let done = unsafe { libc::syscall(libc::SYS_faccessat2, fd, c"".as_ptr(), access.bits(), flags) };
             if done == 0 { Ok(()) } else { Err(who::last()) }
         };
-        let has = |access| match asks(access) {
+        let has = |told| match told {
             Ok(()) => Ok(true),
             Err(Errno::EACCES | Errno::EROFS | Errno::EPERM) => Ok(false),
             Err(e) => Err(e),
         };
-        if has(Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK)? {
+        if has(asks(Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK))? {
             return Ok(7);
         }
-        let (read, write, exec) = (has(Access::READ_OK)?, has(Access::WRITE_OK)?, has(Access::EXEC_OK)?);
-        let granted = u8::from(read) << 2 | u8::from(write) << 1 | u8::from(exec);
-        if asks(Access::WRITE_OK) != Err(Errno::EROFS) {
+        let write = asks(Access::WRITE_OK);
+        let (read, exec) = (has(asks(Access::READ_OK))?, has(asks(Access::EXEC_OK))?);
+        let granted = u8::from(read) << 2 | u8::from(has(write)?) << 1 | u8::from(exec);
+        if write != Err(Errno::EROFS) {
             return Ok(granted);
         }
         drop(taken);
@@ -217,9 +218,10 @@ pub(super) fn change_mode(fd: BorrowedFd<'_>, bits: u32) -> Result<(), Errno> {
     let done = unsafe {
         libc::syscall(FCHMODAT2, fd.as_raw_fd(), c"".as_ptr(), bits & mode::ALL, libc::AT_EMPTY_PATH)
     };
-    // An older kernel does not know the call, and a sandbox may refuse what it does not know.
-    if done == 0 || ![Errno(libc::ENOSYS), Errno::EPERM].contains(&who::last()) {
-        return if done == 0 { Ok(()) } else { Err(who::last()) };
+    match if done == 0 { Ok(()) } else { Err(who::last()) } {
+        // An older kernel does not know the call, and a sandbox may refuse what it does not know.
+        Err(Errno(libc::ENOSYS) | Errno::EPERM) => {}
+        done => return done,
     }
     rustix::fs::chmod(ProcPath::of(fd).as_c_str(), Mode::from_raw_mode(bits & mode::ALL)).map_err(os)
 }

@@ -252,7 +252,10 @@ impl NativeTree {
             let (path, follow) = (ProcPath::of(found.fd()), AtFlags::SYMLINK_FOLLOW);
             rustix::fs::linkat(rustix::fs::CWD, path.as_c_str(), &*dir, name.as_bytes(), follow).map_err(os)
         };
-        let is_root = matches!(who, Who::Daemon) || matches!(who, Who::Caller(caller) if caller.uid == 0);
+        let is_root = match who {
+            Who::Daemon => true,
+            Who::Caller(caller) => caller.uid == 0,
+        };
         match if is_root { by_fd() } else { Err(Errno::ENOENT) } {
             Err(Errno::ENOENT) => by_path()?,
             linked => linked?,
