@@ -432,7 +432,7 @@ impl<D: Disk> Volume<D> {
             Err(_) => Outcome::Failed { errno: Errno::EIO },
         };
         let reply = Reply { vector: Vec::new(), outcome };
-        atoll_dispatch::Net::reply(&*self.switch, engine.id(), link, id, reply, &[]);
+        engine.answer(link, id, reply, &[]);
     }
 
     /// A link to this volume is gone; `ended` by its other side.

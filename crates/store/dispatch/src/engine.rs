@@ -328,9 +328,10 @@ impl<D: Disk> Engine<D> {
     }
 
     fn try_step(&self, event: Event, work: &mut Work) -> Result<(), String> {
-        let now = self.clock.now();
         let flush = matches!(event, Event::Tick { .. });
         let mut core = self.lock();
+        // Under the lock: a thread that was stopped before it must not judge by an old time.
+        let now = self.clock.now();
         core.handle(now, event, work)?;
         self.rows_dirty.store(core.island.state().dirty_len(), Ordering::Relaxed);
         if flush || core.island.wants_write() {

@@ -6,6 +6,7 @@
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
 mod behind;
+mod door;
 pub mod engine;
 pub mod lay;
 mod members;

@@ -54,16 +54,8 @@ impl<D: Disk> Engine<D> {
                 self.disk_uses.fetch_add(1, Ordering::Relaxed);
                 self.sync()
             }
-            Effect::Reply { link, id, reply, data } => {
-                self.net.reply(self.id, link, id, reply, &data);
-                None
-            }
-            Effect::Notice(link, notice) => {
-                self.net.notice(self.id, link, notice);
-                None
-            }
-            Effect::Send(to, message) => {
-                self.net.send(to, message);
+            Effect::Reply { .. } | Effect::Notice(..) | Effect::Send(..) => {
+                self.leave(effect);
                 None
             }
             Effect::Damaged(damage) => {
@@ -159,7 +151,7 @@ impl<D: Disk> Engine<D> {
         let result = match op {
             BodyOp::Read { link, id, reply, ino, offset, len, size, sums } => {
                 if let Some(bytes) = self.behind.read(ino, offset, len) {
-                    self.net.reply(self.id, link, id, reply, &bytes);
+                    self.answer(link, id, reply, &bytes);
                     return Some(Event::BodyDone(ticket, Ok(BodyDone::Done)));
                 }
                 // The bytes may have to come from the disk.
@@ -170,11 +162,11 @@ impl<D: Disk> Engine<D> {
                     .settled(ino)
                     .and_then(|bodies| bodies.read(ino, offset, u64::from(len), size, &sums, &mut buffer));
                 match read {
-                    Ok(range) => self.net.reply(self.id, link, id, reply, &buffer[range]),
+                    Ok(range) => self.answer(link, id, reply, &buffer[range]),
                     Err(error) => {
                         let BodyFault(errno) = self.fault(&error);
                         let reply = Reply { outcome: Outcome::Failed { errno }, ..reply };
-                        self.net.reply(self.id, link, id, reply, &[]);
+                        self.answer(link, id, reply, &[]);
                     }
                 }
                 BUFFER.set(buffer);
