@@ -125,6 +125,8 @@ pub(crate) struct Call<T> {
     pub(crate) asked_ms: u64,
     /// How many replies had come when it was sent last.
     pub(crate) asked_after: u64,
+    /// Its caller was interrupted: wherever it is asked from then on, its island is told so behind the request.
+    pub(crate) interrupted: bool,
     /// The link broke while the request was in flight, so nobody knows whether the island has got it.
     pub(crate) doubtful: bool,
     /// How often it was sent.
@@ -159,6 +161,7 @@ impl<T> Call<T> {
             sending: Sending::Waiting,
             asked_ms: 0,
             asked_after: 0,
+            interrupted: false,
             doubtful: false,
             requests: 0,
             refusals: 0,

@@ -147,10 +147,11 @@ impl<T> Route<T> {
 
     // ------------------------------------------------------ callers that go on
 
-    /// Ends a call early if it waits for an island to return and has had no effect. If an island runs it,
-    /// tells the island.
+    /// Ends a call early if it waits for an island to return and has had no effect. If an island runs it, or will, tells
+    /// the island.
     pub fn cancel(&mut self, id: u64, out: &mut RouteOut<T>) {
-        let Some(call) = self.calls.get(&id) else { return };
+        let Some(call) = self.calls.get_mut(&id) else { return };
+        call.interrupted = true;
         let Some(peer) = self.peers.get(&call.island) else { return };
         // A change that was on its way may have been made; a question has no effect, and a lock can be
         // given back.
@@ -158,19 +159,22 @@ impl<T> Route<T> {
         if harmless && !peer.lives(self.now_ms) {
             self.give_up(id, Errno::EINTR, out);
         } else if call.is_in_flight() {
-            self.own(call.island, ClientOp::Cancel { request: id }, out);
+            let island = call.island;
+            self.own(island, ClientOp::Cancel { request: id }, out);
         }
     }
 
     /// The caller is dying, and an island that does not answer must not hold it back. A living island answers
     /// soon, so it is waited for, and nothing happens after the end of a process.
     pub fn abandon(&mut self, id: u64, out: &mut RouteOut<T>) {
-        let Some(call) = self.calls.get(&id) else { return };
+        let Some(call) = self.calls.get_mut(&id) else { return };
+        call.interrupted |= is_lock(&call.what);
         let lives = self.peers.get(&call.island).is_some_and(|peer| peer.lives(self.now_ms));
         if !(lives && call.is_in_flight()) {
             self.give_up(id, Errno::EINTR, out);
         } else if is_lock(&call.what) {
-            self.own(call.island, ClientOp::Cancel { request: id }, out);
+            let island = call.island;
+            self.own(island, ClientOp::Cancel { request: id }, out);
         }
     }
 }

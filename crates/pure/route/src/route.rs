@@ -361,7 +361,12 @@ impl<T> Route<T> {
             caller: call.caller.clone(),
             op,
         };
-        out.send.push(OutgoingRequest { island: call.island, id, request, data: call.data.clone() });
+        let (island, interrupted) = (call.island, call.interrupted);
+        out.send.push(OutgoingRequest { island, id, request, data: call.data.clone() });
+        if interrupted {
+            // What was said of it on an earlier link, or to another island, is not known here.
+            self.own(island, ClientOp::Cancel { request: id }, out);
+        }
     }
 
     /// Whether a call has not ended yet.

@@ -352,3 +352,61 @@ fn a_lock_that_nobody_waits_for_any_more_is_given_back() {
     let unlocks = |s: &OutgoingRequest| matches!(&s.request.op, ClientOp::Fs { op: Op::SetLock { lock, .. } } if lock.kind == LockKind::Unlock);
     assert_eq!(client.sent().iter().filter(|s| unlocks(s)).count(), 2);
 }
+
+/// The requests of callers, and which of them are to be interrupted, in their order.
+fn asked_and_cancelled(client: &mut Client) -> Vec<(bool, u64)> {
+    let what = |sent: &OutgoingRequest| match &sent.request.op {
+        ClientOp::Fs { .. } => Some((false, sent.id)),
+        ClientOp::Cancel { request } => Some((true, *request)),
+        _ => None,
+    };
+    client.sent().iter().filter_map(what).collect()
+}
+
+#[test]
+fn an_interrupted_lock_stays_interrupted() {
+    let mut client = Client::new(None);
+    let id = client.call(1, lock(LockKind::Write));
+    client.route.cancel(id, &mut client.out);
+    assert_eq!(asked_and_cancelled(&mut client), [(false, id), (true, id)]);
+    // Whoever answers on the next link may know nothing of what was said on this one.
+    for _ in 0..2 {
+        client.route.replaced(ISLAND, &mut client.out);
+        client.attached(false);
+        assert_eq!(asked_and_cancelled(&mut client), [(false, id), (true, id)]);
+    }
+    assert_eq!(client.ended(), []);
+    client.reply(id, Outcome::Failed { errno: Errno::EINTR });
+    assert_eq!(client.ended(), [(1, Some(Errno::EINTR))]);
+}
+
+#[test]
+fn a_call_that_is_interrupted_in_a_pause_is_so_when_it_is_asked_again() {
+    let mut client = Client::new(None);
+    let (paused, other) = (client.call(1, lock(LockKind::Write)), client.call(2, unlink()));
+    client.sent();
+    client.reply(paused, Outcome::NotNow);
+    client.route.cancel(paused, &mut client.out);
+    assert_eq!(asked_and_cancelled(&mut client), [], "there is nothing to interrupt");
+    client.pass(40, true);
+    assert_eq!(asked_and_cancelled(&mut client), [(false, paused), (true, paused)]);
+    client.route.replaced(ISLAND, &mut client.out);
+    client.attached(false);
+    let again = asked_and_cancelled(&mut client);
+    assert_eq!(
+        again,
+        [(false, paused), (true, paused), (false, other)],
+        "nobody has interrupted the other one"
+    );
+}
+
+#[test]
+fn a_lock_of_a_dying_caller_is_not_waited_for_on_a_new_link() {
+    let mut client = Client::new(None);
+    let id = client.call(1, lock(LockKind::Write));
+    client.route.abandon(id, &mut client.out);
+    client.sent();
+    client.route.replaced(ISLAND, &mut client.out);
+    client.attached(false);
+    assert_eq!(asked_and_cancelled(&mut client), [(false, id), (true, id)]);
+}
