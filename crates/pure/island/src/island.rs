@@ -21,6 +21,7 @@ use crate::links::CarriedLinks;
 use crate::locks::files::FileLocks;
 use crate::look::{Look, Missing};
 use crate::migration::{Migration, Needs};
+use crate::ops::names::Again;
 use crate::quiesce::Quiesce;
 use crate::recovery::Recovery;
 use crate::recovery::start::{Phase, PreviousEnd};
@@ -302,7 +303,15 @@ impl Island {
             self.ctx.upto = call.upto;
             match self.look().again(&call, &result) {
                 // What was committed before is shown only when committed: wait for all there is.
-                Ok(outcome) => self.ctx.answer(&call, self.ctx.state.seq(), outcome),
+                Ok(Again { outcome, is_posted: false }) => {
+                    self.ctx.answer(&call, self.ctx.state.seq(), outcome)
+                }
+                // The first one waited for the other islands. Its entry is not remembered, but not behind the last one.
+                Ok(Again { outcome, is_posted: true }) => {
+                    self.ctx.replies.begin(&call);
+                    let upto = self.ctx.posts.last();
+                    self.journal.await_applied(&mut self.ctx, call, upto, outcome);
+                }
                 Err(stop) => self.park(PendingRequest { again: true, ..call }, stop, false),
             }
             return None;

@@ -2,7 +2,7 @@
 
 use atoll_core::{Ino, IslandId, Key, Name, SessionId, Stamp, Table, Time};
 use atoll_island::{Config, Effect, Event, Island, LinkId, Now, PreviousEnd};
-use atoll_posix::{Caller, Op};
+use atoll_posix::{Answer, Caller, Kind, Op};
 use atoll_proto::{
     Chain, ClientOp, Dir, DirPlace, EntryRef, JournalEntry, Outcome, PeerMessage, PeerOp, PlaceVersion,
     Request, RowChange, StaticAttrs, Xattrs,
@@ -355,4 +355,85 @@ fn two_directories_that_change_places_do_so_in_one_record() {
     let parent = |ino: Ino| state.dir(ino).unwrap().map(|row| row.place.parent);
     assert_eq!((state.seq() - before, state.clocks().get(OTHER)), (1, Stamp(2)));
     assert_eq!((parent(other), parent(DIR), parent(above)), (Some(Ino::ROOT), Some(above), Some(Ino::ROOT)));
+}
+
+impl World {
+    /// Sends a change with its number in the session over a link. The number of the request there.
+    fn change(&mut self, link: u64, seq: u64, op: Op) -> u64 {
+        self.next += 1;
+        let (id, table) = (self.next, self.island.config().table.version());
+        let (session, caller) = (SessionId(1), Caller::ROOT);
+        let op = ClientOp::Fs { op };
+        let request = Request { session, seq, acked: 1, table, vector: Vec::new(), caller, op };
+        self.event(Event::Request { link: LinkId(link), id, request, data: Bytes::new() });
+        id
+    }
+
+    /// The island starts again, and hears from the others; its client takes its session up on this link.
+    fn restart(&mut self, ended: PreviousEnd, link: u64) {
+        let (config, state) = (self.island.config().clone(), self.island.state().clone());
+        self.island = Island::new(config, state, ended, Now::default());
+        for island in [OTHER, THIRD] {
+            self.event(Event::PeerReachable { island, up: true });
+            self.tell(island, PeerOp::HelloDone);
+        }
+        self.event(Event::Tick { bytes_available: 1 << 40 });
+        self.ask(link, ClientOp::Dropped, Vec::new());
+    }
+
+    /// These islands have applied all of this one's journal.
+    fn apply(&mut self, by: &[IslandId]) {
+        let upto = self.island.state().clocks().get(ME);
+        by.iter().for_each(|by| self.tell(*by, PeerOp::Applied { upto, synced: true }));
+    }
+}
+
+fn set_mode(ino: Ino, mode: u32) -> Op {
+    Op::SetAttr { ino, set: atoll_posix::SetAttr { mode: Some(mode), ..Default::default() } }
+}
+
+#[test]
+fn a_repeated_chmod_is_answered_when_applied() {
+    let mut world = World::new();
+    let first = world.change(1, 1, set_mode(Ino::ROOT, 0o700));
+    world.apply(&[OTHER]);
+    assert!(!world.is_answered(first), "an island that can be reached would serve the old mode");
+    // Its island dies before it is answered, and has the result in its rows.
+    world.restart(PreviousEnd::Death, 2);
+    let again = world.change(2, 1, set_mode(Ino::ROOT, 0o700));
+    assert!(!world.is_answered(again), "an island that can be reached would serve the old mode");
+    world.apply(&[OTHER]);
+    assert!(!world.is_answered(again));
+    // Asked once more, it waits no less, and only the last one is answered.
+    let last = world.change(3, 1, set_mode(Ino::ROOT, 0o700));
+    world.apply(&[THIRD]);
+    assert!(world.is_answered(last) && !world.is_answered(again));
+    // What others have applied and synced is known over a start, whatever they say in this life.
+    world.restart(PreviousEnd::Orderly, 4);
+    let known = world.change(4, 1, set_mode(Ino::ROOT, 0o700));
+    assert!(world.is_answered(known), "nobody is to apply anything");
+}
+
+#[test]
+fn a_repeated_change_waits_for_no_island_that_is_away_and_that_of_a_file_for_none() {
+    let mut world = World::new();
+    let (name, kind, target) = (name("f"), Kind::Fifo, Bytes::new());
+    let dir = Ino::ROOT;
+    let create = Op::Create { dir, name, kind, mode: 0o644, umask: 0, rdev: 0, exclusive: true, target };
+    let made = world.change(1, 1, create);
+    let answer = world.replies.iter().find(|(of, _)| *of == made).map(|(_, outcome)| outcome);
+    let Some(Outcome::Ok { answer: Answer::Found { found }, .. }) = answer else { panic!("{answer:?}") };
+    let file = found.attr.ino;
+    let of_file = world.change(1, 2, set_mode(file, 0o600));
+    assert!(world.is_answered(of_file));
+    let of_dir = world.change(1, 3, set_mode(Ino::ROOT, 0o700));
+    assert!(!world.is_answered(of_dir));
+    world.restart(PreviousEnd::Death, 2);
+    let of_file = world.change(2, 2, set_mode(file, 0o600));
+    assert!(world.is_answered(of_file), "no other island keeps the attributes of a file");
+    let of_dir = world.change(2, 3, set_mode(Ino::ROOT, 0o700));
+    world.apply(&[OTHER]);
+    assert!(!world.is_answered(of_dir));
+    world.event(Event::PeerReachable { island: THIRD, up: false });
+    assert!(world.is_answered(of_dir), "it gets the journal before it serves");
 }

@@ -83,7 +83,9 @@ impl Journal {
         outcome: Outcome,
     ) {
         let seq = ctx.state.seq();
-        let behind = |island: &IslandId| self.applied.get(island).is_none_or(|s| *s < stamp);
+        // What an island had applied in an earlier life of this one is known as far as it was synced there.
+        let applied = |island: &IslandId| self.applied.get(island).copied().unwrap_or_default();
+        let behind = |island: &IslandId| applied(island).max(ctx.state.delivered(*island)) < stamp;
         // Who compares is away still: it serves nothing that depends on this before it has.
         let is_here = |island: &IslandId| ctx.peers.is_reachable(*island) && !ctx.has_journal_gap(*island);
         let missing: IdSet<_> = ctx.config.others().filter(is_here).filter(behind).collect();

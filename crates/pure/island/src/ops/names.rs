@@ -22,6 +22,13 @@ const LISTED_BYTES_MAX: i64 = 512 << 10;
 /// Longest target of a symbolic link in bytes.
 const TARGET_BYTES_MAX: usize = 4095;
 
+/// The answer to a request that was carried out before.
+pub(crate) struct Again {
+    pub(crate) outcome: Outcome,
+    /// The change may have gone to all islands by the journal.
+    pub(crate) is_posted: bool,
+}
+
 impl Island {
     pub(crate) fn lookup(&mut self, dir: Ino, name: &Name) -> Result<Step, Blocked> {
         self.look().owned(dir)?;
@@ -216,7 +223,24 @@ impl<'a> Look<'a> {
     }
 
     /// The answer to a request that was carried out before.
-    pub(crate) fn again(self, call: &PendingRequest, result: &RequestResult) -> Result<Outcome, Blocked> {
+    pub(crate) fn again(self, call: &PendingRequest, result: &RequestResult) -> Result<Again, Blocked> {
+        let is_posted = self.may_be_posted(call)?;
+        Ok(Again { outcome: self.told_again(call, result)?, is_posted })
+    }
+
+    /// Whether a change may have gone to all islands by the journal: one of a directory's place or static attributes. Of a
+    /// rename nobody knows any more whether it moved a directory, and of what is not here whether it is one.
+    fn may_be_posted(self, call: &PendingRequest) -> Result<bool, Blocked> {
+        Ok(match call.request.op.operation() {
+            Some(Op::Rename { .. }) => true,
+            Some(Op::SetAttr { ino, .. } | Op::SetXattr { ino, .. } | Op::RemoveXattr { ino, .. }) => {
+                self.ctx.state.inode(*ino)?.is_none_or(|row| row.attr.kind == Kind::Directory)
+            }
+            _ => false,
+        })
+    }
+
+    fn told_again(self, call: &PendingRequest, result: &RequestResult) -> Result<Outcome, Blocked> {
         Ok(match result {
             RequestResult::Done => crate::rows::path::done(),
             RequestResult::Wrote { len, offset } => ok(Answer::Wrote { len: *len, offset: *offset }, None),
