@@ -162,6 +162,7 @@ impl Island {
     /// Begins a life.
     fn begin(&mut self, ended: PreviousEnd) {
         self.recovery.begin(&mut self.ctx, ended);
+        self.sessions.resume(&mut self.ctx);
         self.txns.resume(&self.ctx);
         self.migration.resume(&self.ctx);
         self.journal.resume(&self.ctx);
@@ -327,7 +328,7 @@ impl Island {
         }
         if call.request.seq != 0 && !self.ctx.is_attached(call.session()) {
             // It ended while this waited: nobody would hold what this brings, or is told of it.
-            return self.ctx.answer(&call, 0, Outcome::NoSession);
+            return self.ctx.answer(&call, self.ctx.state.seq(), Outcome::NoSession);
         }
         let Some(call) = self
             .quiesce

@@ -35,6 +35,8 @@ struct World {
     reads_max: usize,
     dropped: u64,
     next: u64,
+    /// Records are not written.
+    is_stuck: bool,
     /// What clients say that they have the results of; all, if none.
     acked: Option<u64>,
 }
@@ -61,6 +63,7 @@ impl World {
             reads_max,
             dropped,
             next: 1,
+            is_stuck: false,
             acked: None,
         };
         world.pass(100);
@@ -107,7 +110,9 @@ impl World {
             match effect {
                 Effect::Append(seq, record) => {
                     self.appended(&record);
-                    self.event(Event::Committed(seq));
+                    if !self.is_stuck {
+                        self.event(Event::Committed(seq));
+                    }
                 }
                 Effect::Sync => self.event(Event::Synced(self.island.state().seq())),
                 Effect::Reply { id, reply, .. } => _ = self.replies.insert(id, reply.outcome),
@@ -268,6 +273,51 @@ fn an_island_that_starts_again_goes_on_to_end_a_session() {
     world.pass(SESSION_MS);
     world.until_over();
     assert_eq!(world.dropped, MANY, "each file goes once");
+}
+
+#[test]
+fn a_session_half_ended_is_ended_by_the_next_primary() {
+    let (mut world, _) = World::full(MANY);
+    world.pass(SESSION_MS);
+    assert!(world.session(MOUNT).is_some_and(|row| !row.held.is_empty()), "it takes several ticks");
+    world.restart();
+    // The mount comes back before the rest is ended. It must not believe that it has everything that it had.
+    let (again, new) =
+        (world.ask(MOUNT, ClientOp::Dropped), world.ask(MOUNT, ClientOp::Attach { mount: true }));
+    assert_eq!((&world.replies[&again], &world.replies[&new]), (&Outcome::NoSession, &Outcome::NotNow));
+    // Nobody waits for the time after which a session ends: it has ended already.
+    (0..10).for_each(|_| world.pass(50));
+    world.read();
+    assert_eq!(world.session(MOUNT), None);
+    world.bodies_go();
+    assert_eq!(world.dropped, MANY, "each file goes once");
+    world.attach(MOUNT);
+    assert_eq!(world.session(MOUNT).map(|row| row.held.len()), Some(0));
+}
+
+#[test]
+fn who_is_told_that_its_session_has_ended_is_told_so_by_the_next_life_too() {
+    let (mut world, _) = World::full(MANY);
+    // All rows go to the snapshot, and leave memory: nothing can be let go of before they are read.
+    for _ in 0..4 {
+        world.ask(MOUNT, ClientOp::Renew);
+        world.pass(11_000);
+        world.read();
+    }
+    world.is_stuck = true;
+    world.ask(MOUNT, ClientOp::Detach);
+    assert_eq!(world.session(MOUNT).map(|row| row.held.len() as u64), Some(MANY));
+    let told = world.ask(MOUNT, ClientOp::Renew);
+    assert_eq!(world.replies.get(&told), None, "the next life would know nothing of it");
+    world.is_stuck = false;
+    world.event(Event::Committed(world.island.state().seq()));
+    assert_eq!(world.replies.get(&told), Some(&Outcome::NoSession));
+    world.reads.clear();
+    world.restart();
+    let again = world.ask(MOUNT, ClientOp::Renew);
+    assert_eq!(world.replies.get(&again), Some(&Outcome::NoSession));
+    world.until_over();
+    assert_eq!(world.dropped, MANY);
 }
 
 #[test]

@@ -139,6 +139,9 @@ wire_enum! {
             session: SessionId, /// The file.
             ino: Ino, /// Begins.
             on: bool },
+        /// The end of a client has begun. More records let go of what it holds.
+        27 => Ending { /// The client.
+            session: SessionId },
         /// An entry of this island's journal, kept until all others have it.
         11 => Posted { /// This island's clock.
             stamp: Stamp, /// The entry.

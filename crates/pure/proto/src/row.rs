@@ -306,6 +306,8 @@ wire_struct! {
         pub mount: bool,
         /// It is in the island's own process, and ends with it.
         pub local: bool,
+        /// Its end has begun: nothing is kept for it any more, and `held` is let go of.
+        pub ending: bool,
         /// Results of the requests above `acked`, in ascending order.
         pub results: Vec<(u64, RequestResult)>,
         /// The client has the results of all requests below this.

@@ -372,6 +372,9 @@ impl State {
             RowChange::Held { session, ino, on } => {
                 self.sessions.modify(*session, seq, |row| hold(row, *ino, *on));
             }
+            RowChange::Ending { session } => {
+                self.sessions.modify(*session, seq, |row| row.ending = true);
+            }
             RowChange::Posted { stamp, entry } => {
                 self.outbox.push(*stamp, entry.clone());
             }

@@ -202,7 +202,8 @@ impl Rows {
             RowChange::MintLimit { limit } => self.meta.mint_limit = self.meta.mint_limit.max(*limit),
             RowChange::Incarnation { incarnation, .. } => self.meta.incarnation = *incarnation,
             // No rule is about them.
-            RowChange::Result { .. }
+            RowChange::Ending { .. }
+            | RowChange::Result { .. }
             | RowChange::TakenBack { .. }
             | RowChange::Posted { .. }
             | RowChange::Delivered { .. }

@@ -1,8 +1,9 @@
 //! The end of a client: its locks are freed, and the files without a name that it kept are removed, piece by
 //! piece. A client may hold a hundred thousand of them; a record, and the rows read for it, stay small.
 //!
-//! Invariant: the record of a piece also takes the piece's ids out of the session's row. So an island that
-//! starts again in between ends the rest, and nothing is ended twice.
+//! Invariant: the record of a piece also takes the piece's ids out of the session's row, and the row says that the end has
+//! begun before anybody is told so. So an island that starts again in between ends the rest, nothing is ended twice, and
+//! a client that comes back meanwhile does not believe in what it has lost.
 
 use atoll_core::planted::{Bug, planted};
 use atoll_core::{Encode, Ino, SessionId};
@@ -90,10 +91,17 @@ impl Sessions {
     fn end_piece(&mut self, ctx: &mut Ctx, migration: &Migration, session: SessionId) -> Piece {
         let Some(row) = ctx.state.session(session) else { return Piece::Over };
         let (mount, held) = (row.mount, row.held.len());
+        // What its row waits for begins anew when an island starts.
+        let is_marked = row.ending || session == RECOVERY_SESSION;
         // From the end, where a list is cut cheaply.
         let files: Vec<Ino> = row.held.iter().rev().take(FILES_MAX).copied().collect();
         let missing = ctx.missing_of(&files);
         if !missing.is_empty() {
+            if !is_marked {
+                let mut decision = Decision::new();
+                decision.push(RowChange::Ending { session });
+                ctx.decide(decision);
+            }
             self.end_reads.insert(session);
             ctx.load(missing, Next::EndSession(session));
             return Piece::Reads;
@@ -110,6 +118,9 @@ impl Sessions {
             if is_over {
                 decision.session(session, None);
             }
+        }
+        if !is_over && !is_marked {
+            decision.push(RowChange::Ending { session });
         }
         ctx.decide(decision);
         if is_over && mount {

@@ -75,6 +75,14 @@ impl Alive {
 }
 
 impl Sessions {
+    /// A life begins. Ends that an earlier one has begun go on: some of these clients may have been told.
+    pub(crate) fn resume(&self, ctx: &mut Ctx) {
+        let is_ending = |session: &SessionId| ctx.state.session(*session).is_some_and(|row| row.ending);
+        for session in ctx.state.session_ids().filter(is_ending).collect::<Vec<_>>() {
+            ctx.replies.begin_end(session);
+        }
+    }
+
     /// Panics unless each client that waits to be let in waits for a mount, and each that waits for its end
     /// is ending.
     pub(crate) fn check(&self, is_ending: impl Fn(SessionId) -> bool) {
@@ -179,7 +187,8 @@ impl Sessions {
             if ctx.state.session(call.session()).is_none() {
                 let mut decision = Decision::new();
                 let (mount, local) = (*mount, call.link.is_local());
-                let row = Session { mount, local, results: Vec::new(), acked: 0, held: Vec::new() };
+                let (ending, results, held) = (false, Vec::new(), Vec::new());
+                let row = Session { mount, local, ending, results, acked: 0, held };
                 decision.session(call.session(), Some(row));
                 ctx.decide(decision);
             }
@@ -241,7 +250,8 @@ impl Sessions {
                 // The end is on its way already.
                 ClientOp::Detach => self.end_session(ctx, migration, session, Some(call)),
                 ClientOp::Attach { .. } => ctx.answer(&call, 0, Outcome::NotNow),
-                _ => ctx.answer(&call, 0, Outcome::NoSession),
+                // It is told when that survives the death of this island: here, and below.
+                _ => ctx.answer(&call, ctx.state.seq(), Outcome::NoSession),
             }
             return None;
         }
@@ -265,7 +275,7 @@ impl Sessions {
             self.alive.insert(session, alive);
             ctx.replies.reached(session, call.link);
         } else {
-            ctx.answer(&call, 0, Outcome::NoSession);
+            ctx.answer(&call, ctx.state.seq(), Outcome::NoSession);
             return None;
         }
         if let Some(alive) = self.alive.get_mut(&session) {
@@ -283,7 +293,7 @@ impl Sessions {
         match call.request.op {
             ClientOp::Attach { mount } => self.attach(ctx, call, mount),
             ClientOp::Renew | ClientOp::Dropped if ctx.state.session(session).is_none() => {
-                ctx.answer(&call, 0, Outcome::NoSession);
+                ctx.answer(&call, ctx.state.seq(), Outcome::NoSession);
             }
             ClientOp::Renew | ClientOp::Dropped => {
                 // A mere sign of life may have been sent before a recall came: it answers none.
@@ -295,7 +305,9 @@ impl Sessions {
             }
             ClientOp::Detach => self.end_session(ctx, migration, session, Some(call)),
             ClientOp::Cancel { request } => ctx.next(Next::CancelLock(call.link, request)),
-            _ if ctx.state.session(session).is_none() => ctx.answer(&call, 0, Outcome::NoSession),
+            _ if ctx.state.session(session).is_none() => {
+                ctx.answer(&call, ctx.state.seq(), Outcome::NoSession)
+            }
             _ => return Some(call),
         }
         None

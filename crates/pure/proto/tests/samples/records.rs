@@ -77,7 +77,7 @@ pub fn session() -> Session {
         (8, RequestResult::Removed { orphan: Some(FILE) }),
         (9, RequestResult::Attr { ino: DIR }),
     ];
-    Session { mount: true, local: false, results, acked: 5, held: vec![FILE] }
+    Session { mount: true, local: false, ending: false, results, acked: 5, held: vec![FILE] }
 }
 
 fn forward() -> Forward {
@@ -207,6 +207,7 @@ fn changes() -> Vec<(&'static str, RowChange)> {
         ("gone", RowChange::Forward { ino: FILE, row: None }),
         ("dirty", RowChange::Dirty { ino: FILE }),
         ("stamp", RowChange::Stamp { stamp: STAMP }),
+        ("ending", RowChange::Ending { session: SESSION }),
         ("held", RowChange::Held { session: SESSION, ino: FILE, on: true }),
         ("delivered", RowChange::Delivered { island: IslandId(3), upto: STAMP }),
         ("unposted", RowChange::Unposted { upto: STAMP }),
@@ -249,7 +250,7 @@ fn record() -> Samples {
 pub fn all() -> Vec<Samples> {
     vec![
         record(),
-        samples("change", (1..=24).chain(30..=32).chain([40]), changes()),
+        samples("change", (1..=24).chain([27]).chain(30..=32).chain([40]), changes()),
         samples("body_change", 1..=6, bodies()),
         samples(
             "inode",
@@ -271,7 +272,7 @@ pub fn all() -> Vec<Samples> {
             ],
         ),
         samples("forward", [], vec![("to", forward())]),
-        samples("session", [], vec![("mount", session())]),
+        samples("session", [], vec![("mount", session()), ("ending", Session { ending: true, ..session() })]),
         samples(
             "journal",
             1..=3,
