@@ -11,7 +11,7 @@ use atoll_disk::Disk;
 use atoll_dispatch::{Clock, Engine, Halted, Laying, OpenError, Reached, Report, Setup, Work};
 use atoll_island::{Config, Event, LinkId, MigrationConfig, Now};
 use atoll_posix::{Answer, Errno, Op};
-use atoll_proto::{ClientOp, Fixed, Outcome, Reply, Request, VolumeConfig};
+use atoll_proto::{ClientOp, DaemonLife, Fixed, Outcome, Reply, Request, VolumeConfig};
 use atoll_rpc::{AddressError, DaemonId};
 use atoll_view::Subject;
 use bytes::Bytes;
@@ -511,6 +511,7 @@ pub fn setup<D: Disk>(config: &VolumeConfig, island: IslandId, disk: &D, options
         volume: config.id,
         node: node.node,
         island: Config {
+            life: DaemonLife { daemon: options.daemon.0, incarnation: options.incarnation },
             rows_max: (options.rows_max / here).max(ROWS_MIN),
             root_uid: options.owner.0,
             root_gid: options.owner.1,

@@ -7,6 +7,7 @@ use atoll_disk::sim::{Fault, SimDisk};
 use atoll_dispatch::{Clock, Engine, Laying, Report, Setup};
 use atoll_island::{Event, MigrationConfig};
 use atoll_links::BothWays;
+use atoll_proto::DaemonLife;
 use atoll_view::{Conflict, Why};
 
 use crate::net::{End, Out, Port, ToIsland, conn_of};
@@ -60,6 +61,7 @@ impl World {
             volume: VolumeId(1),
             node: NodeId(island as u16),
             island: atoll_island::Config {
+                life: DaemonLife { daemon: 1 + island as u64, incarnation: life as u32 },
                 rows_max: self.config.rows_max,
                 outbox_max: self.config.outbox_max,
                 outbox_bytes_max: self.config.outbox_bytes_max,

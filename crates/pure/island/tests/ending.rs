@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use atoll_core::{Ino, IslandId, Name, SessionId, Table, Time};
 use atoll_island::{BodyDone, BodyOp, Config, Effect, Event, Island, LinkId, Now, PreviousEnd};
 use atoll_posix::{Answer, Caller, Kind, LockKind, LockRange, Op};
-use atoll_proto::{ClientOp, Notice, Outcome, Record, Request, Session};
+use atoll_proto::{ClientOp, DaemonLife, Notice, Outcome, Record, Request, Session};
 use atoll_state::{LoadedRows, RESULTS_MAX, RowKey, RowLoad, State};
 use bytes::Bytes;
 
@@ -37,6 +37,8 @@ struct World {
     next: u64,
     /// Records are not written.
     is_stuck: bool,
+    /// The link of each client, if it is not its own number.
+    links: BTreeMap<SessionId, LinkId>,
     /// What clients say that they have the results of; all, if none.
     acked: Option<u64>,
 }
@@ -64,6 +66,7 @@ impl World {
             dropped,
             next: 1,
             is_stuck: false,
+            links: BTreeMap::new(),
             acked: None,
         };
         world.pass(100);
@@ -72,6 +75,12 @@ impl World {
 
     /// The process dies, and starts again with a checkpoint of all that was decided.
     fn restart(&mut self) {
+        let life = self.island.config().life;
+        self.restart_as(life);
+    }
+
+    /// The same, in a process that has this life.
+    fn restart_as(&mut self, life: DaemonLife) {
         self.event(Event::CheckpointWanted);
         self.read();
         let mut state = State::new(1);
@@ -80,7 +89,8 @@ impl World {
             state.open_row(&key, row).expect("it was written by this code");
         }
         self.reads.clear();
-        self.island = Island::new(config(), state, PreviousEnd::Death, self.now());
+        let config = Config { life, ..config() };
+        self.island = Island::new(config, state, PreviousEnd::Death, self.now());
         self.pass(100);
     }
 
@@ -168,7 +178,7 @@ impl World {
             caller: Caller::ROOT,
             op,
         };
-        let link = LinkId(session.0);
+        let link = self.links.get(&session).copied().unwrap_or(LinkId(session.0));
         self.event(Event::Request { link, id, request, data: Bytes::new() });
         id
     }
@@ -419,4 +429,51 @@ fn a_lock_that_is_waited_for_does_not_keep_the_results_of_all_that_is_done_meanw
     world.acked = None;
     world.ok(OTHER, set(LockKind::Unlock, false));
     assert!(matches!(world.replies.get(&id), Some(Outcome::Ok { .. })), "{:?}", world.replies.get(&id));
+}
+
+#[test]
+fn a_local_mount_of_a_deposed_primary_keeps_its_locks() {
+    let life = |daemon, incarnation| DaemonLife { daemon, incarnation };
+    let lock = LockRange { start: 0, end: 9, kind: LockKind::Write, owner: 1, pid: 1, flock: false };
+    let set = Op::SetLock { ino: Ino::ROOT, lock, wait: false };
+    // What serves the island next, and whether it proves that the mount's process is dead.
+    for (next, is_dead) in [
+        (life(1, 5), false),
+        (life(1, 6), true),
+        (life(1, 4), false),
+        (life(2, 1), false),
+        (life(2, 9), false),
+    ] {
+        let mut world = World::new();
+        world.restart_as(life(1, 5));
+        world.links.insert(MOUNT, LinkId::local(1));
+        world.attach(MOUNT);
+        world.ok(MOUNT, set.clone());
+        world.restart_as(next);
+        world.read();
+        assert_eq!(world.session(MOUNT).is_none(), is_dead, "{next:?}");
+        // The mount lives, and reaches the island from where it is.
+        world.links.insert(MOUNT, LinkId(1));
+        let again = world.ask(MOUNT, ClientOp::Dropped);
+        assert_eq!(world.replies[&again] == Outcome::NoSession, is_dead, "{next:?}");
+        world.attach(OTHER);
+        let other = world.ask(OTHER, ClientOp::Fs { op: set.clone() });
+        world.read();
+        let is_free = matches!(world.replies[&other], Outcome::Ok { .. });
+        assert_eq!(is_free, is_dead, "{next:?}: {:?}", world.replies[&other]);
+    }
+}
+
+#[test]
+fn a_local_mount_that_does_not_come_back_ends_like_any_other() {
+    let mut world = World::new();
+    world.restart_as(DaemonLife { daemon: 1, incarnation: 5 });
+    world.links.insert(MOUNT, LinkId::local(1));
+    world.attach(MOUNT);
+    world.restart_as(DaemonLife { daemon: 2, incarnation: 1 });
+    world.pass(14_000);
+    assert!(world.session(MOUNT).is_some(), "it has time to show up");
+    world.pass(2_000);
+    world.read();
+    assert_eq!(world.session(MOUNT), None);
 }

@@ -25,8 +25,8 @@ pub use message::{
 };
 pub use record::{BodyChange, Record, RowChange};
 pub use row::{
-    CarriedLink, Dir, DirPlace, Entry, Forward, Inode, OwnedDir, PlaceVersion, RequestResult, Session,
-    StaticAttrs, Stub, Txn, TxnState, Xattrs, names_of,
+    CarriedLink, DaemonLife, Dir, DirPlace, Entry, Forward, Inode, OwnedDir, PlaceVersion, RequestResult,
+    Session, StaticAttrs, Stub, Txn, TxnState, Xattrs, names_of,
 };
 pub use union::{UnionOrder, UnionReply};
 pub use volume::{BadConfig, Fixed, NodeConfig, VolumeConfig, VolumeKind, reserve_bytes};

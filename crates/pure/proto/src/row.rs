@@ -299,13 +299,31 @@ wire_enum! {
 }
 
 wire_struct! {
+    /// A life of a daemon: one process on a data directory.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+    pub struct DaemonLife {
+        /// The daemon.
+        pub daemon: u64,
+        /// Counts up with every start of it.
+        pub incarnation: u32,
+    }
+}
+
+impl DaemonLife {
+    /// Whether another life proves that this one is over: a later one of the same daemon does.
+    pub const fn is_over_in(self, other: Self) -> bool {
+        self.daemon == other.daemon && self.incarnation < other.incarnation
+    }
+}
+
+wire_struct! {
     /// A client, as long as it is attached.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Session {
         /// It is a mount: it may hold files open without saying so, and takes part in caching.
         pub mount: bool,
-        /// It is in the island's own process, and ends with it.
-        pub local: bool,
+        /// It is in the process that served the island when it attached, and ends with that.
+        pub local: Option<DaemonLife>,
         /// Its end has begun: nothing is kept for it any more, and `held` is let go of.
         pub ending: bool,
         /// Results of the requests above `acked`, in ascending order.

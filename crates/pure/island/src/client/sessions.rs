@@ -186,7 +186,7 @@ impl Sessions {
         for (call, mount) in &calls {
             if ctx.state.session(call.session()).is_none() {
                 let mut decision = Decision::new();
-                let (mount, local) = (*mount, call.link.is_local());
+                let (mount, local) = (*mount, call.link.is_local().then_some(ctx.config.life));
                 let (ending, results, held) = (false, Vec::new(), Vec::new());
                 let row = Session { mount, local, ending, results, acked: 0, held };
                 decision.session(call.session(), Some(row));
@@ -341,11 +341,13 @@ impl Sessions {
 }
 
 impl Ctx {
-    /// A session of an earlier life: it has some time to show up, unless its process was this one's.
+    /// A session of an earlier life: it has some time to show up, unless its process is known to be dead. A process of another
+    /// daemon may live, whose island this was: then its mount comes back from there.
     fn recovered(&self, session: SessionId) -> Alive {
         let now = self.now.ms;
-        let local = self.state.session(session).is_some_and(|row| row.local);
-        let (lease, until) = if local { (0, 0) } else { (now + LEASE_MS, now + GONE_MS) };
+        let local = self.state.session(session).and_then(|row| row.local);
+        let is_dead = local.is_some_and(|life| life.is_over_in(self.config.life));
+        let (lease, until) = if is_dead { (0, 0) } else { (now + LEASE_MS, now + GONE_MS) };
         Alive::new(LinkId(0), lease, until, self.may_be_sole(session))
     }
 

@@ -1,6 +1,7 @@
 //! The facts that an island needs to know of itself and of its volume.
 
 use atoll_core::{IslandId, Key, Table};
+use atoll_proto::DaemonLife;
 
 /// Entries of its journal that an island keeps for one that is away.
 pub const OUTBOX_MAX: usize = 4096;
@@ -12,6 +13,8 @@ pub const OUTBOX_BYTES_MAX: u64 = 16 << 20;
 pub struct Config {
     /// This island.
     pub id: IslandId,
+    /// The process that serves it.
+    pub life: DaemonLife,
     /// The volume's seed.
     pub seed: u64,
     /// The table of owners at first; later tables come by `Event::Table`.
@@ -37,11 +40,12 @@ pub struct Config {
 }
 
 impl Config {
-    /// An island that keeps a thousand rows, leaves a full disk to others and moves no files; the root is
+    /// An island of a daemon that is no one's, which keeps a thousand rows, leaves a full disk to others and moves no files; the root is
     /// user 0's.
     pub const fn new(id: IslandId, seed: u64, table: Table, islands: Vec<IslandId>) -> Self {
         Self {
             id,
+            life: DaemonLife { daemon: 0, incarnation: 0 },
             seed,
             table,
             islands,

@@ -85,7 +85,7 @@ impl Recovery {
             self.must_move_on = !first && ctx.config.islands.len() > 1;
             let is_marked = ctx.state.session(RECOVERY_SESSION).is_some();
             if self.must_move_on && ended == PreviousEnd::PowerCut && !is_marked {
-                let (mount, local, ending, results, held) = (false, false, false, Vec::new(), Vec::new());
+                let (mount, local, ending, results, held) = (false, None, false, Vec::new(), Vec::new());
                 let row = Session { mount, local, ending, results, acked: 0, held };
                 decision.session(RECOVERY_SESSION, Some(row));
             }

@@ -4,9 +4,9 @@ use atoll_core::{Ino, IslandId, Key, Stamp, Time};
 use atoll_posix::locks::Locks;
 use atoll_posix::{Caller, Errno, Kind, LockKind, LockRange, RenameMode};
 use atoll_proto::{
-    BodyChange, CarriedLink, Chain, Dir, DirPlace, Entry, EntryRef, Forward, JournalEntry, OwnedDir,
-    ParticipantWork, Record, RenameSpec, RequestId, RequestResult, RowChange, Session, Stub, Txn, TxnPart,
-    TxnStamps, TxnState,
+    BodyChange, CarriedLink, Chain, DaemonLife, Dir, DirPlace, Entry, EntryRef, Forward, JournalEntry,
+    OwnedDir, ParticipantWork, Record, RenameSpec, RequestId, RequestResult, RowChange, Session, Stub, Txn,
+    TxnPart, TxnStamps, TxnState,
 };
 use bytes::Bytes;
 
@@ -69,6 +69,10 @@ fn stub_entry() -> Entry {
     Entry { ino: DIR, kind: Kind::Directory, home: IslandId(1), stub: Some(Box::new(stub())) }
 }
 
+fn life() -> DaemonLife {
+    DaemonLife { daemon: 0xab12, incarnation: 7 }
+}
+
 pub fn session() -> Session {
     let results = vec![
         (5, RequestResult::Done),
@@ -77,7 +81,7 @@ pub fn session() -> Session {
         (8, RequestResult::Removed { orphan: Some(FILE) }),
         (9, RequestResult::Attr { ino: DIR }),
     ];
-    Session { mount: true, local: false, ending: false, results, acked: 5, held: vec![FILE] }
+    Session { mount: true, local: None, ending: false, results, acked: 5, held: vec![FILE] }
 }
 
 fn forward() -> Forward {
@@ -272,7 +276,14 @@ pub fn all() -> Vec<Samples> {
             ],
         ),
         samples("forward", [], vec![("to", forward())]),
-        samples("session", [], vec![("mount", session()), ("ending", Session { ending: true, ..session() })]),
+        samples(
+            "session",
+            [],
+            vec![
+                ("mount", session()),
+                ("ending", Session { local: Some(life()), ending: true, ..session() }),
+            ],
+        ),
         samples(
             "journal",
             1..=3,

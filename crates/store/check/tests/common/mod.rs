@@ -521,7 +521,7 @@ pub fn plants() -> Vec<Plant> {
 }
 
 fn session() -> Session {
-    Session { mount: true, local: false, ending: false, results: Vec::new(), acked: 0, held: Vec::new() }
+    Session { mount: true, local: None, ending: false, results: Vec::new(), acked: 0, held: Vec::new() }
 }
 
 fn locks() -> Locks {
