@@ -8,7 +8,7 @@ mod samples;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use atoll_core::{Encode, Ino, IslandId, Name, SessionId, VolumeId};
+use atoll_core::{Encode, Ino, IslandId, Name, SessionId, Time, VolumeId};
 use atoll_fuzz::TARGETS;
 use atoll_rpc::header::{VERSION_HIGHEST, encode_head};
 use atoll_rpc::{ClusterId, DaemonId, Goodbye, Hello, HelloOk, Kind, Reason, Role};
@@ -156,8 +156,15 @@ fn rows() -> Seeds {
             seeds.insert(format!("{i:02}-{file}-{name}"), seed(key, &row));
         }
     }
-    let meta =
-        Meta { seq: 7, mint_limit: 1 << 20, incarnation: 3, power: 2, stamp: samples::STAMP, clean: true };
+    let meta = Meta {
+        seq: 7,
+        mint_limit: 1 << 20,
+        incarnation: 3,
+        power: 2,
+        stamp: samples::STAMP,
+        clean: true,
+        time: Time::from_nanos(1_800_000_000_000_000_007),
+    };
     seeds.insert("meta".to_owned(), seed(&RowKey::Meta, &meta.to_vec()));
     seeds.insert("view".to_owned(), seed(&RowKey::View(ino), b""));
     seeds.insert("view-name".to_owned(), seed(&RowKey::ViewName(Ino::ROOT, name), b""));

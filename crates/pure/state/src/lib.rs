@@ -12,6 +12,7 @@ mod journal;
 pub mod key;
 pub mod links;
 mod load;
+mod meta;
 pub mod pending;
 pub mod renamed;
 mod sessions;

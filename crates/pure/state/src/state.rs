@@ -6,9 +6,7 @@ use atoll_core::map::{IdMap, IdSet};
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 
-use atoll_core::{
-    ClockVector, Decode, Encode, Ino, IslandId, Malformed, Name, SessionId, Stamp, TxnId, wire_struct,
-};
+use atoll_core::{ClockVector, Decode, Encode, Ino, IslandId, Malformed, Name, SessionId, Stamp, TxnId};
 use atoll_posix::locks::Locks;
 use atoll_proto::{CarriedLink, Dir, Entry, Forward, Inode, JournalEntry, RowChange, Session, Txn, Xattrs};
 
@@ -18,6 +16,7 @@ use crate::journal::JournalRows;
 use crate::key::RowKey;
 use crate::links::LinkRows;
 use crate::load::{LoadedRows, RowLoad};
+pub use crate::meta::Meta;
 use crate::pending::{Pending, ToLay};
 use crate::renamed::Renamed;
 use crate::sessions::{hold, remember};
@@ -35,25 +34,6 @@ pub struct NotInMemory(pub RowLoad);
 
 /// Ends that are remembered: nobody brings back what was lost so many lives ago.
 const SURVIVED_MAX: usize = 256;
-
-wire_struct! {
-    /// What an island must not forget about itself.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-    pub struct Meta {
-        /// Log position that the snapshot stands for.
-        pub seq: u64,
-        /// Ids below this counter may have been minted.
-        pub mint_limit: u64,
-        /// Counts up with every start.
-        pub incarnation: u32,
-        /// The incarnation that began with the last power cut.
-        pub power: u32,
-        /// The last stamp that a record tells of. Later ones may have been given to what was never recorded.
-        pub stamp: Stamp,
-        /// The island was stopped in order, with nothing behind this position.
-        pub clean: bool,
-    }
-}
 
 /// A checkpoint's rows.
 #[derive(Debug, Clone)]
@@ -326,9 +306,12 @@ impl State {
         match change {
             RowChange::Inode { ino, row } => {
                 self.view.ino_changed(*ino);
+                self.meta.changed_at(row.as_ref().map(|row| row.attr.ctime));
                 self.inodes.set(*ino, row.as_deref().cloned(), seq);
             }
             RowChange::Dir { ino, row } => {
+                let owned = row.as_ref().and_then(|row| row.owned.as_ref());
+                self.meta.changed_at(owned.map(|owned| owned.ctime));
                 self.apply_dir(seq, *ino, row.as_deref());
             }
             RowChange::Entry { dir, name, row } => {

@@ -37,7 +37,7 @@ pub(crate) fn write<D: Disk>(
     for (&island, disk) in disks {
         let snapshot =
             Snapshot::open(&**disk, STATE_NEW, CACHE_BYTES).map_err(|e| RebuildError::Snapshot(island, e))?;
-        let mut out = Rows { island, snapshot, batch: Vec::new(), bytes: 0 };
+        let mut out = Rows { island, snapshot, batch: Vec::new(), bytes: 0, time: Time::default() };
         for dir in 0..plan.dirs.len() {
             if plan.dirs[dir].skeleton.binary_search(&island).is_ok() {
                 directory(volume, plan, dir, &mut out)?;
@@ -58,6 +58,7 @@ pub(crate) fn write<D: Disk>(
             power: incarnation,
             stamp: Stamp::default(),
             clean: true,
+            time: out.time,
         };
         out.put(&RowKey::Meta, &meta)?;
         out.commit()?;
@@ -95,6 +96,9 @@ fn directory(volume: &VolumeConfig, plan: &Plan, at: DirAt, out: &mut Rows) -> R
             ..owned
         }),
     };
+    if let Some(owned) = &row.owned {
+        out.time = out.time.max(owned.ctime);
+    }
     out.put(&RowKey::Dir(dir.ino), &row)?;
     if row.has_xattrs {
         out.put(&RowKey::Xattrs(dir.ino), &xattrs)?;
@@ -203,6 +207,8 @@ struct Rows {
     snapshot: Snapshot,
     batch: Vec<(Vec<u8>, Option<Vec<u8>>)>,
     bytes: usize,
+    /// The greatest time of a change among them.
+    time: Time,
 }
 
 impl Rows {
@@ -257,6 +263,7 @@ impl Rows {
             moves: 0,
             orphan_of: Vec::new(),
         };
+        self.time = self.time.max(attr.ctime);
         self.put(&RowKey::Inode(file.ino), &row)?;
         if row.has_xattrs {
             self.put(&RowKey::Xattrs(file.ino), &node.xattrs)?;

@@ -8,6 +8,10 @@ use atoll_state::state::Meta;
 
 /// Ids that one record reserves.
 const RANGE: u64 = 1 << 20;
+/// Seconds by which a time of an earlier life may be ahead of this life's clock, so that it still counts. Clocks of
+/// machines, and one that is set by hand, differ by less. A clock that was further ahead was wrong, and a start is where the
+/// times that it gave end: otherwise every change after them would have a time of then, for years.
+const AHEAD_SECS_MAX: i64 = 86_400;
 
 /// See the module.
 #[derive(Debug, Clone)]
@@ -24,8 +28,9 @@ impl Issuer {
     pub(crate) fn resume(meta: &Meta, wall: Time) -> Self {
         let given =
             if planted(Bug::IdsGivenAgain) { meta.mint_limit.saturating_sub(RANGE) } else { meta.mint_limit };
+        let counts = meta.time.secs.saturating_sub(wall.secs) <= AHEAD_SECS_MAX;
         Self {
-            last_time: wall,
+            last_time: if counts { wall.max(meta.time) } else { wall },
             last_stamp: meta.stamp,
             mint_next: given.max(Ino::FIRST_COUNTER),
             mint_limit: meta.mint_limit,
@@ -98,6 +103,20 @@ mod tests {
         let (first, second) = (issuer.mint(IslandId(3)), issuer.mint(IslandId(3)));
         assert!(first.is_some() && first < second);
         assert_eq!(issuer.next_range(end), None, "half of it is left");
+    }
+
+    #[test]
+    fn a_life_gives_later_times_than_the_one_before_unless_that_had_a_clock_that_was_wrong() {
+        let wall = Time { secs: 1_000_000, nanos: 7 };
+        let first = |time: Time| Issuer::resume(&Meta { time, ..Meta::default() }, wall).time(wall);
+        let later = |secs: i64| Time { secs: wall.secs + secs, nanos: 0 };
+        for ahead in [1, 3_600, AHEAD_SECS_MAX] {
+            assert_eq!(first(later(ahead)), later(ahead).next());
+        }
+        for other in [-1, AHEAD_SECS_MAX + 1, 1 << 40] {
+            assert_eq!(first(later(other)), wall.next());
+        }
+        assert_eq!(first(Time { secs: i64::MIN, nanos: 0 }), wall.next());
     }
 
     #[test]

@@ -121,8 +121,15 @@ impl World {
         let (sub, in_root, in_sub) = (Ino::mint(THERE, 16), Ino::mint(HERE, 16), Ino::mint(THERE, 17));
         let entry = |ino, home| Entry { ino, kind: Kind::Regular, home, stub: None };
         let cookie = |text: &str| cookie_of(SEED, text.as_bytes());
-        let meta =
-            Meta { seq: 9, mint_limit: 1000, incarnation: 1, power: 0, stamp: Stamp::default(), clean: true };
+        let meta = Meta {
+            seq: 9,
+            mint_limit: 1000,
+            incarnation: 1,
+            power: 0,
+            stamp: Stamp::default(),
+            clean: true,
+            time: Time::default(),
+        };
 
         let mut here = Rows::new(HERE);
         here.meta = meta;

@@ -1,0 +1,31 @@
+//! The row of an island about itself.
+
+use atoll_core::{Stamp, Time, wire_struct};
+
+wire_struct! {
+    /// What an island must not forget about itself.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+    pub struct Meta {
+        /// Log position that the snapshot stands for.
+        pub seq: u64,
+        /// Ids below this counter may have been minted.
+        pub mint_limit: u64,
+        /// Counts up with every start.
+        pub incarnation: u32,
+        /// The incarnation that began with the last power cut.
+        pub power: u32,
+        /// The last stamp that a record tells of. Later ones may have been given to what was never recorded.
+        pub stamp: Stamp,
+        /// The island was stopped in order, with nothing behind this position.
+        pub clean: bool,
+        /// The last time that a change was given: the greatest ctime that a record has set.
+        pub time: Time,
+    }
+}
+
+impl Meta {
+    /// A record sets this ctime.
+    pub(crate) fn changed_at(&mut self, time: Option<Time>) {
+        self.time = time.map_or(self.time, |time| time.max(self.time));
+    }
+}
