@@ -137,7 +137,7 @@ impl Island {
             }
             Event::CheckpointWanted => self.bodies.begin_checkpoint(&mut self.ctx),
             Event::Table(table) => self.ctx.config.take_table(table),
-            Event::LogStuck(stuck) => self.requests.set_log_stuck(stuck),
+            Event::LogStuck(stuck) => self.requests.set_log_stuck(&mut self.ctx, stuck),
             Event::Stopping => self.migration.stop_moving(&mut self.ctx),
         }
         self.run_next();
@@ -369,6 +369,7 @@ impl Island {
             Blocked::Load(loads) => self.ctx.load(loads, Next::Start(call)),
             Blocked::BodyLocked(ino) => self.bodies.wait_at_body(&mut self.ctx, ino, call, turn),
             Blocked::Txn(txn) => self.requests.await_txn(txn, call),
+            Blocked::Ids => self.requests.await_ids(&mut self.ctx, call),
             Blocked::Locked(_) if self.ctx.replies.is_interrupted(&call) => {
                 self.ctx.answer(&call, 0, Outcome::Failed { errno: Errno::EINTR });
             }

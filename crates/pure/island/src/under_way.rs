@@ -21,6 +21,7 @@ impl fmt::Debug for Fingerprint<'_> {
             .field("anti-entropy", anti_entropy)
             .field("paused", &requests.paused())
             .field("waiting", &requests.awaiting_txns())
+            .field("awaiting ids", &requests.awaiting_ids())
             .field("loading", &ctx.loads)
             .field("posts", &ctx.posts)
             .field("skeleton", &ctx.skeleton)

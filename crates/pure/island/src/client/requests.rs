@@ -19,6 +19,8 @@ pub(crate) struct Requests {
     /// Requests that wait for the island to start.
     hidden: Bounded<PendingRequest>,
     txn_waiting: BTreeMap<TxnId, Vec<PendingRequest>>,
+    /// Requests that wait until there are ids to be given.
+    awaiting_ids: Bounded<PendingRequest>,
     /// Requests that begin again, and when, in milliseconds.
     retry_at: Vec<(u64, PendingRequest)>,
     /// Requests that wait for the record at a position to be synced.
@@ -54,6 +56,13 @@ impl Requests {
         self.txn_waiting.entry(txn).or_default().push(call);
     }
 
+    /// A request waits until there are ids to be given, unless too many do: then its client asks again.
+    pub(crate) fn await_ids(&mut self, ctx: &mut Ctx, call: PendingRequest) {
+        if let Err(call) = self.awaiting_ids.push(call) {
+            ctx.answer(&call, 0, Outcome::NotNow);
+        }
+    }
+
     /// A request begins again at this time, in milliseconds.
     pub(crate) fn pause(&mut self, at_ms: u64, call: PendingRequest) {
         self.retry_at.push((at_ms, call));
@@ -67,13 +76,16 @@ impl Requests {
         }
     }
 
-    /// Fails requests that have waited for a transaction too long.
+    /// Fails requests that have waited for a transaction, or for ids, too long.
     pub(crate) fn end_late(&mut self, ctx: &mut Ctx) {
         let before_ms = ctx.now.ms.saturating_sub(PATIENCE_MS);
+        let is_late = |call: &PendingRequest| call.since_ms < before_ms;
+        let mut late = self.awaiting_ids.take_if(is_late);
         for calls in self.txn_waiting.values_mut() {
-            for call in calls.extract_if(.., |call| call.since_ms < before_ms) {
-                ctx.answer(&call, 0, Outcome::Failed { errno: Errno::EIO });
-            }
+            late.extend(calls.extract_if(.., |call| is_late(call)));
+        }
+        for call in late {
+            ctx.answer(&call, 0, Outcome::Failed { errno: Errno::EIO });
         }
     }
 
@@ -84,6 +96,11 @@ impl Requests {
         for (_, call) in ready {
             ctx.finish_sync(&call);
         }
+        if ctx.issuer.has_ids() {
+            for call in self.awaiting_ids.take() {
+                ctx.next(Next::Start(call));
+            }
+        }
     }
 
     /// Whether records find no space.
@@ -91,9 +108,14 @@ impl Requests {
         self.log_stuck
     }
 
-    /// Records find no space, or find some again.
-    pub(crate) const fn set_log_stuck(&mut self, stuck: bool) {
+    /// Records find no space, or find some again. What waits for ids has decided nothing, and is refused like what comes.
+    pub(crate) fn set_log_stuck(&mut self, ctx: &mut Ctx, stuck: bool) {
         self.log_stuck = stuck;
+        if stuck {
+            for call in self.awaiting_ids.take() {
+                ctx.answer(&call, 0, Outcome::Failed { errno: Errno::ENOSPC });
+            }
+        }
     }
 
     /// When the next request begins again, in milliseconds.
@@ -106,20 +128,25 @@ impl Requests {
         &self.retry_at
     }
 
+    /// Those that wait for ids. To be shown.
+    pub(crate) const fn awaiting_ids(&self) -> &Bounded<PendingRequest> {
+        &self.awaiting_ids
+    }
+
     /// Those that wait for transactions. To be shown.
     pub(crate) const fn awaiting_txns(&self) -> &BTreeMap<TxnId, Vec<PendingRequest>> {
         &self.txn_waiting
     }
 
-    /// Nothing waits for a transaction or a pause.
+    /// Nothing waits for a transaction, ids or a pause.
     pub(crate) fn is_at_rest(&self) -> bool {
-        self.retry_at.is_empty() && self.txn_waiting.is_empty()
+        self.retry_at.is_empty() && self.txn_waiting.is_empty() && self.awaiting_ids.is_empty()
     }
 
     /// All that wait, but for the start.
     pub(crate) fn calls(&self) -> impl Iterator<Item = &PendingRequest> {
         let later = self.retry_at.iter().chain(&self.sync_waiting).map(|(_, call)| call);
-        later.chain(self.txn_waiting.values().flatten())
+        later.chain(self.txn_waiting.values().flatten()).chain(self.awaiting_ids.iter())
     }
 
     pub(crate) fn await_synced(&mut self, ctx: &mut Ctx, seq: u64, call: PendingRequest) {

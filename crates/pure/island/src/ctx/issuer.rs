@@ -21,6 +21,8 @@ pub(crate) struct Issuer {
     mint_next: u64,
     /// Ids below this may be given: the record that reserves them is synced.
     mint_limit: u64,
+    /// The record that reserves the next range, and the end of that.
+    reserving: Option<(u64, u64)>,
 }
 
 impl Issuer {
@@ -34,12 +36,13 @@ impl Issuer {
             last_stamp: meta.stamp,
             mint_next: given.max(Ino::FIRST_COUNTER),
             mint_limit: meta.mint_limit,
+            reserving: None,
         }
     }
 
     /// A new id; none if the next range of them is not synced yet.
     pub(crate) fn mint(&mut self, island: IslandId) -> Option<Ino> {
-        if self.mint_next >= self.mint_limit {
+        if !self.has_ids() {
             return None;
         }
         self.mint_next += 1;
@@ -52,9 +55,21 @@ impl Issuer {
         is_due.then(|| reserved.max(self.mint_next) + RANGE)
     }
 
-    /// Ids up to `reserved` are reserved by a record that is synced.
-    pub(crate) const fn reserved(&mut self, reserved: u64) {
-        self.mint_limit = reserved;
+    /// The record at `seq` reserves ids up to `limit`.
+    pub(crate) const fn reserve(&mut self, seq: u64, limit: u64) {
+        self.reserving = Some((seq, limit));
+    }
+
+    /// Ids that a record reserves may be given if it is synced.
+    pub(crate) fn synced(&mut self, is_synced: impl Fn(u64) -> bool) {
+        if let Some((_, limit)) = self.reserving.take_if(|(seq, _)| is_synced(*seq)) {
+            self.mint_limit = limit;
+        }
+    }
+
+    /// Whether an id can be given.
+    pub(crate) const fn has_ids(&self) -> bool {
+        self.mint_next < self.mint_limit
     }
 
     /// Whatever stamp is given from here on in this incarnation is later than this one.
@@ -99,7 +114,10 @@ mod tests {
         let mut issuer = Issuer::resume(&meta, Time::default());
         assert_eq!(issuer.mint(IslandId(3)), None);
         let end = issuer.next_range(0).expect("nothing is left");
-        issuer.reserved(end);
+        issuer.reserve(5, end);
+        issuer.synced(|seq| seq < 5);
+        assert_eq!(issuer.mint(IslandId(3)), None, "a power cut may take the record that reserves them");
+        issuer.synced(|seq| seq <= 5);
         let (first, second) = (issuer.mint(IslandId(3)), issuer.mint(IslandId(3)));
         assert!(first.is_some() && first < second);
         assert_eq!(issuer.next_range(end), None, "half of it is left");

@@ -148,9 +148,8 @@ impl Ctx {
     /// The log is synced up to here.
     pub(crate) fn log_synced(&mut self, upto: u64) {
         self.durability.log_synced(upto, self.state.seq());
-        if self.durability.has_synced_what_was_wanted() {
-            self.issuer.reserved(self.state.meta().mint_limit);
-        }
+        let durability = &self.durability;
+        self.issuer.synced(|seq| durability.is_synced(seq));
     }
 
     /// Whether everything that is decided survives a power cut.
@@ -170,12 +169,11 @@ impl Ctx {
         self.issuer.time(self.now.wall)
     }
 
-    /// A new id.
+    /// A new id. Ranges are asked for long before they are needed, but a life begins without one.
     pub(crate) fn mint(&mut self) -> Result<Ino, Blocked> {
-        // Ranges are asked for long before they are needed: if there is none the log cannot be synced.
-        let ino = self.issuer.mint(self.config.id).ok_or(Blocked::Fail(Errno::EAGAIN))?;
+        let ino = self.issuer.mint(self.config.id);
         self.reserve_ids();
-        Ok(ino)
+        ino.ok_or(Blocked::Ids)
     }
 
     /// Reserves the next range of ids while half of the last one is left.
@@ -183,7 +181,8 @@ impl Ctx {
         if let Some(limit) = self.issuer.next_range(self.state.meta().mint_limit) {
             let mut decision = Decision::new();
             decision.push(atoll_proto::RowChange::MintLimit { limit });
-            self.decide(decision);
+            let seq = self.decide(decision);
+            self.issuer.reserve(seq, limit);
             self.want_sync();
         }
     }

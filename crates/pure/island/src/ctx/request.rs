@@ -81,6 +81,8 @@ pub(crate) enum Blocked {
     BodyLocked(Ino),
     /// Begin again when the transaction has ended.
     Txn(TxnId),
+    /// Begin again when there are ids to be given.
+    Ids,
     /// Begin again when a lock on the file was freed.
     Locked(Ino),
     /// The file is homed there now.
