@@ -13,10 +13,12 @@ use atoll_island::{BodyOp, BodyOpId, Counters, Damage, Effect, Event, Island, Li
 use atoll_log::Log;
 use atoll_proto::{Notice, PeerMessage, Record, Reply};
 use atoll_snapshot::Snapshot;
+use atoll_state::State;
 
 use crate::behind::{AGE_MS, Behind};
 use crate::members::Members;
 use crate::open::Reached;
+use crate::role::Role;
 use crate::space::{Lack, Space, SpaceState};
 
 /// The receiver of answers and messages. Called without the island's lock, on the thread that brought the
@@ -153,7 +155,7 @@ impl Work {
 
 /// The state behind the lock.
 pub(crate) struct Core<D: Disk> {
-    pub(crate) island: Island,
+    pub(crate) role: Role,
     pub(crate) log: Log<D>,
     /// Who has how much of the log: this node alone.
     members: Members,
@@ -169,7 +171,8 @@ impl<D: Disk> std::fmt::Debug for Engine<D> {
 
 impl<D: Disk> Engine<D> {
     pub(crate) fn assemble(
-        island: Island,
+        id: IslandId,
+        role: Role,
         log: Log<D>,
         disk: Arc<D>,
         bodies: Arc<Bodies<D>>,
@@ -179,9 +182,9 @@ impl<D: Disk> Engine<D> {
     ) -> Self {
         let members = Members::new([node], log.synced_upto());
         Self {
-            id: island.id(),
+            id,
             node,
-            core: Mutex::new(Core { island, log, members, out: Vec::new(), head: Vec::new() }),
+            core: Mutex::new(Core { role, log, members, out: Vec::new(), head: Vec::new() }),
             disk,
             bodies,
             snapshot,
@@ -222,12 +225,17 @@ impl<D: Disk> Engine<D> {
 
     /// The island's counters.
     pub fn counters(&self) -> Counters {
-        *self.lock().island.counters()
+        self.with_island(|island| *island.counters())
     }
 
     /// What it lets in.
     pub fn phase(&self) -> Phase {
-        self.lock().island.phase()
+        self.with_island(|island| island.phase())
+    }
+
+    /// It leads from here on: it decides, and answers.
+    pub(crate) fn lead(&self) {
+        self.lock().role.lead(self.clock.now());
     }
 
     /// Rows in memory that no checkpoint has, about. They stay there until one is made.
@@ -239,7 +247,7 @@ impl<D: Disk> Engine<D> {
     pub fn reach(&self) -> Result<Reached, Halted> {
         // What was decided when it was opened goes to the log with the first event.
         self.tick();
-        let seq = self.with_island(|island| island.state().seq());
+        let seq = self.with_state(|state| state.seq());
         self.sync_upto(seq).map_err(|why| Halted { island: self.id, why })?;
         Ok(self.reached())
     }
@@ -247,7 +255,7 @@ impl<D: Disk> Engine<D> {
     /// The incarnation, and the last record that is synced.
     pub fn reached(&self) -> Reached {
         let core = self.lock();
-        Reached { incarnation: core.island.state().meta().incarnation, seq: core.log.synced_upto() }
+        Reached { incarnation: core.role.state().meta().incarnation, seq: core.log.synced_upto() }
     }
 
     /// Milliseconds of its clock now.
@@ -272,9 +280,17 @@ impl<D: Disk> Engine<D> {
         self.halted.load(Ordering::Acquire)
     }
 
-    /// Looks at the machine, or takes the view's lists from it.
+    /// Looks at the machine.
+    ///
+    /// # Panics
+    /// If the copy follows: then it has none.
     pub fn with_island<R>(&self, look: impl FnOnce(&mut Island) -> R) -> R {
-        look(&mut self.lock().island)
+        look(self.lock().role.island().expect("a follower has no machine"))
+    }
+
+    /// Looks at the rows, or takes the view's lists from them.
+    pub(crate) fn with_state<R>(&self, look: impl FnOnce(&mut State) -> R) -> R {
+        look(self.lock().role.state_mut())
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Core<D>> {
@@ -333,8 +349,8 @@ impl<D: Disk> Engine<D> {
         // Under the lock: a thread that was stopped before it must not judge by an old time.
         let now = self.clock.now();
         core.handle(now, event, work)?;
-        self.rows_dirty.store(core.island.state().dirty_len(), Ordering::Relaxed);
-        if flush || core.island.wants_write() {
+        self.rows_dirty.store(core.role.state().dirty_len(), Ordering::Relaxed);
+        if flush || core.role.island().is_some_and(|island| island.wants_write()) {
             drop(self.write(core, now, work)?);
         }
         Ok(())
@@ -525,16 +541,16 @@ impl<D: Disk> Engine<D> {
     pub fn amend(&self, changes: Vec<atoll_proto::RowChange>) -> Result<(), Halted> {
         let halted = |why| Halted { island: self.id, why };
         for change in &changes {
-            while let Some(missing) = self.with_island(|island| island.state().needs(change)) {
+            while let Some(missing) = self.with_state(|state| state.needs(change)) {
                 let loaded = self.load(&missing).map_err(halted)?;
-                self.with_island(|island| island.state_mut().load(missing, loaded))
+                self.with_state(|state| state.load(missing, loaded))
                     .map_err(|e| halted(e.to_string()))?;
             }
         }
         self.with_island(|island| island.correct(changes));
         // What was decided outside of an event goes to the log with the next one.
         self.tick();
-        let seq = self.with_island(|island| island.state().seq());
+        let seq = self.with_state(|state| state.seq());
         self.sync_upto(seq).map_err(halted)
     }
 
@@ -560,16 +576,16 @@ impl<D: Disk> Engine<D> {
             }
             if self.space.lacks(Lack::Checkpoint) || self.space.lacks(Lack::Bodies) {
                 // What waits for space is in the log, from where it comes back as after the death of a process.
-                let seq = self.with_island(|island| island.state().seq());
+                let seq = self.with_state(|state| state.seq());
                 clean = self.sync_upto(seq).is_ok();
                 break;
             }
             if idle {
-                self.with_island(|island| island.state_mut().stop_clean());
+                self.with_state(State::stop_clean);
                 self.enter(Event::CheckpointWanted);
             } else {
                 // Bodies that go wait until their records are durable, and nobody else asks for it.
-                let seq = self.with_island(|island| island.state().seq());
+                let seq = self.with_state(|state| state.seq());
                 if self.sync_upto(seq).is_err() {
                     break;
                 }
@@ -582,12 +598,15 @@ impl<D: Disk> Engine<D> {
 }
 
 impl<D: Disk> Core<D> {
+    /// Takes an event through the machine. One that comes to a follower is not for it.
     fn handle(&mut self, now: Now, event: Event, work: &mut Work) -> Result<(), String> {
-        self.island.handle(now, event, &mut self.out);
+        let Some(island) = self.role.island() else { return Ok(()) };
+        island.handle(now, event, &mut self.out);
+        let incarnation = island.state().meta().incarnation;
         for effect in self.out.drain(..) {
             match effect {
                 Effect::Append(seq, record) => {
-                    append(&mut self.log, &mut self.head, &self.island, seq, &record)?;
+                    append(&mut self.log, &mut self.head, incarnation, seq, &record)?;
                 }
                 other => work.push(other),
             }
@@ -599,7 +618,7 @@ impl<D: Disk> Core<D> {
 fn append<D: Disk>(
     log: &mut Log<D>,
     head: &mut Vec<u8>,
-    island: &Island,
+    incarnation: u32,
     seq: u64,
     record: &Record,
 ) -> Result<(), String> {
@@ -610,7 +629,6 @@ fn append<D: Disk>(
         Ok(record),
         "a recovery would read another record"
     );
-    let incarnation = island.state().meta().incarnation;
     let position = match carried.as_slice() {
         [] => log.append(crate::open::EPOCH, incarnation, &[head]),
         [one] => log.append(crate::open::EPOCH, incarnation, &[head, one]),

@@ -12,7 +12,7 @@ use atoll_core::{Decode, Ino, IslandId, Name, ShownPath};
 use atoll_disk::Disk;
 use atoll_proto::{Dir, Entry, Inode, Xattrs, names_of};
 use atoll_snapshot::SnapshotError;
-use atoll_state::{NotInMemory, RowKey, ToLay};
+use atoll_state::{NotInMemory, RowKey, State, ToLay};
 use atoll_view::{Conflict, Finding, Options, Report, Source, Subject, View, Why};
 
 use crate::engine::Engine;
@@ -63,7 +63,7 @@ impl<D: Disk> Laying<D> {
     fn view(&mut self) -> io::Result<&mut View<D>> {
         let engine = &self.engine;
         if self.view.take_if(|view| view.has_failed() && !planted(Bug::ViewStaysBroken)).is_some() {
-            engine.with_island(|island| island.state_mut().view_lost());
+            engine.with_state(State::view_lost);
         }
         if self.view.is_none() {
             let view = View::open(Arc::clone(engine.disk()), Arc::clone(engine.bodies()), self.options)?;
@@ -112,14 +112,14 @@ impl<D: Disk> Laying<D> {
         self.view()?;
         let (upto, (inos, names), is_page) = self.take()?;
         let laid = self.lay(upto, &inos, &names);
-        engine.with_island(|island| island.state_mut().view_laid());
+        engine.with_state(State::view_laid);
         let mut report = laid.inspect_err(|_| {
-            engine.with_island(|island| island.state_mut().view_again(&inos, &names));
+            engine.with_state(|state| state.view_again(&inos, &names));
         })?;
         if is_page {
             self.again(&mut report);
         }
-        let laid = engine.with_island(|island| island.state().view_laid_len());
+        let laid = engine.with_state(|state| state.view_laid_len());
         if engine.clock.now().ms >= self.settled_ms + SETTLE_MS || laid > LAID_MAX {
             self.settle()?;
         }
@@ -140,14 +140,14 @@ impl<D: Disk> Laying<D> {
 
     /// Whether more waits than one round lays.
     pub fn is_far_behind(&self) -> bool {
-        !self.engine.is_halted() && self.engine.with_island(|i| i.state().view_page_wanted().is_some())
+        !self.engine.is_halted() && self.engine.with_state(|state| state.view_page_wanted().is_some())
     }
 
     /// The ids and names to lay now, the position in the log that they need, and whether more wait.
     fn take(&self) -> io::Result<(u64, ToLay, bool)> {
         let engine = &self.engine;
-        let all = engine.with_island(|island| match island.state().view_page_wanted() {
-            None => Ok((island.state().seq(), island.state_mut().take_view(), false)),
+        let all = engine.with_state(|state| match state.view_page_wanted() {
+            None => Ok((state.seq(), state.take_view(), false)),
             Some(page) => Err(page),
         });
         let (from, to) = match all {
@@ -156,9 +156,9 @@ impl<D: Disk> Laying<D> {
         };
         let rows = engine.snapshot().range(&from, &to, PAGE_ROWS).map_err(io::Error::other)?;
         let more = rows.len() == PAGE_ROWS;
-        engine.with_island(|island| {
-            let page = island.state_mut().take_view_page(&rows, more).map_err(io::Error::other)?;
-            Ok((island.state().seq(), page, true))
+        engine.with_state(|state| {
+            let page = state.take_view_page(&rows, more).map_err(io::Error::other)?;
+            Ok((state.seq(), page, true))
         })
     }
 
@@ -178,13 +178,13 @@ impl<D: Disk> Laying<D> {
             }
         }
         if !inos.is_empty() || !names.is_empty() {
-            self.engine.with_island(|island| island.state_mut().view_again(&inos, &names));
+            self.engine.with_state(|state| state.view_again(&inos, &names));
         }
     }
 
     fn is_drained(&self) -> bool {
         let follows = |view: &View<D>| !view.has_failed() && !view.is_behind();
-        self.view.as_ref().is_some_and(follows) && self.engine.with_island(|i| i.state().view_is_drained())
+        self.view.as_ref().is_some_and(follows) && self.engine.with_state(|state| state.view_is_drained())
     }
 
     /// Makes everything that was laid survive a power cut.
@@ -193,10 +193,10 @@ impl<D: Disk> Laying<D> {
         let view = self.view()?;
         view.settle()?;
         let (inos, names) = view.behind();
-        self.engine.with_island(|island| {
+        self.engine.with_state(|state| {
             // What is to be laid again is kept until it was.
-            island.state_mut().view_again(&inos, &names);
-            island.state_mut().view_settled();
+            state.view_again(&inos, &names);
+            state.view_settled();
         });
         Ok(())
     }
@@ -238,7 +238,7 @@ impl<'a, D: Disk> CommittedState<'a, D> {
         key: RowKey,
         look: impl FnOnce(&atoll_state::State) -> Result<Option<T>, NotInMemory>,
     ) -> io::Result<Option<T>> {
-        if let Ok(row) = self.engine.with_island(|island| look(island.state())) {
+        if let Ok(row) = self.engine.with_state(|state| look(state)) {
             return Ok(row);
         }
         let bytes =
@@ -257,7 +257,7 @@ impl<D: Disk> Source for CommittedState<'_, D> {
     }
 
     fn entry(&self, dir: Ino, name: &Name) -> io::Result<Option<Entry>> {
-        let cookie = self.engine.with_island(|island| island.state().cookie(name.as_bytes()));
+        let cookie = self.engine.with_state(|state| state.cookie(name.as_bytes()));
         self.row(RowKey::Entry(dir, cookie, name.clone()), |state| Ok(state.entry(dir, name)?.cloned()))
     }
 
@@ -266,11 +266,11 @@ impl<D: Disk> Source for CommittedState<'_, D> {
     }
 
     fn lays(&self, ino: Ino) {
-        self.engine.with_island(|island| island.state_mut().view_takes(ino));
+        self.engine.with_state(|state| state.view_takes(ino));
     }
 
     fn waits(&self, ino: Ino) -> bool {
-        self.engine.with_island(|island| island.state().view_waits_for(ino))
+        self.engine.with_state(|state| state.view_waits_for(ino))
     }
 
     fn keeps(&self, ino: Ino) -> bool {
@@ -291,7 +291,7 @@ impl<D: Disk> Source for CommittedState<'_, D> {
     }
 
     fn looks_at(&self, ino: Ino) {
-        self.engine.with_island(|island| island.state_mut().view_looks_at(ino));
+        self.engine.with_state(|state| state.view_looks_at(ino));
     }
 
     fn rest(&self) {

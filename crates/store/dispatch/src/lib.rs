@@ -12,6 +12,7 @@ pub mod lay;
 mod members;
 pub mod open;
 mod perform;
+mod role;
 mod space;
 pub mod whole;
 

@@ -8,7 +8,7 @@ use atoll_core::planted::{Bug, planted};
 use atoll_core::sum::BLOCK_BYTES;
 use atoll_core::{Decode, Ino, IslandId, NodeId, SessionId, VolumeId};
 use atoll_disk::Disk;
-use atoll_island::{Config, Island, PreviousEnd};
+use atoll_island::{Config, PreviousEnd};
 use atoll_log::{Damage, Identity, Log, LogError, Opened, Position};
 use atoll_posix::Kind;
 use atoll_proto::{BodyChange, Inode, Record, RowChange};
@@ -17,6 +17,7 @@ use atoll_state::{LoadedRows, RowKey, RowLoad, State};
 
 use crate::engine::{Clock, Engine, Net};
 use crate::perform::load_from;
+use crate::role::{Follower, Role};
 
 /// Epoch of an island with one replica.
 pub(crate) const EPOCH: u32 = 1;
@@ -168,10 +169,10 @@ impl<D: Disk> Engine<D> {
         } else {
             PreviousEnd::PowerCut
         };
-        let mut island = Island::new(setup.island, state, ended, clock.now());
-        island.recovered_bodies(&touched);
-        island.correct(corrections);
-        let engine = Self::assemble(island, log, disk, Arc::new(bodies), snapshot, (net, clock), setup.node);
+        let role = Follower { config: setup.island, state, ended, touched, corrections };
+        let role = Role::Following(Box::new(role));
+        let engine = Self::assemble(id, role, log, disk, Arc::new(bodies), snapshot, (net, clock), setup.node);
+        engine.lead();
         Ok((engine, report))
     }
 }

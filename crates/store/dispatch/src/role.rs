@@ -1,0 +1,70 @@
+//! What a copy of an island is: it follows, or it leads. Following -> Leading, once; what is deposed or cut back is opened
+//! anew. Never decides which.
+
+use atoll_core::Ino;
+use atoll_island::{Config, Island, Now, PreviousEnd};
+use atoll_proto::RowChange;
+use atoll_state::State;
+
+/// See the module.
+pub(crate) enum Role {
+    /// It has rows, and no machine that decides.
+    Following(Box<Follower>),
+    /// It decides.
+    Leading(Box<Island>),
+}
+
+/// A copy that follows, as its disk had it or as its primary has it.
+pub(crate) struct Follower {
+    /// The machine's part, for the time when it leads.
+    pub(crate) config: Config,
+    pub(crate) state: State,
+    /// How its last life ended.
+    pub(crate) ended: PreviousEnd,
+    /// Bodies that no sync has covered yet.
+    pub(crate) touched: Vec<Ino>,
+    /// Changes of rows whose bodies could not be brought in line with them.
+    pub(crate) corrections: Vec<RowChange>,
+}
+
+impl Follower {
+    /// The machine over these rows.
+    fn lead(&mut self, now: Now) -> Island {
+        let state = std::mem::take(&mut self.state);
+        let mut island = Island::new(self.config.clone(), state, self.ended, now);
+        island.recovered_bodies(&self.touched);
+        island.correct(std::mem::take(&mut self.corrections));
+        island
+    }
+}
+
+impl Role {
+    pub(crate) const fn state(&self) -> &State {
+        match self {
+            Self::Following(follower) => &follower.state,
+            Self::Leading(island) => island.state(),
+        }
+    }
+
+    pub(crate) const fn state_mut(&mut self) -> &mut State {
+        match self {
+            Self::Following(follower) => &mut follower.state,
+            Self::Leading(island) => island.state_mut(),
+        }
+    }
+
+    /// The machine, if it leads.
+    pub(crate) fn island(&mut self) -> Option<&mut Island> {
+        match self {
+            Self::Following(_) => None,
+            Self::Leading(island) => Some(island),
+        }
+    }
+
+    /// A follower leads from here on.
+    pub(crate) fn lead(&mut self, now: Now) {
+        if let Self::Following(follower) = self {
+            *self = Self::Leading(Box::new(follower.lead(now)));
+        }
+    }
+}
