@@ -543,8 +543,7 @@ impl<D: Disk> Engine<D> {
         for change in &changes {
             while let Some(missing) = self.with_state(|state| state.needs(change)) {
                 let loaded = self.load(&missing).map_err(halted)?;
-                self.with_state(|state| state.load(missing, loaded))
-                    .map_err(|e| halted(e.to_string()))?;
+                self.with_state(|state| state.load(missing, loaded)).map_err(|e| halted(e.to_string()))?;
             }
         }
         self.with_island(|island| island.correct(changes));
@@ -602,11 +601,12 @@ impl<D: Disk> Core<D> {
     fn handle(&mut self, now: Now, event: Event, work: &mut Work) -> Result<(), String> {
         let Some(island) = self.role.island() else { return Ok(()) };
         island.handle(now, event, &mut self.out);
-        let incarnation = island.state().meta().incarnation;
+        // The record that begins an incarnation is the first of it.
+        let epoch = island.state().meta().incarnation;
         for effect in self.out.drain(..) {
             match effect {
                 Effect::Append(seq, record) => {
-                    append(&mut self.log, &mut self.head, incarnation, seq, &record)?;
+                    append(&mut self.log, &mut self.head, epoch, seq, &record)?;
                 }
                 other => work.push(other),
             }
@@ -618,7 +618,7 @@ impl<D: Disk> Core<D> {
 fn append<D: Disk>(
     log: &mut Log<D>,
     head: &mut Vec<u8>,
-    incarnation: u32,
+    epoch: u32,
     seq: u64,
     record: &Record,
 ) -> Result<(), String> {
@@ -630,12 +630,12 @@ fn append<D: Disk>(
         "a recovery would read another record"
     );
     let position = match carried.as_slice() {
-        [] => log.append(crate::open::EPOCH, incarnation, &[head]),
-        [one] => log.append(crate::open::EPOCH, incarnation, &[head, one]),
+        [] => log.append(epoch, &[head]),
+        [one] => log.append(epoch, &[head, one]),
         many => {
             let mut pieces: Vec<&[u8]> = vec![head];
             pieces.extend(many);
-            log.append(crate::open::EPOCH, incarnation, &pieces)
+            log.append(epoch, &pieces)
         }
     }
     .map_err(|e| e.to_string())?;

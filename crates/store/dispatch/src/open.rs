@@ -19,9 +19,6 @@ use crate::engine::{Clock, Engine, Net};
 use crate::perform::load_from;
 use crate::role::{Follower, Role};
 
-/// Epoch of an island with one replica.
-pub(crate) const EPOCH: u32 = 1;
-
 /// Options of an island besides its machine's configuration.
 #[derive(Debug, Clone)]
 pub struct Setup {
@@ -171,7 +168,8 @@ impl<D: Disk> Engine<D> {
         };
         let role = Follower { config: setup.island, state, ended, touched, corrections };
         let role = Role::Following(Box::new(role));
-        let engine = Self::assemble(id, role, log, disk, Arc::new(bodies), snapshot, (net, clock), setup.node);
+        let engine =
+            Self::assemble(id, role, log, disk, Arc::new(bodies), snapshot, (net, clock), setup.node);
         engine.lead();
         Ok((engine, report))
     }
@@ -225,8 +223,7 @@ fn open_log<D: Disk>(
         let (last, records, torn_bytes, clean, whole) = (base, 0, 0, true, true);
         return Ok((log, Opened { last, records, torn_bytes, clean, whole }));
     }
-    let epoch = if meta.seq == 0 { 0 } else { EPOCH };
-    let checkpoint = Position { epoch, incarnation: meta.incarnation, seq: meta.seq };
+    let checkpoint = Position { epoch: meta.incarnation, seq: meta.seq };
     let must_reach = reached.map_or(0, |reached| reached.seq);
     Log::open(Arc::clone(disk), b"log", setup.log, identity, checkpoint, must_reach, &mut |record| {
         visit(record.payload).map_err(Into::into)

@@ -24,8 +24,8 @@ const INTENT_BYTES: usize = 28;
 fn encode(to: Position) -> [u8; INTENT_BYTES] {
     let mut bytes = [0; INTENT_BYTES];
     bytes[..8].copy_from_slice(&MAGIC);
-    bytes[8..12].copy_from_slice(&to.epoch.to_le_bytes());
-    bytes[12..16].copy_from_slice(&to.incarnation.to_le_bytes());
+    bytes[8..12].copy_from_slice(&u32::from(to.epoch > 0).to_le_bytes());
+    bytes[12..16].copy_from_slice(&to.epoch.to_le_bytes());
     bytes[16..24].copy_from_slice(&to.seq.to_le_bytes());
     let crc = crc32c::crc32c(&bytes[..24]);
     bytes[24..].copy_from_slice(&crc.to_le_bytes());
@@ -36,7 +36,7 @@ fn encode(to: Position) -> [u8; INTENT_BYTES] {
 fn decode(bytes: &[u8]) -> Option<Position> {
     let u32_at = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
     let seq = u64::from_le_bytes(bytes.get(16..24)?.try_into().ok()?);
-    let to = Position { epoch: u32_at(8)?, incarnation: u32_at(12)?, seq };
+    let to = Position { epoch: u32_at(12)?, seq };
     (bytes == encode(to)).then_some(to)
 }
 

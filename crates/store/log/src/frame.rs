@@ -47,13 +47,13 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
 }
 
 fn position_at(bytes: &[u8], at: usize) -> Position {
-    Position { epoch: u32_at(bytes, at), incarnation: u32_at(bytes, at + 4), seq: u64_at(bytes, at + 8) }
+    Position { epoch: u32_at(bytes, at + 4), seq: u64_at(bytes, at + 8) }
 }
 
 fn position_bytes(position: Position) -> [u8; 16] {
     let mut bytes = [0; 16];
-    bytes[..4].copy_from_slice(&position.epoch.to_le_bytes());
-    bytes[4..8].copy_from_slice(&position.incarnation.to_le_bytes());
+    bytes[..4].copy_from_slice(&u32::from(position.epoch > 0).to_le_bytes());
+    bytes[4..8].copy_from_slice(&position.epoch.to_le_bytes());
     bytes[8..].copy_from_slice(&position.seq.to_le_bytes());
     bytes
 }
@@ -147,7 +147,7 @@ pub(crate) fn read_record(bytes: &[u8], seed: u32, payload_max: u32) -> Option<R
     // Cheap tests first: most of what is looked at behind a hole is no record.
     if len > payload_max
         || predecessor.seq.checked_add(1) != Some(position.seq)
-        || (position.epoch, position.incarnation) < (predecessor.epoch, predecessor.incarnation)
+        || position.epoch < predecessor.epoch
     {
         return None;
     }

@@ -73,10 +73,8 @@ pub use work::{Batch, Performed, Preparation, Prepared, Removal, Removed, SyncWo
 /// The position of a record, and who gave it. Positions are ordered as records follow each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Position {
-    /// Epoch of the island's group.
+    /// Epoch of the island's group in which it was appended: the incarnation of the island.
     pub epoch: u32,
-    /// Incarnation of the primary that appended it.
-    pub incarnation: u32,
     /// Its number: one more than its predecessor's. The first record is 1.
     pub seq: u64,
 }

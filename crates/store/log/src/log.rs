@@ -122,14 +122,14 @@ impl<D: Disk> Log<D> {
         LogError::Stopped { reason }
     }
 
-    /// Appends a record of the primary of `epoch` in its `incarnation` to the buffer. The payload's
+    /// Appends a record of the primary of `epoch` to the buffer. The payload's
     /// pieces follow each other without anything between. Errors append nothing.
     ///
-    /// Panics if (epoch, incarnation) is lower than the last record's: that is the owner's mistake.
-    pub fn append(&mut self, epoch: u32, incarnation: u32, payload: &[&[u8]]) -> Result<Position, LogError> {
-        let before = (self.last.epoch, self.last.incarnation);
-        assert!((epoch, incarnation) >= before, "appended in {epoch}.{incarnation} after {before:?}");
-        let position = Position { epoch, incarnation, seq: self.last.seq + 1 };
+    /// Panics if `epoch` is lower than the last record's: that is the owner's mistake.
+    pub fn append(&mut self, epoch: u32, payload: &[&[u8]]) -> Result<Position, LogError> {
+        let before = self.last.epoch;
+        assert!(epoch >= before, "appended in {epoch} after {before}");
+        let position = Position { epoch, seq: self.last.seq + 1 };
         self.push(position, payload)?;
         Ok(position)
     }
@@ -144,7 +144,7 @@ impl<D: Disk> Log<D> {
     ) -> Result<(), LogError> {
         let follows = predecessor == self.last
             && position.seq == self.last.seq + 1
-            && (position.epoch, position.incarnation) >= (self.last.epoch, self.last.incarnation);
+            && position.epoch >= self.last.epoch;
         if !follows {
             return Err(LogError::Mismatch { last: self.last });
         }

@@ -58,7 +58,7 @@ fn a_log_comes_back<D: Disk>(disk: Arc<D>) {
         }
         let payload = vec![n; usize::from(n) * 17];
         want.push((
-            log.append(1, 2, &[&payload[..1.min(payload.len())], b"", &payload[1.min(payload.len())..]])
+            log.append(2, &[&payload[..1.min(payload.len())], b"", &payload[1.min(payload.len())..]])
                 .unwrap(),
             payload,
         ));
@@ -78,8 +78,8 @@ fn a_log_comes_back<D: Disk>(disk: Arc<D>) {
     log.removed(removal.perform()).unwrap();
     assert!((2..=51).contains(&log.first_seq()));
     prepare(&mut log);
-    let next = log.append(2, 0, &[b"next"]).unwrap();
-    assert_eq!(next, Position { epoch: 2, incarnation: 0, seq: 101 });
+    let next = log.append(3, &[b"next"]).unwrap();
+    assert_eq!(next, Position { epoch: 3, seq: 101 });
     sync(&mut log);
     drop(log);
     let (log, (_, found)) = open_from(&disk, want[49].0, 101).unwrap();
@@ -131,7 +131,7 @@ fn a_page_is_begun_with_a_whole_write() {
     let mut written = Vec::new();
     let mut write = |log: &mut Log<SimDisk>, payload: &[u8]| {
         let before = log.tail_room();
-        log.append(1, 1, &[payload]).unwrap();
+        log.append(1, &[payload]).unwrap();
         let batch = log.take_batch().unwrap().unwrap();
         let end = config.segment_bytes - log.tail_room();
         let from = config.segment_bytes - before;
@@ -180,7 +180,7 @@ fn a_torn_tail_is_cut_and_the_log_goes_on_there() {
     let (mut log, (opened, found)) = open(&disk);
     assert_eq!((found.len(), opened.last.seq, opened.clean), (3, 3, false));
     assert_eq!(opened.torn_bytes, offset_of(6) - offset_of(3) - 4);
-    log.append(1, 2, &[b"other"]).unwrap();
+    log.append(2, &[b"other"]).unwrap();
     write(&mut log);
     let (_, (opened, found)) = open(&disk);
     assert_eq!((found.len(), opened.clean, opened.torn_bytes), (4, true, 0));
@@ -223,7 +223,7 @@ fn what_the_owner_knows_to_be_synced_must_be_there() {
     assert_eq!(damage(open_from(&disk, START, 3)), Damage::Lost { first: 3, known: 3 });
     let beyond = Position { seq: 9, ..first };
     assert_eq!(damage(open_from(&disk, beyond, 0)), Damage::Lost { first: 3, known: 9 });
-    let other = Position { incarnation: 8, ..first };
+    let other = Position { epoch: 8, ..first };
     let want = Damage::OtherHistory { checkpoint: other, found: first };
     assert_eq!(damage(open_from(&disk, other, 0)), want);
     assert_eq!(open_from(&disk, first, 2).unwrap().1.1.len(), 1);
@@ -377,7 +377,7 @@ fn a_failed_write_or_sync_stops_the_log_for_good() {
     disk.fail_next_sync();
     let syncing = log.take_sync().unwrap().unwrap();
     assert!(matches!(log.synced(syncing.perform()), Err(LogError::Stopped { .. })));
-    assert!(matches!(log.append(1, 1, &[b"b"]), Err(LogError::Stopped { .. })));
+    assert!(matches!(log.append(1, &[b"b"]), Err(LogError::Stopped { .. })));
     assert!(matches!(log.take_batch().err(), Some(LogError::Stopped { .. })));
     assert!(matches!(log.take_sync().err(), Some(LogError::Stopped { .. })));
     assert!(log.preparation().is_none());
@@ -390,7 +390,7 @@ fn a_failed_write_or_sync_stops_the_log_for_good() {
     disk.die_after(1);
     let batch = log.take_batch().unwrap().unwrap();
     assert!(matches!(log.written(batch.perform()), Err(LogError::Stopped { .. })));
-    assert!(matches!(log.append(1, 1, &[b"b"]), Err(LogError::Stopped { .. })));
+    assert!(matches!(log.append(1, &[b"b"]), Err(LogError::Stopped { .. })));
 }
 
 #[test]
@@ -445,7 +445,7 @@ fn a_spare_begins_the_next_segment_on_a_full_disk() {
         put(&mut log, &[n; 1800]);
     }
     sync(&mut log);
-    assert_eq!(open_from(&disk, Position { epoch: 1, incarnation: 1, seq: 2 }, 6).unwrap().1.1.len(), 4);
+    assert_eq!(open_from(&disk, Position { epoch: 1, seq: 2 }, 6).unwrap().1.1.len(), 4);
 }
 
 #[test]
@@ -499,11 +499,11 @@ fn the_last_durable_segment_is_not_released_before_the_next_is_durable() {
 
 #[test]
 fn a_segment_of_a_lost_history_does_not_go_on_from_this_one() {
-    let history = |incarnation| {
+    let history = |epoch| {
         let disk = sim();
         let mut log = create(&disk);
         for n in 0..3 {
-            log.append(1, incarnation, &[&[n; 1900]]).unwrap();
+            log.append(epoch, &[&[n; 1900]]).unwrap();
         }
         write(&mut log);
         disk
@@ -514,7 +514,7 @@ fn a_segment_of_a_lost_history_does_not_go_on_from_this_one() {
     theirs.open(second, OpenHow::Read).unwrap().read_at(&mut bytes, 0).unwrap();
     ours.open(second, OpenHow::Write).unwrap().write_at(&bytes, 0).unwrap();
     let (_, (opened, found)) = open(&ours);
-    assert_eq!((found.len(), opened.last.incarnation, opened.clean), (2, 2, false));
+    assert_eq!((found.len(), opened.last.epoch, opened.clean), (2, 2, false));
     assert!(opened.torn_bytes > 1900);
     assert!(ours.stat(second).is_err(), "it was cut");
 }
@@ -549,30 +549,26 @@ fn releasing_what_is_not_synced_stops_the_node() {
 #[test]
 fn records_of_a_primary_are_taken_only_in_their_place() {
     let mut log = create(&sim());
-    let at = |epoch, incarnation, seq| Position { epoch, incarnation, seq };
-    log.append_at(at(1, 4, 1), START, &[b"a"]).unwrap();
-    for (position, predecessor) in [
-        (at(1, 4, 3), at(1, 4, 1)),
-        (at(1, 4, 2), at(1, 3, 1)),
-        (at(1, 4, 2), at(1, 4, 2)),
-        (at(1, 3, 2), at(1, 4, 1)),
-        (at(0, 9, 2), at(1, 4, 1)),
-    ] {
+    let at = |epoch, seq| Position { epoch, seq };
+    log.append_at(at(4, 1), START, &[b"a"]).unwrap();
+    for (position, predecessor) in
+        [(at(4, 3), at(4, 1)), (at(4, 2), at(3, 1)), (at(4, 2), at(4, 2)), (at(3, 2), at(4, 1))]
+    {
         let error = log.append_at(position, predecessor, &[b"x"]).unwrap_err();
-        assert!(matches!(error, LogError::Mismatch { last } if last == at(1, 4, 1)));
+        assert!(matches!(error, LogError::Mismatch { last } if last == at(4, 1)));
     }
-    log.append_at(at(2, 1, 2), at(1, 4, 1), &[b"b"]).unwrap();
-    assert_eq!(log.last(), at(2, 1, 2));
+    log.append_at(at(5, 2), at(4, 1), &[b"b"]).unwrap();
+    assert_eq!(log.last(), at(5, 2));
 }
 
 #[test]
 fn bounds_are_reached_and_refused_without_a_trace() {
     let disk = sim();
     let mut log = create(&disk);
-    assert!(matches!(log.append(1, 1, &[&[0; 1000], &[0; 1001]]), Err(LogError::TooLarge { bytes: 2001 })));
+    assert!(matches!(log.append(1, &[&[0; 1000], &[0; 1001]]), Err(LogError::TooLarge { bytes: 2001 })));
     put(&mut log, &[1; 2000]);
     let error = loop {
-        match log.append(1, 1, &[&[1; 2000]]) {
+        match log.append(1, &[&[1; 2000]]) {
             Ok(_) => {}
             Err(error) => break error,
         }
@@ -598,9 +594,9 @@ fn a_reader_that_refuses_a_record_ends_the_opening() {
 #[test]
 fn a_log_goes_on_from_a_copied_checkpoint_and_with_other_segment_sizes() {
     let disk = sim();
-    let base = Position { epoch: 5, incarnation: 2, seq: 1000 };
+    let base = Position { epoch: 2, seq: 1000 };
     let mut log = Log::create(Arc::clone(&disk), b"deep", CONFIG, IDENTITY, base).unwrap();
-    log.append(5, 3, &[b"x"]).unwrap();
+    log.append(3, &[b"x"]).unwrap();
     sync(&mut log);
     for segment_bytes in [8192, 2112, 100_000] {
         let config = Config { segment_bytes, ..CONFIG };
@@ -612,7 +608,7 @@ fn a_log_goes_on_from_a_copied_checkpoint_and_with_other_segment_sizes() {
         .unwrap();
         assert_eq!(log.last().seq, base.seq + n);
         for _ in 0..5 {
-            log.append(5, 3, &[&[9; 1500]]).unwrap();
+            log.append(3, &[&[9; 1500]]).unwrap();
         }
         sync(&mut log);
     }
@@ -623,7 +619,7 @@ fn a_batch_that_finds_no_space_waits_and_is_written_when_there_is_some() {
     let disk = Arc::new(SimDisk::new(1));
     let mut log = Log::create(Arc::clone(&disk), b"log", CONFIG, IDENTITY, Position::default()).unwrap();
     let append = |log: &mut Log<SimDisk>| {
-        log.append(1, 1, &[&[7; 1000]]).unwrap();
+        log.append(1, &[&[7; 1000]]).unwrap();
     };
     let write = |log: &mut Log<SimDisk>| {
         let batch = log.take_batch().unwrap()?;

@@ -42,14 +42,14 @@ struct Model {
     written: u64,
     synced: u64,
     checkpoint: Position,
-    incarnation: u32,
+    epoch: u32,
     /// Counts power cuts; 0 if the log is not told.
     boot: u128,
 }
 
 impl Model {
     fn payload(&self, n: usize) -> Vec<u8> {
-        let salt = self.records.len() as u64 * 31 + u64::from(self.incarnation);
+        let salt = self.records.len() as u64 * 31 + u64::from(self.epoch);
         (0..n as u64).map(|i| ((i * 7 + salt) % 251) as u8 + 1).collect()
     }
 
@@ -93,7 +93,7 @@ fn open(
     assert_eq!((log.written_upto(), log.synced_upto()), (opened.last.seq, opened.last.seq));
     model.records.truncate(reach);
     (model.written, model.synced) = (reach as u64, reach as u64);
-    model.incarnation += 1;
+    model.epoch += 1;
     Ok((log, opened))
 }
 
@@ -102,7 +102,7 @@ fn run(log: &mut Log<SimDisk>, disk: &SimDisk, model: &mut Model, steps: &[Step]
         match *step {
             Step::Append(n) => {
                 let (payload, last) = (model.payload(n), log.last());
-                match log.append(1, model.incarnation, &[&payload[..n / 3], &payload[n / 3..]]) {
+                match log.append(model.epoch, &[&payload[..n / 3], &payload[n / 3..]]) {
                     Ok(position) => {
                         assert_eq!(position.seq, last.seq + 1);
                         model.records.push((position, payload));
@@ -156,7 +156,7 @@ fn story(
     [blind, knows_boot]: [bool; 2],
 ) -> bool {
     let mut disk = SimDisk::new(seed);
-    let mut model = Model { incarnation: 1, boot: u128::from(knows_boot), ..Model::default() };
+    let mut model = Model { epoch: 1, boot: u128::from(knows_boot), ..Model::default() };
     let config = Config { boot: model.boot, ..CONFIG };
     let mut log = Log::create(Arc::new(disk.clone()), b"log", config, IDENTITY, Position::default()).unwrap();
     let mut death = first_death;
@@ -179,7 +179,7 @@ fn story(
             let mut copy = Model {
                 records: model.records.clone(),
                 checkpoint: model.checkpoint,
-                incarnation: model.incarnation,
+                epoch: model.epoch,
                 boot: model.boot,
                 ..Model::default()
             };
@@ -239,7 +239,7 @@ fn a_cut_back_is_done_or_not_whatever_dies_in_it_and_never_looks_like_damage() {
     for (seed, to) in (0..).zip([0, 1, 4, 7, 8, 9].into_iter().cycle()).take(120) {
         for death in 1.. {
             let disk = SimDisk::new(seed + death);
-            let mut model = Model { incarnation: 1, ..Model::default() };
+            let mut model = Model { epoch: 1, ..Model::default() };
             let create =
                 || Log::create(Arc::new(disk.clone()), b"log", CONFIG, IDENTITY, Position::default());
             let mut log = create().unwrap();
@@ -262,7 +262,7 @@ fn a_cut_back_is_done_or_not_whatever_dies_in_it_and_never_looks_like_damage() {
             let reach = opened.last.seq;
             assert!(reach == to || reach == 9 && !done, "cut to {to}, found {reach}");
             // What is appended then is not cut again.
-            found.incarnation = 5;
+            found.epoch = 5;
             run(&mut log, &disk, &mut found, &[Step::Append(900), Step::Write, Step::Sync]).unwrap();
             let disk = disk.revive(Fault::PowerCut { seed });
             open(&disk, &mut found, reach + 1, reach + 1).unwrap();
@@ -276,11 +276,11 @@ fn a_cut_back_is_done_or_not_whatever_dies_in_it_and_never_looks_like_damage() {
 #[test]
 fn only_a_record_that_is_there_can_be_cut_back_to() {
     let disk = SimDisk::new(1);
-    let mut model = Model { incarnation: 1, ..Model::default() };
+    let mut model = Model { epoch: 1, ..Model::default() };
     let mut log = Log::create(Arc::new(disk.clone()), b"log", CONFIG, IDENTITY, Position::default()).unwrap();
     run(&mut log, &disk, &mut model, &[Step::Append(9), Step::Append(9), Step::Write]).unwrap();
     let cut = |to| Log::cut_back(Arc::new(disk.clone()), b"log", CONFIG, IDENTITY, to).unwrap_err();
-    let other = Position { incarnation: 2, ..model.at(1) };
+    let other = Position { epoch: 2, ..model.at(1) };
     assert!(matches!(cut(other), LogError::Mismatch { last } if last == model.at(1)));
     let beyond = Position { seq: 3, ..model.at(2) };
     assert!(matches!(cut(beyond), LogError::Mismatch { last } if last == model.at(2)));
@@ -294,7 +294,7 @@ fn a_power_cut_while_a_log_is_opened_leaves_the_segment_before_one_that_was_neve
     for seed in 0..20 {
         for death in 1.. {
             let disk = SimDisk::new(seed);
-            let mut model = Model { incarnation: 1, ..Model::default() };
+            let mut model = Model { epoch: 1, ..Model::default() };
             let create = Log::create(Arc::new(disk.clone()), b"log", CONFIG, IDENTITY, Position::default());
             let mut log = create.unwrap();
             run(&mut log, &disk, &mut model, &fill).unwrap();

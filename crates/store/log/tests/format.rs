@@ -9,20 +9,20 @@ use proptest::prelude::*;
 
 const MAX: u32 = 4096;
 
-/// A segment of four records in two incarnations and epochs, with two markers.
+/// A segment of four records in two epochs, with two markers.
 fn segment() -> Vec<u8> {
     let disk = Arc::new(SimDisk::new(1));
     let config = Config { segment_bytes: 16 << 10, record_bytes_max: MAX, ..Config::default() };
     let identity = Identity { volume: 0x0102_0304_0506_0708, island: 0x0a0b };
-    let base = Position { epoch: 2, incarnation: 3, seq: 40 };
+    let base = Position { epoch: 3, seq: 40 };
     let mut log = Log::create(Arc::clone(&disk), b"", config, identity, base).unwrap();
-    log.append(2, 4, &[]).unwrap();
-    log.append(2, 4, &[b"one ", b"payload"]).unwrap();
+    log.append(4, &[]).unwrap();
+    log.append(4, &[b"one ", b"payload"]).unwrap();
     write(&mut log);
     let sync = log.take_sync().unwrap().unwrap();
     log.synced(sync.perform()).unwrap();
-    log.append(3, 1, &[&[0xee; 33]]).unwrap();
-    log.append(3, 1, &[b"last"]).unwrap();
+    log.append(6, &[&[0xee; 33]]).unwrap();
+    log.append(6, &[b"last"]).unwrap();
     write(&mut log);
     let mut bytes = vec![0; 16 << 10];
     disk.open(b"0000000000000029.log", OpenHow::Read).unwrap().read_at(&mut bytes, 0).unwrap();
@@ -50,12 +50,12 @@ fn the_format_is_that_of_the_golden_file() {
     }
     let golden = std::fs::read(path).unwrap();
     assert_eq!(segment(), golden);
-    let at = |epoch, incarnation, seq| Position { epoch, incarnation, seq };
+    let at = |epoch, seq| Position { epoch, seq };
     let want = [
-        (at(2, 4, 41), 40, Vec::new()),
-        (at(2, 4, 42), 40, b"one payload".to_vec()),
-        (at(3, 1, 43), 42, vec![0xee; 33]),
-        (at(3, 1, 44), 42, b"last".to_vec()),
+        (at(4, 41), 40, Vec::new()),
+        (at(4, 42), 40, b"one payload".to_vec()),
+        (at(6, 43), 42, vec![0xee; 33]),
+        (at(6, 44), 42, b"last".to_vec()),
     ];
     assert_eq!(scan(&golden), want);
 }
@@ -86,13 +86,13 @@ fn any_single_bit_error_ends_the_log_at_its_record_and_invents_nothing() {
 
 #[test]
 fn a_record_that_follows_another_history_is_not_read() {
-    let records = |incarnation| {
+    let records = |epoch| {
         let disk = Arc::new(SimDisk::new(1));
         let config = Config { segment_bytes: 16 << 10, record_bytes_max: MAX, ..Config::default() };
         let identity = Identity { volume: 1, island: 1 };
         let mut log = Log::create(Arc::clone(&disk), b"", config, identity, Position::default()).unwrap();
         for _ in 0..3 {
-            log.append(1, incarnation, &[b"same length"]).unwrap();
+            log.append(epoch, &[b"same length"]).unwrap();
         }
         write(&mut log);
         let mut bytes = vec![0; 64 + 3 * 64];
@@ -103,7 +103,7 @@ fn a_record_that_follows_another_history_is_not_read() {
     assert_eq!(scan(&mixed).len(), 3);
     mixed[64..128].copy_from_slice(&newer[64..128]);
     let found = scan(&mixed);
-    assert_eq!((found.len(), found[0].0.incarnation), (1, 2));
+    assert_eq!((found.len(), found[0].0.epoch), (1, 2));
 }
 
 proptest! {
@@ -147,7 +147,7 @@ fn the_file_that_names_the_boot_has_the_bytes_that_the_format_says() {
         assert_eq!(bytes[..n], want);
     };
     noted(0);
-    log.append(1, 1, &[b"one"]).unwrap();
+    log.append(1, &[b"one"]).unwrap();
     let batch = log.take_batch().unwrap().expect("a record").perform();
     log.written(batch).unwrap();
     noted(0);

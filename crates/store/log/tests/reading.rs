@@ -147,7 +147,7 @@ fn a_reader_of_what_was_cut_off_is_told_what_is_there_instead() {
     assert_eq!(mismatch(&log, all[5]), all[3], "nothing is there instead");
     let cut = all.split_off(4);
     for n in 10..16 {
-        all.push(log.append(2, 1, &[&[n; 700]]).unwrap());
+        all.push(log.append(2, &[&[n; 700]]).unwrap());
     }
     write(&mut log);
     // The last of a segment, and one in its midst; what the reader remembers of its place is of no use any more.
@@ -165,7 +165,7 @@ fn a_position_of_another_history_is_refused_wherever_it_stands() {
     let all: Vec<_> = (0..5).map(|n| put(&mut log, &[n; 1000])).collect();
     write(&mut log);
     for (seq, position) in (1..).zip(&all) {
-        let other = Position { incarnation: 9, ..*position };
+        let other = Position { epoch: 9, ..*position };
         let mut cursor = Cursor::after(other);
         let told = loop {
             match step(&log, &cursor, 100) {

@@ -23,8 +23,6 @@ use crate::{BODIES, Disks, LOG, Options, Progress, RebuildError, STATE, STATE_NE
 
 /// Log position that a new state stands for: not 0, so that no island without a log opens as new.
 pub(crate) const FIRST_SEQ: u64 = 1;
-/// Epoch of an island with one replica.
-const EPOCH: u32 = 1;
 /// Incarnations that are passed over: more than a lost end of a log can have had.
 const INCARNATIONS_PASSED_OVER: u32 = 1000;
 /// Bytes of the snapshot that stay in memory while the view reads it.
@@ -62,7 +60,7 @@ pub(crate) fn next_incarnation<D: Disk>(island: IslandId, disk: &D) -> Result<u3
             }
             let scanned = scan_segment(&bytes[..done], u32::MAX, |_, _| {});
             if let Some((header, end)) = scanned {
-                highest = highest.max(header.predecessor.incarnation).max(end.last.incarnation);
+                highest = highest.max(header.predecessor.epoch).max(end.last.epoch);
             }
         }
     }
@@ -106,7 +104,7 @@ pub(crate) fn switch<D: Disk>(
         let meta: atoll_state::state::Meta = row(&snapshot, &RowKey::Meta)
             .and_then(|meta| meta.ok_or_else(|| io::Error::other("it has no row of itself")))
             .map_err(at(island, STATE))?;
-        let base = Position { epoch: EPOCH, incarnation: meta.incarnation, seq: meta.seq };
+        let base = Position { epoch: meta.incarnation, seq: meta.seq };
         Log::create(Arc::clone(disk), LOG, options.log, identity, base)
             .map_err(|e| RebuildError::Log(island, e))?;
     }

@@ -159,7 +159,7 @@ fn opens(disk: &SimDisk, island: u16) -> bool {
     let meta = rows(disk, island).meta;
     assert!(meta.seq > 0, "an island that would open as a new one");
     let identity = Identity { volume: 5, island };
-    let checkpoint = Position { epoch: 1, incarnation: meta.incarnation, seq: meta.seq };
+    let checkpoint = Position { epoch: meta.incarnation, seq: meta.seq };
     let folder = folder(disk, island);
     Log::open(folder, b"log", LOG, identity, checkpoint, 0, &mut |_| Ok(())).is_ok()
 }

@@ -9,7 +9,7 @@ use atoll_log::{Config, Identity, Log, Position};
 pub(crate) const IDENTITY: Identity = Identity { volume: 0x1122_3344_5566_7788, island: 9 };
 pub(crate) const CONFIG: Config =
     Config { segment_bytes: 4096, record_bytes_max: 2000, buffer_bytes_max: 12 << 10, boot: 0 };
-pub(crate) const START: Position = Position { epoch: 0, incarnation: 0, seq: 0 };
+pub(crate) const START: Position = Position { epoch: 0, seq: 0 };
 
 pub(crate) fn create<D: Disk>(disk: &Arc<D>) -> Log<D> {
     Log::create(Arc::clone(disk), b"log", CONFIG, IDENTITY, START).unwrap()
@@ -33,5 +33,5 @@ pub(crate) fn sync<D: Disk>(log: &mut Log<D>) {
 }
 
 pub(crate) fn put<D: Disk>(log: &mut Log<D>, payload: &[u8]) -> Position {
-    log.append(1, 1, &[payload]).unwrap()
+    log.append(1, &[payload]).unwrap()
 }
