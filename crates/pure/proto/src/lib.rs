@@ -23,7 +23,7 @@ pub use message::{
     LinkTarget, Notice, Outcome, ParticipantWork, PeerMessage, PeerOp, RenameSpec, Reply, Request, RequestId,
     Resolved, TxnPart, TxnStamps, Vote, VoteInfo,
 };
-pub use record::{BodyChange, Record, RowChange};
+pub use record::{BodyChange, LifeEnd, Record, RowChange};
 pub use row::{
     CarriedLink, DaemonLife, Dir, DirPlace, Entry, Forward, Inode, OwnedDir, PlaceVersion, RequestResult,
     Session, StaticAttrs, Stub, Txn, TxnState, Xattrs, names_of,

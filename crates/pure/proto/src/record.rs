@@ -169,10 +169,10 @@ wire_enum! {
         /// Ids below this counter may be minted once this record is synced.
         13 => MintLimit { /// Counter.
             limit: u64 },
-        /// A new incarnation of the island.
-        14 => Incarnation { /// Counts up with every unclean start.
-            incarnation: u32, /// The power may have failed before it.
-            power: bool },
+        /// A new incarnation of the island: the epoch of its group, in which this is the first record.
+        14 => Incarnation { /// Higher than all before it.
+            incarnation: u32, /// How the one before has ended.
+            ended: LifeEnd },
         /// Stamps up to this were given in this incarnation.
         16 => Stamp { /// The last one.
             stamp: Stamp },
@@ -202,9 +202,25 @@ wire_enum! {
         40 => Skipped { /// Which.
             island: IslandId, /// Stamp.
             upto: Stamp },
+        /// A checkpoint is made of what is here, this record included, at every copy of the island that can.
+        25 => Checkpoint { /// The island was stopped in order behind this.
+            clean: bool },
         /// The body may differ from its checksums from here to the next checkpoint.
         15 => Dirty { /// The file.
             ino: Ino },
+    }
+}
+
+wire_enum! {
+    /// How an incarnation of an island has ended.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum LifeEnd {
+        /// Everything that it had told others is here.
+        0 => Whole,
+        /// The power may have failed: records may be missing that others rely on.
+        1 => PowerCut,
+        /// Another copy leads, which had everything that was told to others.
+        2 => Promoted,
     }
 }
 

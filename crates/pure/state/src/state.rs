@@ -8,7 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use atoll_core::{ClockVector, Decode, Encode, Ino, IslandId, Malformed, Name, SessionId, Stamp, TxnId};
 use atoll_posix::locks::Locks;
-use atoll_proto::{CarriedLink, Dir, Entry, Forward, Inode, JournalEntry, RowChange, Session, Txn, Xattrs};
+use atoll_proto::{
+    CarriedLink, Dir, Entry, Forward, Inode, JournalEntry, LifeEnd, RowChange, Session, Txn, Xattrs,
+};
 
 use crate::cache::{Cached, Names};
 use crate::cuts::Cuts;
@@ -400,16 +402,25 @@ impl State {
             RowChange::Unreceived { island, upto } => {
                 self.inboxes.entry(*island).or_default().drop_upto(*upto);
             }
-            RowChange::Incarnation { incarnation, power } => {
-                self.survived.insert(self.meta.incarnation, self.meta.stamp);
-                self.survived_dirty.insert(self.meta.incarnation);
-                if self.survived.len() > SURVIVED_MAX {
-                    self.survived_dirty.extend(self.survived.pop_first().map(|(oldest, _)| oldest));
+            RowChange::Incarnation { incarnation, ended } => {
+                if *ended != LifeEnd::Promoted {
+                    // Of incarnations that left no record, nothing has survived: they count with the last that did.
+                    let last = incarnation - 1;
+                    self.survived.insert(last, self.meta.stamp);
+                    self.survived_dirty.insert(last);
+                    if self.survived.len() > SURVIVED_MAX {
+                        self.survived_dirty.extend(self.survived.pop_first().map(|(oldest, _)| oldest));
+                    }
                 }
                 self.meta.incarnation = *incarnation;
-                if *power {
+                if *ended == LifeEnd::PowerCut {
                     self.meta.power = *incarnation;
                 }
+            }
+            RowChange::Checkpoint { clean } => {
+                // What is written to a body from here on is part of the next checkpoint.
+                self.dirty_bodies.clear();
+                self.meta.clean = *clean;
             }
             RowChange::Stamp { stamp } => {
                 self.meta.stamp = self.meta.stamp.max(*stamp);
@@ -457,7 +468,7 @@ impl State {
 
     // --------------------------------------------------------------- checkpoint
 
-    /// The next checkpoint is the last one before the island stops in order.
+    /// The next checkpoint, if nothing changes before it, is the last one before the island stops in order.
     pub fn stop_clean(&mut self) {
         self.meta.clean = true;
     }
@@ -510,8 +521,6 @@ impl State {
         self.view.freeze(|key, freeze| put(&mut rows, &key, freeze.as_ref()));
         self.meta.seq = self.seq;
         put(&mut rows, &RowKey::Meta, Some(&self.meta));
-        // What is written to a body from here on is part of the next checkpoint.
-        self.dirty_bodies.clear();
         CheckpointRows { seq: self.seq, rows }
     }
 
@@ -761,6 +770,39 @@ impl State {
 mod tests {
     use super::*;
     use atoll_posix::Kind;
+
+    #[test]
+    fn a_stamp_of_an_epoch_that_left_no_record_is_lost() {
+        let mut state = State::new(7);
+        let begin = |incarnation, ended| RowChange::Incarnation { incarnation, ended };
+        state.apply(1, &begin(7, LifeEnd::Whole));
+        state.apply(2, &RowChange::Stamp { stamp: Stamp::new(7, 5) });
+        // Epoch 8 was told to others, and a power cut has taken its records.
+        state.apply(3, &begin(9, LifeEnd::PowerCut));
+        assert!(!state.lost(Stamp::new(7, 5)) && state.lost(Stamp::new(7, 6)));
+        assert!(state.lost(Stamp::new(8, 1)), "nobody would bring it back");
+        assert!(!state.lost(Stamp::new(9, 1)), "it may be given yet");
+    }
+
+    #[test]
+    fn a_promotion_loses_no_stamp() {
+        let mut state = State::new(7);
+        state.apply(1, &RowChange::Incarnation { incarnation: 7, ended: LifeEnd::Whole });
+        state.apply(2, &RowChange::Stamp { stamp: Stamp::new(7, 5) });
+        state.apply(3, &RowChange::Incarnation { incarnation: 8, ended: LifeEnd::Promoted });
+        assert!(!state.lost(Stamp::new(7, 6)), "others were told of it when its record was everywhere");
+        assert_eq!(state.meta().power, 0);
+    }
+
+    #[test]
+    fn a_marker_ends_what_was_announced() {
+        let mut state = State::new(7);
+        state.apply(1, &RowChange::Dirty { ino: Ino(5) });
+        state.apply(2, &RowChange::Checkpoint { clean: false });
+        assert!(state.dirty_bodies().is_empty() && !state.meta().clean);
+        state.apply(3, &RowChange::Checkpoint { clean: true });
+        assert!(state.meta().clean && state.freeze().seq == 3);
+    }
 
     #[test]
     fn a_walk_that_loads_rows_without_end_does_not_fill_memory() {

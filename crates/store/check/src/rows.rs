@@ -201,6 +201,7 @@ impl Rows {
             RowChange::Stamp { stamp } => self.meta.stamp = self.meta.stamp.max(*stamp),
             RowChange::MintLimit { limit } => self.meta.mint_limit = self.meta.mint_limit.max(*limit),
             RowChange::Incarnation { incarnation, .. } => self.meta.incarnation = *incarnation,
+            RowChange::Checkpoint { clean } => self.meta.clean = *clean,
             // No rule is about them.
             RowChange::Ending { .. }
             | RowChange::Result { .. }

@@ -27,6 +27,10 @@ impl Bodies {
             return;
         }
         self.checkpoint_ms = ctx.now.ms;
+        // The marker is part of what is frozen, so that nothing is left to be done behind it.
+        let mut marker = Decision::new();
+        marker.push(RowChange::Checkpoint { clean: ctx.state.meta().clean });
+        ctx.decide(marker);
         let frozen = ctx.state.freeze();
         let mut bodies: Vec<_> = self.touched.drain().map(|(ino, _)| ino).collect();
         bodies.sort_unstable();

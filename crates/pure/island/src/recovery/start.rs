@@ -4,8 +4,8 @@
 use atoll_core::planted::{Bug, planted};
 use atoll_core::{Ino, IslandId, Key, Stamp};
 use atoll_proto::{
-    Dir, DirPlace, EntryRef, OwnedDir, PeerMessage, PeerOp, PlaceVersion, RowChange, Session, StaticAttrs,
-    TxnState,
+    Dir, DirPlace, EntryRef, LifeEnd, OwnedDir, PeerMessage, PeerOp, PlaceVersion, RowChange, Session,
+    StaticAttrs, TxnState,
 };
 
 use crate::ctx::Ctx;
@@ -31,6 +31,15 @@ pub enum PreviousEnd {
     Death,
     /// The power may have failed: unsynced records may be missing, and others may rely on them.
     PowerCut,
+}
+
+impl From<PreviousEnd> for LifeEnd {
+    fn from(ended: PreviousEnd) -> Self {
+        match ended {
+            PreviousEnd::Orderly | PreviousEnd::Death => Self::Whole,
+            PreviousEnd::PowerCut => Self::PowerCut,
+        }
+    }
 }
 
 /// Whether an island lets requests in (Archipelago 9).
@@ -79,7 +88,7 @@ impl Recovery {
         };
         if first || !keeps {
             let incarnation = ctx.state.meta().incarnation + 1;
-            decision.push(RowChange::Incarnation { incarnation, power: ended == PreviousEnd::PowerCut });
+            decision.push(RowChange::Incarnation { incarnation, ended: ended.into() });
         }
         if ended != PreviousEnd::Orderly {
             self.must_move_on = !first && ctx.config.islands.len() > 1;

@@ -5,8 +5,8 @@ use atoll_posix::locks::Locks;
 use atoll_posix::{Caller, Errno, Kind, LockKind, LockRange, RenameMode};
 use atoll_proto::{
     BodyChange, CarriedLink, Chain, DaemonLife, Dir, DirPlace, Entry, EntryRef, Forward, JournalEntry,
-    OwnedDir, ParticipantWork, Record, RenameSpec, RequestId, RequestResult, RowChange, Session, Stub, Txn,
-    TxnPart, TxnStamps, TxnState,
+    LifeEnd, OwnedDir, ParticipantWork, Record, RenameSpec, RequestId, RequestResult, RowChange, Session,
+    Stub, Txn, TxnPart, TxnStamps, TxnState,
 };
 use bytes::Bytes;
 
@@ -200,7 +200,9 @@ fn changes() -> Vec<(&'static str, RowChange)> {
         ("unreceived", RowChange::Unreceived { island: IslandId(2), upto: STAMP }),
         ("clock", RowChange::Clock { island: IslandId(3), stamp: STAMP }),
         ("mint limit", RowChange::MintLimit { limit: 1 << 20 }),
-        ("incarnation", RowChange::Incarnation { incarnation: 3, power: true }),
+        ("incarnation", RowChange::Incarnation { incarnation: 3, ended: LifeEnd::PowerCut }),
+        ("promoted", RowChange::Incarnation { incarnation: 4, ended: LifeEnd::Promoted }),
+        ("checkpoint", RowChange::Checkpoint { clean: true }),
         ("skipped", RowChange::Skipped { island: IslandId(2), upto: STAMP }),
         ("link", RowChange::Link { ino: FILE, row: Some(Box::new(link())) }),
         ("links told", RowChange::LinksTold { island: IslandId(2), digest: 77 }),
