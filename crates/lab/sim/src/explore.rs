@@ -230,7 +230,7 @@ impl World {
             let mut written = None;
             for effect in out {
                 match effect {
-                    Effect::Append(seq, _) => written = Some(seq),
+                    Effect::Append(seq, ..) => written = Some(seq),
                     Effect::Sync => self.sync[at] = true,
                     Effect::Reply { id, reply, .. } if reply.outcome == Outcome::NotNow => {
                         self.again |= 1 << id;

@@ -110,8 +110,10 @@ pub enum Event {
 pub enum BodyDone {
     /// It is done.
     Done,
-    /// Checksums after a write or copy.
+    /// Checksums after a write.
     Sums(BlockSums),
+    /// Checksums after a copy, and the bytes, if there are other copies of the island.
+    Copied(BlockSums, Bytes),
     /// Checksums of single blocks.
     Edges(Vec<(u64, u32)>),
     /// `lseek`; none past the end.
@@ -166,8 +168,9 @@ impl std::fmt::Display for Damage {
 /// An effect: the output of the machine. The thread that brought the event performs the effects in order.
 #[derive(Debug, Clone)]
 pub enum Effect {
-    /// Put a record into the log's buffer; its position is this one.
-    Append(u64, Record),
+    /// Put a record into the log's buffer; its position is this one. The bytes are those that it names and does not
+    /// carry: they are in the body already, and other copies of the island need them.
+    Append(u64, Record, Bytes),
     /// Sync the log as far as it is written.
     Sync,
     /// Answer a request.
@@ -319,7 +322,7 @@ pub enum BodyOp {
         /// Attributes to make it with.
         attr: BodyAttr,
     },
-    /// Copy bytes between bodies, and tell the target's checksums: `BodyDone::Sums`.
+    /// Copy bytes between bodies, and tell the target's checksums: `BodyDone::Copied`.
     Copy {
         /// From: file, first byte, length of the file, checksums of the blocks read.
         from: (Ino, u64, u64, Vec<u32>),

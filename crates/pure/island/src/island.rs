@@ -56,8 +56,12 @@ pub struct Island {
 impl Island {
     /// An island with a state recovered from its disk, whose last life ended so.
     pub fn new(config: Config, state: State, ended: PreviousEnd, now: Now) -> Self {
+        let synced = match ended {
+            PreviousEnd::Promoted { synced } => synced,
+            _ => state.seq(),
+        };
         let mut island = Self {
-            ctx: Ctx::new(config, state, now),
+            ctx: Ctx::new(config, state, synced, now),
             requests: Requests::default(),
             sessions: Sessions::default(),
             file_locks: FileLocks::default(),
@@ -456,7 +460,7 @@ impl Island {
     /// record see them, and each machine hears of changes that it must remember.
     fn settle(&mut self) {
         for effect in self.ctx.durability.observe() {
-            if let Effect::Append(_, record) = effect {
+            if let Effect::Append(_, record, _) = effect {
                 self.quiesce.record_decided(record);
                 self.links.record_decided(&self.ctx.config, &self.ctx.state, record);
             }

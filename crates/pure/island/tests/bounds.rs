@@ -97,7 +97,7 @@ impl Three for World {
         self.islands[usize::from(at)].handle(now, event, &mut out);
         for effect in out {
             match effect {
-                Effect::Append(seq, record) => {
+                Effect::Append(seq, record, _) => {
                     let bytes = record.encoded_len();
                     assert!(bytes <= RECORD_BYTES_MAX, "a record of {bytes} bytes");
                     self.longest.1 = bytes.max(self.longest.1);

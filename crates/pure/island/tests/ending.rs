@@ -118,7 +118,7 @@ impl World {
         self.island.handle(self.now(), event, &mut out);
         for effect in out {
             match effect {
-                Effect::Append(seq, record) => {
+                Effect::Append(seq, record, _) => {
                     self.appended(&record);
                     if !self.is_stuck {
                         self.event(Event::Committed(seq));

@@ -69,7 +69,7 @@ fn handle(island: &mut Island, ms: u64, event: Event) -> Said {
         assert!(effects < EFFECTS_MAX, "something happens without end");
         for effect in out {
             match effect {
-                Effect::Append(seq, _) => events.push_back(Event::Committed(seq)),
+                Effect::Append(seq, ..) => events.push_back(Event::Committed(seq)),
                 Effect::Sync => events.push_back(Event::Synced(island.state().seq())),
                 Effect::Reply { id, reply, .. } => said.replies.push((id, reply.outcome)),
                 Effect::Load { load, generation } => {

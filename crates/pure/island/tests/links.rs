@@ -44,7 +44,7 @@ impl World {
         self.island.handle(Now { wall: Time::default(), ms: self.ms }, event, &mut out);
         for effect in out {
             match effect {
-                Effect::Append(seq, _) => self.event(Event::Committed(seq)),
+                Effect::Append(seq, ..) => self.event(Event::Committed(seq)),
                 Effect::Sync => self.event(Event::Synced(self.island.state().seq())),
                 Effect::Reply { link, id, reply, .. } => self.replies.push((link, id, reply.outcome)),
                 Effect::Notice(link, notice) => self.notices.push((link, notice)),

@@ -93,7 +93,7 @@ impl World {
         self.island.handle(Now { ms: self.ms, ..Now::default() }, event, &mut out);
         for effect in out {
             match effect {
-                Effect::Append(seq, _) => self.event(Event::Committed(seq)),
+                Effect::Append(seq, ..) => self.event(Event::Committed(seq)),
                 Effect::Sync => self.event(Event::Synced(self.island.state().seq())),
                 Effect::Reply { id, reply, .. } => self.replies.push((id, reply.outcome)),
                 Effect::Load { load, generation } => self.read(load, generation),

@@ -48,7 +48,7 @@ impl World {
         let mut next = Vec::new();
         for effect in out {
             match effect {
-                Effect::Append(seq, _) => next.push(Event::Committed(seq)),
+                Effect::Append(seq, ..) => next.push(Event::Committed(seq)),
                 Effect::Sync if self.hold_syncs => {}
                 Effect::Sync => next.push(Event::Synced(self.island.state().seq())),
                 Effect::Reply { reply, .. } => self.replies.push(reply.outcome),

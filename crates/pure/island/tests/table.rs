@@ -31,7 +31,7 @@ impl World {
         self.island.check();
         for effect in out {
             match effect {
-                Effect::Append(seq, _) => self.event(Event::Committed(seq)),
+                Effect::Append(seq, ..) => self.event(Event::Committed(seq)),
                 Effect::Sync => self.event(Event::Synced(self.island.state().seq())),
                 Effect::Reply { reply, .. } => self.outcomes.push(reply.outcome),
                 Effect::Load { load, generation } => {

@@ -237,7 +237,8 @@ wire_enum! {
         2 => Extent { /// The file.
             ino: Ino, /// Where.
             offset: u64, /// How many.
-            len: u64 },
+            len: u64, /// Carried bytes below them were promised: they are synced first, at every copy.
+            promised: bool },
         /// The file ends here now; what was behind is gone.
         3 => Cut { /// The file.
             ino: Ino, /// Length in bytes.

@@ -81,7 +81,12 @@ fn ops() -> impl Strategy<Value = Vec<BodyChange>> {
             offset,
             bytes: Bytes::from(vec![b; n])
         }),
-        (offset.clone(), len.clone()).prop_map(|(offset, len)| BodyChange::Extent { ino: INO, offset, len }),
+        (offset.clone(), len.clone()).prop_map(|(offset, len)| BodyChange::Extent {
+            ino: INO,
+            offset,
+            len,
+            promised: false
+        }),
         offset.clone().prop_map(|len| BodyChange::Cut { ino: INO, len }),
         (offset, len).prop_map(|(offset, len)| BodyChange::Zero { ino: INO, offset, len }),
     ];
@@ -137,7 +142,7 @@ fn a_torn_append_is_cut_off_and_what_was_synced_before_it_stays() {
         bodies.write(INO, 5000, &[6; 30_000], 5000, None).unwrap();
         let disk = disk.revive(Fault::PowerCut { seed });
         let want = [vec![5; 5000], vec![6; 30_000]].concat();
-        let ops = [BodyChange::Extent { ino: INO, offset: 5000, len: 30_000 }];
+        let ops = [BodyChange::Extent { ino: INO, offset: 5000, len: 30_000, promised: false }];
         let corrections = redo(&disk, &ops, 5000, &want, false);
         let found = content(&disk);
         match corrections[..] {
@@ -166,7 +171,7 @@ fn what_was_synced_since_the_checkpoint_stays_when_a_later_append_is_torn() {
         bodies.write(INO, 35_000, &[6; 30_000], 35_000, None).unwrap();
         let disk = disk.revive(Fault::PowerCut { seed });
         let want = [vec![5; 35_000], vec![6; 30_000]].concat();
-        let extent = |offset, len| BodyChange::Extent { ino: INO, offset, len };
+        let extent = |offset, len| BodyChange::Extent { ino: INO, offset, len, promised: false };
         let ops = [extent(0, 35_000), extent(35_000, 30_000)];
         let last = (35_000 / BLOCK_BYTES * BLOCK_BYTES) as usize;
         let ends = [(35_000, sum(&want[last..35_000]))];

@@ -16,9 +16,11 @@ use atoll_snapshot::Snapshot;
 use atoll_state::State;
 
 use crate::behind::{AGE_MS, Behind};
+use crate::follow::Following;
 use crate::members::Members;
 use crate::open::Reached;
 use crate::role::Role;
+use crate::ship::{Shipment, Shipped};
 use crate::space::{Lack, Space, SpaceState};
 
 /// The receiver of answers and messages. Called without the island's lock, on the thread that brought the
@@ -30,6 +32,11 @@ pub trait Net: Send + Sync + 'static {
     fn notice(&self, from: IslandId, link: LinkId, notice: Notice);
     /// Sends to an island. What cannot be delivered is dropped: the machines repeat what matters.
     fn send(&self, to: IslandId, message: PeerMessage);
+    /// Sends records to the other copies of the island. Called before they are written here, and only after
+    /// [`Engine::begin_shipping`].
+    fn ship(&self, from: IslandId, shipment: Shipment) {
+        unreachable!("{from} has no other copies, and ships {shipment:?}");
+    }
     /// The island has halted: its log cannot be trusted any more.
     fn halted(&self, island: IslandId, why: &str);
     /// The island takes only what makes room from now on, because its disk is full; or everything again. Told once
@@ -91,6 +98,7 @@ pub struct Engine<D: Disk> {
     /// Counts the uses of the disk that callers wait for.
     pub(crate) disk_uses: AtomicU64,
     halted: AtomicBool,
+    pub(crate) following: Mutex<Following>,
     pub(crate) space: Space,
     /// Changes of bodies that records have decided and that find no space, in order. The gate of each body is
     /// held.
@@ -161,6 +169,8 @@ pub(crate) struct Core<D: Disk> {
     members: Members,
     out: Vec<Effect>,
     head: Vec<u8>,
+    /// Records that other copies have not been sent yet. None if there are no other copies.
+    shipment: Option<Shipment>,
 }
 
 impl<D: Disk> std::fmt::Debug for Engine<D> {
@@ -184,7 +194,7 @@ impl<D: Disk> Engine<D> {
         Self {
             id,
             node,
-            core: Mutex::new(Core { role, log, members, out: Vec::new(), head: Vec::new() }),
+            core: Mutex::new(Core { role, log, members, out: Vec::new(), head: Vec::new(), shipment: None }),
             disk,
             bodies,
             snapshot,
@@ -195,6 +205,7 @@ impl<D: Disk> Engine<D> {
             drops: Mutex::default(),
             disk_uses: AtomicU64::new(0),
             halted: AtomicBool::new(false),
+            following: Mutex::default(),
             space: Space::default(),
             waiting_bodies: Mutex::default(),
             rows_dirty: AtomicUsize::new(0),
@@ -231,6 +242,17 @@ impl<D: Disk> Engine<D> {
     /// What it lets in.
     pub fn phase(&self) -> Phase {
         self.with_island(|island| island.phase())
+    }
+
+    /// Sends what is decided from here on to other copies, too.
+    pub fn begin_shipping(&self) {
+        let mut core = self.lock();
+        core.shipment = Some(Shipment { after: core.log.last(), synced: 0, records: Vec::new() });
+    }
+
+    /// Whether there are other copies.
+    pub(crate) fn ships(&self) -> bool {
+        self.lock().shipment.is_some()
     }
 
     /// It leads from here on: it decides, and answers.
@@ -364,7 +386,11 @@ impl<D: Disk> Engine<D> {
         work: &mut Work,
     ) -> Result<MutexGuard<'a, Core<D>>, String> {
         while let Some(batch) = core.log.take_batch().map_err(|e| e.to_string())? {
+            let shipment = core.take_shipment();
             drop(core);
+            if let Some(shipment) = shipment {
+                self.net.ship(self.id, shipment);
+            }
             let performed = batch.perform();
             core = self.lock();
             let upto = core.log.written(performed).map_err(|e| e.to_string())?;
@@ -380,7 +406,7 @@ impl<D: Disk> Engine<D> {
     }
 
     /// Writes records that nobody waits for.
-    fn flush(&self) -> Result<(), String> {
+    pub(crate) fn flush(&self) -> Result<(), String> {
         let mut work = Work::default();
         drop(self.write(self.lock(), self.clock.now(), &mut work)?);
         while self.go_on(&mut work) {}
@@ -454,7 +480,8 @@ impl<D: Disk> Engine<D> {
 
     /// Puts all bytes that wait in place.
     pub(crate) fn settle_bodies(&self) -> Result<(), String> {
-        self.behind.settle_older(&self.bodies, u64::MAX).map_err(|e| e.to_string())
+        let settled = self.behind.settle_older(&self.bodies, u64::MAX);
+        settled.and_then(|()| self.settle_followed()).map_err(|e| e.to_string())
     }
 
     pub(crate) fn halt(&self, why: &str) {
@@ -525,7 +552,7 @@ impl<D: Disk> Engine<D> {
 
     /// Removes bodies that have gone, for a while; all of them if a checkpoint waits for that.
     fn drop_bodies(&self) {
-        let awaited = self.with_island(|island| island.is_making_checkpoint());
+        let awaited = self.lock().role.island().is_some_and(|island| island.is_making_checkpoint());
         let until = if awaited { u64::MAX } else { self.clock.now().ms + DROPS_MS };
         while self.clock.now().ms < until {
             let next = self.drops.lock().expect("no panic while it is held").pop_front();
@@ -597,6 +624,14 @@ impl<D: Disk> Engine<D> {
 }
 
 impl<D: Disk> Core<D> {
+    /// What other copies have not been sent yet.
+    fn take_shipment(&mut self) -> Option<Shipment> {
+        let shipment = self.shipment.as_mut().filter(|shipment| !shipment.records.is_empty())?;
+        let rest = Shipment { after: self.log.last(), synced: 0, records: Vec::new() };
+        let synced = self.members.synced_upto();
+        Some(Shipment { synced, ..std::mem::replace(shipment, rest) })
+    }
+
     /// Takes an event through the machine. One that comes to a follower is not for it.
     fn handle(&mut self, now: Now, event: Event, work: &mut Work) -> Result<(), String> {
         let Some(island) = self.role.island() else { return Ok(()) };
@@ -605,8 +640,13 @@ impl<D: Disk> Core<D> {
         let epoch = island.state().meta().incarnation;
         for effect in self.out.drain(..) {
             match effect {
-                Effect::Append(seq, record) => {
-                    append(&mut self.log, &mut self.head, epoch, seq, &record)?;
+                Effect::Append(seq, record, placed) => {
+                    let carried = append(&mut self.log, &mut self.head, epoch, seq, &record)?;
+                    if let Some(shipment) = &mut self.shipment {
+                        let payload = [&self.head[..], &carried.concat()].concat().into();
+                        let position = self.log.last();
+                        shipment.records.push(Shipped { position, payload, placed: Some(placed) });
+                    }
                 }
                 other => work.push(other),
             }
@@ -615,13 +655,14 @@ impl<D: Disk> Core<D> {
     }
 }
 
-fn append<D: Disk>(
+/// Appends a record, whose payload is `head` and then the bytes that it carries: these.
+fn append<'a, D: Disk>(
     log: &mut Log<D>,
     head: &mut Vec<u8>,
     epoch: u32,
     seq: u64,
-    record: &Record,
-) -> Result<(), String> {
+    record: &'a Record,
+) -> Result<Vec<&'a [u8]>, String> {
     head.clear();
     let carried: Vec<&[u8]> = record.encode_head(head).collect();
     debug_assert_eq!(
@@ -640,5 +681,5 @@ fn append<D: Disk>(
     }
     .map_err(|e| e.to_string())?;
     assert_eq!(position.seq, seq, "machine and log count differently");
-    Ok(())
+    Ok(carried)
 }

@@ -274,20 +274,17 @@ impl<D: Disk> Source for CommittedState<'_, D> {
     }
 
     fn keeps(&self, ino: Ino) -> bool {
-        self.engine.with_island(|island| {
-            let keeps = island.is_body_used(ino);
-            if keeps {
-                island.state_mut().view_again(&[ino], &[]);
-            }
-            keeps
-        })
+        let keeps = self.engine.is_body_used(ino);
+        if keeps {
+            self.engine.with_state(|state| state.view_again(&[ino], &[]));
+        }
+        keeps
     }
 
     fn in_flux(&self, ino: Ino) -> bool {
-        self.engine.with_island(|island| {
-            let state = island.state();
-            state.view_waits_for(ino) || state.view_is_disturbed(ino) || island.is_body_changing(ino)
-        })
+        // In this order: a change that ends in between is waited for by the view.
+        self.engine.is_body_changing(ino)
+            || self.engine.with_state(|state| state.view_waits_for(ino) || state.view_is_disturbed(ino))
     }
 
     fn looks_at(&self, ino: Ino) {

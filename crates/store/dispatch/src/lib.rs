@@ -8,16 +8,20 @@
 mod behind;
 mod door;
 pub mod engine;
+pub mod follow;
 pub mod lay;
 mod members;
 pub mod open;
 mod perform;
 mod role;
+pub mod ship;
 mod space;
 pub mod whole;
 
 pub use engine::{Clock, Engine, Halted, Net, Nobody, Work};
+pub use follow::NotTaken;
 pub use lay::Laying;
 pub use open::{OpenError, Reached, Report, Setup};
+pub use ship::{Shipment, Shipped};
 pub use space::{Lack, SpaceState};
 pub use whole::WholeState;

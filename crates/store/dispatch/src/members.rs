@@ -47,6 +47,11 @@ impl Members {
         self.least(|has| has.synced)
     }
 
+    /// Up to where every member has synced records.
+    pub(crate) fn synced_upto(&self) -> u64 {
+        self.least(|has| has.synced)
+    }
+
     fn least(&self, of: impl Fn(&Has) -> u64) -> u64 {
         self.0.values().map(of).min().expect("there is a member")
     }

@@ -125,8 +125,21 @@ pub struct Report {
 }
 
 impl<D: Disk> Engine<D> {
-    /// Opens the island on `disk`, or makes an empty one where there is none and it is new.
+    /// Opens the island on `disk`, or makes an empty one where there is none and it is new. It leads at once: it has no
+    /// other copies.
     pub fn open(
+        disk: Arc<D>,
+        setup: Setup,
+        net: Arc<dyn Net>,
+        clock: Arc<dyn Clock>,
+    ) -> Result<(Self, Report), OpenError> {
+        let (engine, report) = Self::open_following(disk, setup, net, clock)?;
+        engine.lead();
+        Ok((engine, report))
+    }
+
+    /// Opens a copy of the island that follows, or makes an empty one.
+    pub fn open_following(
         disk: Arc<D>,
         setup: Setup,
         net: Arc<dyn Net>,
@@ -170,7 +183,6 @@ impl<D: Disk> Engine<D> {
         let role = Role::Following(Box::new(role));
         let engine =
             Self::assemble(id, role, log, disk, Arc::new(bodies), snapshot, (net, clock), setup.node);
-        engine.lead();
         Ok((engine, report))
     }
 }

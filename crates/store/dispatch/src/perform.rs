@@ -105,12 +105,20 @@ impl<D: Disk> Engine<D> {
         let Effect::Checkpoint { frozen, bodies } = effect else {
             unreachable!("only checkpoints wait here")
         };
+        if !self.may_write_checkpoint(frozen.seq) {
+            let effect = Effect::Checkpoint { frozen, bodies };
+            self.background.lock().expect("no panic while it is held").push_front(effect);
+            return None;
+        }
         let made = self.checkpoint(frozen, &bodies);
         if made.is_ok() {
             self.note_space(Lack::Checkpoint, matches!(made, Ok(Some(_))));
         }
         match made {
-            Ok(None) => Some(Event::CheckpointDone),
+            Ok(None) => {
+                self.followed_checkpoint_done();
+                Some(Event::CheckpointDone)
+            }
             Ok(Some(frozen)) => {
                 let effect = Effect::Checkpoint { frozen, bodies };
                 self.background.lock().expect("no panic while it is held").push_front(effect);
@@ -127,7 +135,8 @@ impl<D: Disk> Engine<D> {
     fn checkpoint(&self, frozen: CheckpointRows, bodies: &[Ino]) -> Result<Option<CheckpointRows>, String> {
         // The snapshot is never ahead of the synced log, nor of the bodies that it speaks of.
         self.sync_upto(frozen.seq)?;
-        match self.behind.settle_older(&self.bodies, u64::MAX) {
+        let settled = self.behind.settle_older(&self.bodies, u64::MAX).and_then(|()| self.settle_followed());
+        match settled {
             Err(error) if error.is_no_space() => return Ok(Some(frozen)),
             settled => settled.map_err(|e| e.to_string())?,
         }
@@ -305,9 +314,11 @@ impl<D: Disk> Engine<D> {
                 let target = (to.0, to.1, to.2, &to.3);
                 let done =
                     bodies.sums_after_copy(source, target, len, &mut buffer).and_then(|(sums, range)| {
-                        let done = bodies.write_in_place(to.0, to.1, &buffer[range], to.2, &to.3, born(attr));
+                        let bytes = &buffer[range];
+                        let done = bodies.write_in_place(to.0, to.1, bytes, to.2, &to.3, born(attr));
                         self.unless_torn(done)?;
-                        Ok(BodyDone::Sums(sums))
+                        let bytes = if self.ships() { Bytes::copy_from_slice(bytes) } else { Bytes::new() };
+                        Ok(BodyDone::Copied(sums, bytes))
                     });
                 BUFFER.set(buffer);
                 done

@@ -73,15 +73,16 @@ impl Bodies {
             return Err(Blocked::BodyLocked(from));
         }
         let after = self.before_in_place(ctx, to, to_offset, to_offset + len);
+        let promised = self.sync_first(to);
         let op = BodyOp::Copy {
             from: (from, from_offset, source.size, from_sums),
             to: (to, to_offset, target.size, old),
             len,
             attr: body_attr(&target),
-            sync_first: self.sync_first(to),
+            sync_first: promised,
         };
         let over_new = self.fresh.contains(&to);
-        let then = AfterBody::Direct { to, offset: to_offset, len, size: target.size, over_new };
+        let then = AfterBody::Direct { to, offset: to_offset, len, size: target.size, over_new, promised };
         // Within one file there is one lock.
         let how = if from == to { BodyAccess::Exclusive } else { BodyAccess::Shared };
         let ticket = self.ticket(BodyOpState::Asked { ino: from, how, call: None, then });
@@ -243,7 +244,7 @@ impl Bodies {
         let (attr, sync_first) = (body_attr(&attr), self.sync_first(ino));
         let op = BodyOp::Write { ino, offset, data, size, attr, old: Some(old), sync_first };
         let over_new = self.fresh.contains(&ino);
-        let then = AfterBody::Direct { to: ino, offset, len, size, over_new };
+        let then = AfterBody::Direct { to: ino, offset, len, size, over_new, promised: sync_first };
         let ticket = self.ticket(BodyOpState::Asked { ino, how: BodyAccess::Exclusive, call: None, then });
         self.body_after(ctx, ticket, op, after);
         Ok(Step::Wait(WaitFor::Body(ticket)))

@@ -116,8 +116,14 @@ impl Bodies {
                 let old = old.expect("in memory before this goes on");
                 Ok(self.decide_inline(ctx, &call, ino, offset, size, &old, &new, kill))
             }
-            (AfterBody::Direct { to, offset, len, size, .. }, BodyDone::Sums(new)) => {
-                let step = self.decide_in_place(ctx, &call, to, offset, len, size, &new);
+            (AfterBody::Direct { to, offset, len, size, promised, .. }, found) => {
+                let (new, placed) = match found {
+                    BodyDone::Sums(new) => (new, call.data.clone()),
+                    BodyDone::Copied(new, placed) => (new, placed),
+                    found => unreachable!("bytes were put in place, and answered with {found:?}"),
+                };
+                let extent = BodyChange::Extent { ino: to, offset, len, promised };
+                let step = self.decide_in_place(ctx, &call, (extent, placed), (to, offset, len), size, &new);
                 self.leave_asked(ctx, ino, to, how);
                 step
             }
@@ -191,9 +197,8 @@ impl Bodies {
         &mut self,
         ctx: &mut Ctx,
         call: &PendingRequest,
-        ino: Ino,
-        offset: u64,
-        len: u64,
+        (extent, placed): (BodyChange, Bytes),
+        (ino, offset, len): (Ino, u64, u64),
         size: u64,
         new: &BlockSums,
     ) -> Result<Step, Blocked> {
@@ -207,7 +212,8 @@ impl Bodies {
         if self.wrote(ctx, &mut decision, ino, offset, len, &old, new, unprivileged).is_none() {
             return Err(Errno::ESTALE.into());
         }
-        decision.body(BodyChange::Extent { ino, offset, len });
+        decision.body(extent);
+        decision.placed = placed;
         decision.remember_for(call, RequestResult::Wrote { len, offset });
         ctx.decide(decision);
         self.unsynced_bodies.insert(ino);

@@ -30,8 +30,8 @@ pub(crate) enum AfterBody {
     /// Checksums are known: decide the write, bytes carried.
     Carry { offset: u64, size: u64 },
     /// The bytes of a write are in place: decides the write. `over_new`: it began when no sync had covered
-    /// the file yet, so the bytes that it overwrites may be lost.
-    Direct { to: Ino, offset: u64, len: u64, size: u64, over_new: bool },
+    /// the file yet, so the bytes that it overwrites may be lost. `promised`: carried bytes below were synced first.
+    Direct { to: Ino, offset: u64, len: u64, size: u64, over_new: bool, promised: bool },
     /// Checksum is known: decide the cut.
     Cut { size: u64 },
     /// Checksums are known: decide the zeroing.

@@ -8,6 +8,8 @@ use atoll_proto::{
     BodyChange, Dir, Entry, EntryRef, Inode, Record, RequestResult, RowChange, Session, Txn, Xattrs,
 };
 
+use bytes::Bytes;
+
 use super::request::PendingRequest;
 
 /// The changes that a record entails in the memory of machines. They are dropped if the decision is dropped.
@@ -25,6 +27,8 @@ pub(crate) enum Entails {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Decision {
     pub(crate) record: Record,
+    /// Bytes that the record names and does not carry.
+    pub(crate) placed: Bytes,
     /// Directories that it takes out of the skeleton because nothing needs them.
     pub(crate) pruned: usize,
     /// Directories of the skeleton whose names others get.
@@ -194,7 +198,7 @@ mod tests {
         decision.push(RowChange::Dirty { ino: atoll_core::Ino(77) });
         assert_eq!(island.ctx.decide(decision), seq + 1);
         island.handle(now, Event::Tick { bytes_available: 1 << 40 }, &mut out);
-        let appended = out.iter().filter_map(|e| if let Effect::Append(n, _) = e { Some(*n) } else { None });
+        let appended = out.iter().filter_map(|e| if let Effect::Append(n, ..) = e { Some(*n) } else { None });
         assert!(appended.eq(1..=seq + 1), "every record has its own number");
     }
 }

@@ -32,13 +32,14 @@ pub(crate) struct Durability {
 }
 
 impl Durability {
-    /// Of an island whose log goes up to `seq`, all of it synced.
-    pub(crate) const fn new(seq: u64) -> Self {
+    /// Of an island whose log goes up to `seq`, and is synced up to `synced`. Nothing leaves the island before its first record
+    /// is committed, and with that all before it is.
+    pub(crate) fn new(seq: u64, synced: u64, now_ms: u64) -> Self {
         Self {
             committed: seq,
-            synced: seq,
+            synced,
             sync_wanted: 0,
-            unsynced_since_ms: None,
+            unsynced_since_ms: (synced < seq).then_some(now_ms),
             awaiting_commit: VecDeque::new(),
             awaiting_sync: VecDeque::new(),
             out: Vec::new(),
@@ -180,12 +181,12 @@ mod tests {
     use super::*;
 
     fn appended(seq: u64) -> Effect {
-        Effect::Append(seq, atoll_proto::Record::default())
+        Effect::Append(seq, atoll_proto::Record::default(), bytes::Bytes::new())
     }
 
     #[test]
     fn what_waits_for_a_record_leaves_when_that_is_committed_in_the_order_of_the_records() {
-        let mut durability = Durability::new(4);
+        let mut durability = Durability::new(4, 4, 0);
         durability.decided(0, appended(5));
         durability.decided(0, appended(6));
         durability.after_commit(6, Effect::Sync);
@@ -204,7 +205,7 @@ mod tests {
 
     #[test]
     fn a_sync_that_was_asked_for_during_another_one_is_made_after_it() {
-        let mut durability = Durability::new(0);
+        let mut durability = Durability::new(0, 0, 0);
         durability.commit(2);
         durability.want_sync(1);
         durability.want_sync(2);

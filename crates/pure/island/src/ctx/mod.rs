@@ -81,13 +81,13 @@ pub(crate) struct Ctx {
 }
 
 impl Ctx {
-    /// Of an island with these rows.
-    pub(crate) fn new(config: Config, state: State, now: Now) -> Self {
+    /// Of an island with these rows, which survive a power cut up to the record `synced`.
+    pub(crate) fn new(config: Config, state: State, synced: u64, now: Now) -> Self {
         Self {
             h3: H3::new(config.seed),
             now,
             upto: 0,
-            durability: Durability::new(state.seq()),
+            durability: Durability::new(state.seq(), synced, now.ms),
             issuer: Issuer::resume(state.meta(), now.wall),
             loads: Loads::default(),
             peers: Peers::default(),
@@ -126,7 +126,8 @@ impl Ctx {
         self.observe_after(before);
         self.counters.records += 1;
         self.entailed.extend(decision.entails.into_iter().map(|what| (seq, what)));
-        self.durability.decided(self.now.ms, Effect::Append(seq, decision.record));
+        let append = Effect::Append(seq, decision.record, decision.placed);
+        self.durability.decided(self.now.ms, append);
         seq
     }
 

@@ -31,6 +31,12 @@ pub enum PreviousEnd {
     Death,
     /// The power may have failed: unsynced records may be missing, and others may rely on them.
     PowerCut,
+    /// Another copy led, and is gone. This one had everything that it had told others, and goes on with the rows that are
+    /// in memory. Records up to `synced` survive a power cut.
+    Promoted {
+        /// See above.
+        synced: u64,
+    },
 }
 
 impl From<PreviousEnd> for LifeEnd {
@@ -38,6 +44,7 @@ impl From<PreviousEnd> for LifeEnd {
         match ended {
             PreviousEnd::Orderly | PreviousEnd::Death => Self::Whole,
             PreviousEnd::PowerCut => Self::PowerCut,
+            PreviousEnd::Promoted { .. } => Self::Promoted,
         }
     }
 }
@@ -85,12 +92,13 @@ impl Recovery {
         let keeps = match ended {
             PreviousEnd::Orderly => planted(Bug::OrderlyEndKeepsIncarnation),
             PreviousEnd::Death | PreviousEnd::PowerCut => planted(Bug::IncarnationKept),
+            PreviousEnd::Promoted { .. } => false,
         };
         if first || !keeps {
             let incarnation = ctx.state.meta().incarnation + 1;
             decision.push(RowChange::Incarnation { incarnation, ended: ended.into() });
         }
-        if ended != PreviousEnd::Orderly {
+        if matches!(ended, PreviousEnd::Death | PreviousEnd::PowerCut) {
             self.must_move_on = !first && ctx.config.islands.len() > 1;
             let is_marked = ctx.state.session(RECOVERY_SESSION).is_some();
             if self.must_move_on && ended == PreviousEnd::PowerCut && !is_marked {

@@ -223,7 +223,7 @@ fn changes() -> Vec<(&'static str, RowChange)> {
 fn bodies() -> Vec<(&'static str, BodyChange)> {
     vec![
         ("bytes", BodyChange::Bytes { ino: FILE, offset: 9, bytes: Bytes::from_static(b"some") }),
-        ("extent", BodyChange::Extent { ino: FILE, offset: 4096, len: 1 << 20 }),
+        ("extent", BodyChange::Extent { ino: FILE, offset: 4096, len: 1 << 20, promised: true }),
         ("cut", BodyChange::Cut { ino: FILE, len: 77 }),
         ("zero", BodyChange::Zero { ino: FILE, offset: 1, len: u64::MAX }),
         ("allocate", BodyChange::Allocate { ino: FILE, offset: 0, len: 5 }),

@@ -1,11 +1,14 @@
 //! The engine of the only island of a volume on a simulated disk, and what it tells.
 
+#![allow(dead_code, reason = "each test uses a part")]
+
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use atoll_core::{IslandId, NodeId, SessionId, Table, Time, VolumeId};
 use atoll_disk::sim::SimDisk;
-use atoll_dispatch::{Clock, Engine, Net, Report, Setup, SpaceState};
+use atoll_dispatch::{Clock, Engine, Net, Report, Setup, Shipment, SpaceState};
 use atoll_island::{Config, Event, LinkId, Now};
 use atoll_posix::Caller;
 use atoll_proto::{ClientOp, Notice, Outcome, PeerMessage, Reply, Request};
@@ -28,6 +31,8 @@ impl Clock for Still {
 struct Heard {
     replies: Mutex<Vec<(u64, Outcome, Vec<u8>)>>,
     damage: Mutex<Vec<String>>,
+    shipments: Mutex<Vec<Shipment>>,
+    may_halt: AtomicBool,
 }
 
 impl Net for Heard {
@@ -36,8 +41,11 @@ impl Net for Heard {
     }
     fn notice(&self, _: IslandId, _: LinkId, _: Notice) {}
     fn send(&self, _: IslandId, _: PeerMessage) {}
+    fn ship(&self, _: IslandId, shipment: Shipment) {
+        self.shipments.lock().unwrap().push(shipment);
+    }
     fn halted(&self, _: IslandId, why: &str) {
-        panic!("{why}");
+        assert!(self.may_halt.load(Ordering::Relaxed), "{why}");
     }
     fn space(&self, _: IslandId, _: SpaceState) {}
     fn damaged(&self, _: IslandId, why: &str) {
@@ -56,20 +64,36 @@ pub(crate) struct Life {
 impl Life {
     /// Opens the island, or makes it if it `is_new`. `link`: the client's link, another one in each life.
     pub(crate) fn new(disk: SimDisk, is_new: bool, link: u64) -> Self {
+        let (setup, heard) = Self::setup(is_new);
+        let net = Arc::clone(&heard) as _;
+        let (engine, report) = Engine::open(Arc::new(disk), setup, net, Arc::new(Still)).unwrap();
+        Self { engine, report, heard, next: link << 32 }
+    }
+
+    /// Opens a copy of the island that follows, or makes an empty one.
+    pub(crate) fn following(disk: SimDisk, is_new: bool, link: u64) -> Self {
+        let (setup, heard) = Self::setup(is_new);
+        let net = Arc::clone(&heard) as _;
+        let (engine, report) = Engine::open_following(Arc::new(disk), setup, net, Arc::new(Still)).unwrap();
+        Self { engine, report, heard, next: link << 32 }
+    }
+
+    fn setup(is_new: bool) -> (Setup, Arc<Heard>) {
         let setup = Setup {
             volume: VolumeId(1),
             node: NodeId(0),
             island: Config::new(ISLAND, 1, Table::new(1), vec![ISLAND]),
-            log: atoll_log::Config::default(),
+            log: atoll_log::Config {
+                segment_bytes: 512 << 10,
+                record_bytes_max: 256 << 10,
+                ..atoll_log::Config::default()
+            },
             snapshot_cache_bytes: 1 << 20,
             root: false,
             is_new,
             reached: None,
         };
-        let heard = Arc::new(Heard::default());
-        let net = Arc::clone(&heard) as _;
-        let (engine, report) = Engine::open(Arc::new(disk), setup, net, Arc::new(Still)).unwrap();
-        Self { engine, report, heard, next: link << 32 }
+        (setup, Arc::default())
     }
 
     pub(crate) fn ask(&mut self, seq: u64, op: ClientOp, data: &[u8]) -> (Outcome, Vec<u8>) {
@@ -88,5 +112,15 @@ impl Life {
     /// The damage that the island has told so far.
     pub(crate) fn damage(&self) -> Vec<String> {
         self.heard.damage.lock().unwrap().clone()
+    }
+
+    /// Its disk is going to fail.
+    pub(crate) fn may_halt(&self) {
+        self.heard.may_halt.store(true, Ordering::Relaxed);
+    }
+
+    /// What was shipped since the last call.
+    pub(crate) fn shipments(&self) -> Vec<Shipment> {
+        std::mem::take(&mut *self.heard.shipments.lock().unwrap())
     }
 }

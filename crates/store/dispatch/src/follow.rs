@@ -1,0 +1,390 @@
+//! A copy that follows: takes the records of its primary into its log, rows and bodies. Never decides how far it may go.
+//!
+//! Bytes that a record names are in place before the record is appended, as at the primary: so no log has a record whose
+//! bytes are missing, unless the power has failed. All other changes of bodies wait until their record is synced here.
+//! Until then a power cut may take the record, and no recovery would look at the body. Nobody reads a body of a follower.
+
+use std::collections::VecDeque;
+
+use atoll_body::{BodyError, Born};
+use atoll_core::Ino;
+use atoll_core::map::IdSet;
+use atoll_disk::Disk;
+use atoll_island::{Effect, PreviousEnd};
+use atoll_log::{LogError, Position};
+use atoll_proto::{BodyChange, Inode, Record, RowChange};
+use atoll_state::{RowKey, RowLoad, State};
+
+use crate::engine::{Engine, Halted};
+use crate::role::Role;
+use crate::ship::{Shipment, Shipped};
+
+/// Bytes of changes that may wait for a sync; with more, the copy syncs by itself.
+const WAITING_BYTES_MAX: usize = 8 << 20;
+
+/// Why records of a primary were not taken.
+#[derive(Debug, thiserror::Error)]
+pub enum NotTaken {
+    /// They do not follow the last record here.
+    #[error("the records do not follow {last:?}")]
+    Mismatch {
+        /// The last record here.
+        last: Position,
+    },
+    /// This copy leads by itself.
+    #[error("this copy leads")]
+    Leads,
+    /// The disk has no space for bytes of a record: it, and all behind it, can be sent again.
+    #[error("no space for the bytes of record {seq}")]
+    NoSpace {
+        /// The record.
+        seq: u64,
+    },
+    /// This copy has stopped.
+    #[error(transparent)]
+    Halted(#[from] Halted),
+}
+
+/// A change of a body that waits for the sync of its record.
+struct Waiting {
+    seq: u64,
+    change: BodyChange,
+    /// Length of the file before its record.
+    size: u64,
+    born: Option<Born>,
+}
+
+/// What a follower has not done yet, and what its next checkpoint must sync.
+#[derive(Default)]
+pub(crate) struct Following {
+    /// In the order of the records.
+    waiting: VecDeque<Waiting>,
+    waiting_bytes: usize,
+    /// Bodies that records have named since this copy's last checkpoint.
+    named: IdSet<Ino>,
+    /// Bodies with carried bytes in place that no sync has covered.
+    carried: IdSet<Ino>,
+    /// A checkpoint of this copy is under way.
+    makes_checkpoint: bool,
+    /// It let a marker pass: the primary does not know any more what this copy has not synced.
+    is_behind_marker: bool,
+    /// Records up to this one are synced at every member.
+    synced: u64,
+}
+
+fn ino_of(change: &BodyChange) -> Ino {
+    match change {
+        BodyChange::Bytes { ino, .. }
+        | BodyChange::Extent { ino, .. }
+        | BodyChange::Cut { ino, .. }
+        | BodyChange::Zero { ino, .. }
+        | BodyChange::Allocate { ino, .. }
+        | BodyChange::Drop { ino } => *ino,
+    }
+}
+
+const fn bytes_of(change: &BodyChange) -> usize {
+    match change {
+        BodyChange::Bytes { bytes, .. } => bytes.len(),
+        _ => 0,
+    }
+}
+
+impl<D: Disk> Engine<D> {
+    /// Takes records of the primary. `has` is told up to which record the log is written, with all bytes in place, before
+    /// the rows are changed; it must not wait.
+    pub fn follow(&self, shipment: Shipment, has: impl FnOnce(u64)) -> Result<(), NotTaken> {
+        let mut following = self.following.lock().expect("no panic while it is held");
+        following.synced = following.synced.max(shipment.synced);
+        let last = self.lock_following()?.log.last();
+        if last != shipment.after {
+            return Err(NotTaken::Mismatch { last });
+        }
+        let mut before = shipment.after;
+        let mut unapplied = Vec::new();
+        let mut no_space = None;
+        for shipped in shipment.records {
+            let Shipped { position, payload, placed } = shipped;
+            let record = Record::decode_whole(&payload).map_err(|e| self.stop_following(&e.to_string()))?;
+            let extent = record.bodies.iter().find(|change| matches!(change, BodyChange::Extent { .. }));
+            if let (Some(extent), Some(bytes)) = (extent, placed) {
+                // The record that announces the bytes must be in the log before they are in the body.
+                self.flush().map_err(|why| self.stop_following(&why))?;
+                self.apply_all(&mut following, &mut unapplied)?;
+                match self.place(&mut following, extent, &bytes) {
+                    Err(error) if error.is_no_space() => {
+                        no_space = Some(position.seq);
+                        break;
+                    }
+                    placed => placed.map_err(|e| self.stop_following(&e.to_string()))?,
+                }
+            }
+            self.append_followed(position, before, &payload)?;
+            before = position;
+            unapplied.push((position.seq, record));
+        }
+        self.flush().map_err(|why| self.stop_following(&why))?;
+        has(self.lock().log.written_upto());
+        self.apply_all(&mut following, &mut unapplied)?;
+        self.catch_up(&mut following).map_err(|why| self.stop_following(&why))?;
+        no_space.map_or(Ok(()), |seq| Err(NotTaken::NoSpace { seq }))
+    }
+
+    /// The last record here, written or not.
+    pub fn last(&self) -> Position {
+        self.lock().log.last()
+    }
+
+    /// Records up to `seq` are synced at every member.
+    pub fn know_synced(&self, seq: u64) {
+        let mut following = self.following.lock().expect("no panic while it is held");
+        following.synced = following.synced.max(seq);
+    }
+
+    /// Makes all records here, and what is in place of these bodies, survive a power cut: up to which record.
+    pub fn sync_followed(&self, bodies: &[Ino]) -> Result<u64, NotTaken> {
+        let mut following = self.following.lock().expect("no panic while it is held");
+        let last = self.lock_following()?.log.last().seq;
+        let synced = self.bodies.sync_many(bodies).map_err(|e| e.to_string());
+        synced.and_then(|()| self.sync_upto(last)).map_err(|why| self.stop_following(&why))?;
+        self.catch_up(&mut following).map_err(|why| self.stop_following(&why))?;
+        Ok(self.lock().log.synced_upto())
+    }
+
+    /// The primary is gone, and this copy leads from here on, over the rows that it has. `synced`: up to there every member
+    /// has synced. Its first record is the barrier.
+    pub fn promote(&self) -> Result<(), NotTaken> {
+        let mut following = self.following.lock().expect("no panic while it is held");
+        let last = self.lock_following()?.log.last().seq;
+        // Whoever reads a body finds all that its records say.
+        self.sync_upto(last).map_err(|why| self.stop_following(&why))?;
+        self.catch_up(&mut following).map_err(|why| self.stop_following(&why))?;
+        let mut touched: Vec<Ino> = following.named.drain().collect();
+        touched.sort_unstable();
+        let synced = following.synced.min(last);
+        let mut core = self.lock_following()?;
+        if let Role::Following(follower) = &mut core.role {
+            follower.ended = PreviousEnd::Promoted { synced };
+            follower.touched = touched;
+        }
+        core.role.lead(self.clock.now());
+        drop(core);
+        // The barrier goes to the log.
+        self.tick();
+        Ok(())
+    }
+
+    /// The lock of a copy that follows and has not stopped.
+    fn lock_following(&self) -> Result<std::sync::MutexGuard<'_, crate::engine::Core<D>>, NotTaken> {
+        if self.is_halted() {
+            return Err(self.stop_following("it has stopped").into());
+        }
+        let core = self.lock();
+        if matches!(core.role, Role::Leading(_)) { Err(NotTaken::Leads) } else { Ok(core) }
+    }
+
+    fn stop_following(&self, why: &str) -> Halted {
+        self.halt(why);
+        Halted { island: self.id(), why: why.to_owned() }
+    }
+
+    fn append_followed(&self, position: Position, before: Position, payload: &[u8]) -> Result<(), NotTaken> {
+        loop {
+            let appended = self.lock().log.append_at(position, before, &[payload]);
+            match appended {
+                Err(LogError::Full) => self.flush().map_err(|why| self.stop_following(&why))?,
+                Err(LogError::Mismatch { last }) => return Err(NotTaken::Mismatch { last }),
+                appended => return appended.map_err(|e| self.stop_following(&e.to_string()).into()),
+            }
+        }
+    }
+
+    /// Puts bytes in place that a record is going to name.
+    fn place(&self, following: &mut Following, extent: &BodyChange, bytes: &[u8]) -> Result<(), BodyError> {
+        let BodyChange::Extent { ino, offset, promised, .. } = extent else { return Ok(()) };
+        // At the primary they were in place before these bytes: whatever they had to wait for has come.
+        let mut rest = VecDeque::new();
+        for waiting in std::mem::take(&mut following.waiting) {
+            if ino_of(&waiting.change) == *ino {
+                self.change(following, waiting)?
+            } else {
+                rest.push_back(waiting)
+            }
+        }
+        following.waiting = rest;
+        if following.carried.contains(ino) && (*promised || following.is_behind_marker) {
+            self.bodies.sync(*ino)?;
+            following.carried.remove(ino);
+        }
+        let row = self.row_of(*ino);
+        let (size, born) = row.map_or((0, None), |row| (row.attr.size, Some(born_of(&row))));
+        self.bodies.write(*ino, *offset, bytes, size, born)
+    }
+
+    /// The row of a file, if it is one and can be read.
+    fn row_of(&self, ino: Ino) -> Option<Inode> {
+        loop {
+            let row = self.with_state(|state| state.inode(ino).map(Option::<&Inode>::cloned));
+            match row {
+                Ok(row) => return row,
+                Err(_) => {
+                    let load = RowLoad::Row(RowKey::Inode(ino));
+                    let loaded = self.load(&load).ok()?;
+                    self.with_state(|state| state.load(load, loaded)).ok()?;
+                }
+            }
+        }
+    }
+
+    fn apply_all(&self, following: &mut Following, records: &mut Vec<(u64, Record)>) -> Result<(), NotTaken> {
+        for (seq, record) in records.drain(..) {
+            self.apply(following, seq, record).map_err(|why| self.stop_following(&why))?;
+        }
+        Ok(())
+    }
+
+    fn apply(&self, following: &mut Following, seq: u64, record: Record) -> Result<(), String> {
+        let mut marker = false;
+        let sizes: Vec<u64> =
+            record.bodies.iter().map(|c| self.row_of(ino_of(c)).map_or(0, |row| row.attr.size)).collect();
+        for change in &record.changes {
+            while let Some(missing) = self.with_state(|state| state.needs(change)) {
+                let loaded = self.load(&missing)?;
+                self.with_state(|state| state.load(missing, loaded)).map_err(|e| e.to_string())?;
+            }
+            match change {
+                RowChange::Checkpoint { .. } => marker = true,
+                RowChange::Dirty { ino } => _ = following.named.insert(*ino),
+                RowChange::Inode { ino, row: Some(row) } if row.attr.size == 0 => {
+                    following.named.insert(*ino);
+                }
+                _ => {}
+            }
+            self.with_state(|state| state.apply(seq, change));
+        }
+        for (change, size) in record.bodies.into_iter().zip(sizes) {
+            let ino = ino_of(&change);
+            following.named.insert(ino);
+            if !matches!(change, BodyChange::Extent { .. }) {
+                let born = self.row_of(ino).map(|row| born_of(&row));
+                following.waiting_bytes += bytes_of(&change);
+                following.waiting.push_back(Waiting { seq, change, size, born });
+            }
+        }
+        if marker {
+            self.take_marker(following);
+        }
+        Ok(())
+    }
+
+    /// A checkpoint of this copy begins here, unless the last one is not done.
+    fn take_marker(&self, following: &mut Following) {
+        if following.makes_checkpoint {
+            following.is_behind_marker = true;
+            return;
+        }
+        let frozen = self.with_state(State::freeze);
+        let mut bodies: Vec<Ino> = following.named.drain().collect();
+        bodies.sort_unstable();
+        following.makes_checkpoint = true;
+        following.is_behind_marker = false;
+        let checkpoint = Effect::Checkpoint { frozen, bodies };
+        self.background.lock().expect("no panic while it is held").push_back(checkpoint);
+    }
+
+    /// A checkpoint of a follower may be written: what it stands for is synced at every member, so that no later primary
+    /// cuts it off.
+    pub(crate) fn may_write_checkpoint(&self, seq: u64) -> bool {
+        let following = self.following.lock().expect("no panic while it is held");
+        matches!(self.lock().role, Role::Leading(_)) || following.synced >= seq
+    }
+
+    /// A checkpoint of a follower is in its snapshot.
+    pub(crate) fn followed_checkpoint_done(&self) {
+        let mut following = self.following.lock().expect("no panic while it is held");
+        let mut core = self.lock();
+        if let Role::Following(follower) = &mut core.role {
+            follower.state.thaw();
+            follower.state.sweep(follower.config.rows_max);
+            following.makes_checkpoint = false;
+        }
+    }
+
+    /// Does the changes of bodies whose records are synced here.
+    pub(crate) fn settle_followed(&self) -> Result<(), BodyError> {
+        let mut following = self.following.lock().expect("no panic while it is held");
+        self.do_synced(&mut following)
+    }
+
+    /// Somebody is inside a body: it must not go.
+    pub(crate) fn is_body_used(&self, ino: Ino) -> bool {
+        self.lock().role.island().is_some_and(|island| island.is_body_used(ino))
+    }
+
+    /// The bytes of a file are being changed, or are to be, as a record says.
+    pub(crate) fn is_body_changing(&self, ino: Ino) -> bool {
+        let following = self.following.lock().expect("no panic while it is held");
+        following.waiting.iter().any(|waiting| ino_of(&waiting.change) == ino)
+            || self.lock().role.island().is_some_and(|island| island.is_body_changing(ino))
+    }
+
+    fn catch_up(&self, following: &mut Following) -> Result<(), String> {
+        if following.waiting_bytes > WAITING_BYTES_MAX {
+            let last = self.lock().log.last().seq;
+            self.sync_upto(last)?;
+        }
+        match self.do_synced(following) {
+            // It waits on: the log has it.
+            Err(error) if error.is_no_space() => Ok(()),
+            done => done.map_err(|e| e.to_string()),
+        }
+    }
+
+    fn do_synced(&self, following: &mut Following) -> Result<(), BodyError> {
+        let synced = self.lock().log.synced_upto();
+        while following.waiting.front().is_some_and(|waiting| waiting.seq <= synced) {
+            let waiting = following.waiting.pop_front().expect("looked at");
+            self.change(following, waiting)?;
+        }
+        Ok(())
+    }
+
+    /// Changes a body. If it finds no space, it goes on waiting.
+    fn change(&self, following: &mut Following, waiting: Waiting) -> Result<(), BodyError> {
+        let Waiting { change, size, born, .. } = &waiting;
+        let ino = ino_of(change);
+        let done = match change {
+            BodyChange::Bytes { offset, bytes, .. } => {
+                following.carried.insert(ino);
+                self.bodies.write(ino, *offset, bytes, *size, *born)
+            }
+            BodyChange::Cut { len, .. } => self.bodies.cut(ino, *len, *size, *born),
+            BodyChange::Zero { offset, len, .. } => self.bodies.zero(ino, *offset, *len, *size),
+            BodyChange::Drop { .. } => {
+                following.carried.remove(&ino);
+                self.bodies.drop_body(ino)
+            }
+            BodyChange::Allocate { offset, len, .. } => {
+                // A promise of space that cannot be kept here is the primary's to keep.
+                let _ = self.bodies.allocate(ino, *offset, *len, true, *size, *born);
+                Ok(())
+            }
+            BodyChange::Extent { .. } => unreachable!("it is in place"),
+        };
+        match done {
+            Err(error) => {
+                following.waiting.push_front(waiting);
+                Err(error)
+            }
+            Ok(()) => {
+                following.waiting_bytes -= bytes_of(change);
+                self.with_state(|state| state.view_again(&[ino], &[]));
+                Ok(())
+            }
+        }
+    }
+}
+
+fn born_of(row: &Inode) -> Born {
+    Born { mode: row.attr.mode, uid: row.attr.uid, gid: row.attr.gid }
+}

@@ -1,0 +1,378 @@
+//! A copy of an island that follows: it has what its primary has, whatever ends either, and can lead.
+
+mod common;
+
+use std::collections::BTreeMap;
+
+use atoll_core::{Ino, Name};
+use atoll_disk::sim::{Fault, SimDisk};
+use atoll_disk::{Disk, DiskFile, OpenHow};
+use atoll_dispatch::{Laying, NotTaken, Shipment};
+use atoll_island::Event;
+use atoll_posix::{Allocation, Answer, Kind, Op, SetAttr};
+use atoll_proto::{ClientOp, Outcome};
+use atoll_state::RowKey;
+use bytes::Bytes;
+use common::Life;
+
+/// More than a record carries.
+const LARGE: usize = 64 * 1024;
+
+/// A primary with one follower, which gets everything at once.
+struct Pair {
+    primary: Life,
+    follower: Life,
+    disks: [SimDisk; 2],
+    seq: u64,
+    /// Up to which record the follower has said that it has them.
+    has: u64,
+    /// Everything that was shipped.
+    sent: Vec<Shipment>,
+    /// The follower gets nothing yet.
+    holds_back: bool,
+    /// Bodies that the follower has found to differ when it started.
+    differs: Vec<Ino>,
+}
+
+impl Pair {
+    fn new(seed: u64) -> Self {
+        let disks = [SimDisk::new(seed), SimDisk::new(seed + 1)];
+        let primary = Life::new(disks[0].clone(), true, 1);
+        // What a primary decides when it is made goes to its copies, too: both are empty before.
+        let follower = Life::following(disks[1].clone(), true, 2);
+        primary.engine.begin_shipping();
+        let mut pair = Self {
+            primary,
+            follower,
+            disks,
+            seq: 0,
+            has: 0,
+            sent: Vec::new(),
+            holds_back: false,
+            differs: Vec::new(),
+        };
+        pair.primary.engine.enter(Event::Tick { bytes_available: 1 << 40 });
+        pair.primary.ask(0, ClientOp::Attach { mount: true }, &[]);
+        pair.ship();
+        pair
+    }
+
+    /// The follower takes what was shipped, unless that is held back.
+    fn ship(&mut self) {
+        for shipment in self.primary.shipments() {
+            self.sent.push(shipment.clone());
+            if !self.holds_back {
+                self.follow(shipment);
+                // The primary overwrites synced bytes only when all have synced that it is going to.
+                let _ = self.follower.engine.sync_followed(&[]);
+            }
+        }
+    }
+
+    /// The follower takes everything that was held back, in one piece.
+    fn ship_all(&mut self) {
+        if std::mem::take(&mut self.holds_back) {
+            let last = self.follower.engine.last();
+            let all = self.sent.iter().flat_map(|shipment| shipment.records.iter().cloned());
+            let records = all.filter(|shipped| shipped.position > last).collect();
+            self.follow(Shipment { after: last, synced: 0, records });
+        }
+    }
+
+    fn follow(&mut self, shipment: Shipment) {
+        let has = &mut self.has;
+        match self.follower.engine.follow(shipment, |upto| *has = upto) {
+            Err(NotTaken::Halted(_)) if self.disks[1].is_dead() => {}
+            taken => taken.unwrap(),
+        }
+    }
+
+    /// The follower starts again, and is sent what it has not.
+    fn restart_follower(&mut self, fault: Fault, must_have: u64) {
+        self.disks[1] = self.disks[1].revive(fault);
+        self.follower = Life::following(self.disks[1].clone(), false, 3);
+        self.differs = self.follower.report.corrected.iter().map(|(ino, _)| *ino).collect();
+        let last = self.follower.engine.last();
+        assert!(last.seq >= must_have, "it has said that it has {must_have}, and has {last:?}");
+        for mut shipment in self.sent.clone() {
+            shipment.records.retain(|shipped| shipped.position > last);
+            if shipment.after < last {
+                shipment.after = last;
+            }
+            if !shipment.records.is_empty() {
+                self.follow(shipment);
+            }
+        }
+    }
+
+    fn fs(&mut self, op: Op, data: &[u8]) -> Outcome {
+        self.seq += 1;
+        let (outcome, _) = self.primary.ask(self.seq, ClientOp::Fs { op }, data);
+        assert!(matches!(outcome, Outcome::Ok { .. }), "{outcome:?}");
+        self.ship();
+        outcome
+    }
+
+    fn create(&mut self, name: &[u8]) -> Ino {
+        let (name, target) = (Name::new(name).unwrap(), Bytes::new());
+        let (kind, mode, umask, rdev, exclusive) = (Kind::Regular, 0o644, 0, 0, true);
+        let op = Op::Create { dir: Ino::ROOT, name, kind, mode, umask, rdev, exclusive, target };
+        match self.fs(op, &[]) {
+            Outcome::Ok { answer: Answer::Found { found }, .. } => found.attr.ino,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn write(&mut self, ino: Ino, offset: u64, bytes: &[u8]) {
+        self.fs(Op::Write { ino, offset, append: false, kill_set_id: false }, bytes);
+    }
+
+    fn cut(&mut self, ino: Ino, len: u64) {
+        let set = SetAttr { size: Some(len), ..SetAttr::default() };
+        self.fs(Op::SetAttr { ino, set }, &[]);
+    }
+
+    /// Everything is synced at both, a checkpoint is made at both, and the trees are laid.
+    fn rest(&mut self) {
+        self.primary.engine.reach().unwrap();
+        self.ship();
+        self.primary.engine.enter(Event::CheckpointWanted);
+        for _ in 0..8 {
+            self.primary.engine.tick();
+            self.primary.engine.housekeep();
+            self.ship();
+            let synced = self.follower.engine.sync_followed(&[]).unwrap();
+            self.follower.engine.know_synced(synced);
+            self.follower.engine.housekeep();
+        }
+    }
+
+    fn same(&self) {
+        let [one, other] = [&self.primary, &self.follower].map(rows);
+        assert_eq!(one.len(), other.len());
+        for (key, row) in &one {
+            assert_eq!(Some(row), other.get(key), "{:?}", RowKey::from_bytes(key));
+        }
+        let [mut one, mut other] = [&self.disks[0], &self.disks[1]].map(bodies);
+        // What differs after a power cut is known, and the primary has it.
+        for ino in &self.differs {
+            let path = atoll_body::path_of(b"bodies", *ino);
+            one.remove(&path);
+            other.remove(&path);
+        }
+        assert!(one == other, "{:?} and {:?}", names(&one), names(&other));
+    }
+}
+
+/// All rows of the snapshot but those of the plain tree, which each copy lays by itself.
+fn rows(life: &Life) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let rows = life.engine.snapshot().range(&[0], &[255], usize::MAX).unwrap();
+    let is_of_view =
+        |key: &[u8]| matches!(RowKey::from_bytes(key), Some(RowKey::View(_) | RowKey::ViewName(..)));
+    rows.into_iter().filter(|(key, _)| !is_of_view(key)).collect()
+}
+
+/// The bytes of all bodies.
+fn bodies(disk: &SimDisk) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let mut all = BTreeMap::new();
+    for (dir, _) in disk.list(b"bodies").unwrap() {
+        let folder = [b"bodies/", &dir[..]].concat();
+        for (name, _) in disk.list(&folder).unwrap_or_default() {
+            let path = [&folder[..], b"/", &name].concat();
+            let file = disk.open(&path, OpenHow::Read).unwrap();
+            let mut bytes = vec![0; file.stat().unwrap().size as usize];
+            file.read_full(&mut bytes, 0).unwrap();
+            all.insert(path, bytes);
+        }
+    }
+    all
+}
+
+fn names(bodies: &BTreeMap<Vec<u8>, Vec<u8>>) -> Vec<(String, usize)> {
+    bodies.iter().map(|(path, bytes)| (path.escape_ascii().to_string(), bytes.len())).collect()
+}
+
+/// Small and large writes over each other, cuts, holes, and a file that goes.
+fn work(pair: &mut Pair) -> Ino {
+    let ino = pair.create(b"file");
+    pair.write(ino, 0, b"small");
+    pair.write(ino, 3, &[1; LARGE]);
+    pair.write(ino, 100, b"small again");
+    pair.cut(ino, 50_000);
+    pair.write(ino, 40_000, &[2; LARGE]);
+    pair.fs(Op::Fallocate { ino, offset: 10_000, len: 9_000, what: Allocation::PunchHole }, &[]);
+    pair.write(ino, 10_001, b"in the hole");
+    let gone = pair.create(b"gone");
+    pair.write(gone, 0, &[3; LARGE]);
+    pair.fs(Op::Unlink { dir: Ino::ROOT, name: Name::new(b"gone").unwrap() }, &[]);
+    ino
+}
+
+#[test]
+fn a_follower_has_the_rows_and_bodies_of_its_primary() {
+    let mut pair = Pair::new(1);
+    let ino = work(&mut pair);
+    pair.rest();
+    pair.same();
+    // Behind a checkpoint, over bytes that are synced.
+    pair.write(ino, 20_000, &[4; LARGE]);
+    pair.write(ino, 21_000, b"once more");
+    pair.cut(ino, 30_000);
+    pair.rest();
+    pair.same();
+}
+
+#[test]
+fn a_follower_says_that_it_has_records_when_they_are_written() {
+    let mut pair = Pair::new(1);
+    work(&mut pair);
+    assert_eq!(pair.has, pair.primary.engine.with_island(|island| island.state().seq()));
+    // Nothing of it is lost by the death of the process.
+    let disk = pair.disks[1].revive(Fault::ProcessDeath);
+    let follower = Life::following(disk, false, 3);
+    assert_eq!(follower.engine.last().seq, pair.has);
+}
+
+/// Runs the work with a follower whose disk ends at an effect; how many effects it took. `joined`: the follower gets
+/// everything at once.
+fn ends(at: Option<u64>, joined: bool, fault: Fault) -> u64 {
+    let mut pair = Pair::new(1);
+    pair.holds_back = joined;
+    let before = pair.disks[1].effects();
+    if let Some(n) = at {
+        pair.follower.may_halt();
+        pair.disks[1].die_after(n);
+    }
+    work(&mut pair);
+    pair.ship_all();
+    let synced = pair.follower.engine.sync_followed(&[]);
+    let used = pair.disks[1].effects() - before;
+    if at.is_some() {
+        let must_have = if matches!(fault, Fault::ProcessDeath) { pair.has } else { synced.unwrap_or(0) };
+        pair.restart_follower(fault, must_have);
+    }
+    pair.rest();
+    pair.same();
+    used
+}
+
+#[test]
+fn a_follower_that_dies_anywhere_goes_on_with_what_it_has() {
+    let all = ends(None, true, Fault::ProcessDeath);
+    assert!(all > 10, "{all} effects");
+    (1..=all).for_each(|n| _ = ends(Some(n), true, Fault::ProcessDeath));
+}
+
+#[test]
+fn a_follower_that_loses_its_power_knows_which_bodies_differ() {
+    let all = ends(None, false, Fault::ProcessDeath);
+    (1..=all).for_each(|n| _ = ends(Some(n), false, Fault::PowerCut { seed: n }));
+}
+
+/// A follower ends while bytes that it has synced are overwritten, and leads with what it has; how many effects that took.
+fn leads_alone(at: Option<u64>, joined: bool, fault: Fault) -> u64 {
+    let mut pair = Pair::new(1);
+    let ino = pair.create(b"file");
+    pair.write(ino, 0, &[1; LARGE]);
+    pair.rest();
+    pair.holds_back = joined;
+    let before = pair.disks[1].effects();
+    if let Some(n) = at {
+        pair.follower.may_halt();
+        pair.disks[1].die_after(n);
+    }
+    pair.write(ino, 5_000, b"small");
+    pair.write(ino, 100, &[2; LARGE / 2]);
+    pair.write(ino, 300, b"small");
+    pair.write(ino, LARGE as u64, &[3; LARGE]);
+    pair.cut(ino, 20_000);
+    pair.ship_all();
+    let _ = pair.follower.engine.sync_followed(&[]);
+    let used = pair.disks[1].effects() - before;
+    if at.is_some() {
+        let mut alone = Life::new(pair.disks[1].revive(fault), false, 3);
+        alone.engine.enter(Event::Tick { bytes_available: 1 << 40 });
+        alone.ask(0, ClientOp::Attach { mount: true }, &[]);
+        let read = ClientOp::Fs { op: Op::Read { ino, offset: 0, len: 4 * LARGE as u32 } };
+        let (outcome, _) = alone.ask(0, read, &[]);
+        assert!(matches!(outcome, Outcome::Ok { .. } | Outcome::Data { .. }), "{at:?}: {outcome:?}");
+        assert_eq!(alone.damage(), [""; 0]);
+    }
+    used
+}
+
+#[test]
+fn a_follower_that_ends_anywhere_serves_every_byte_that_its_records_name() {
+    for joined in [false, true] {
+        let all = leads_alone(None, joined, Fault::ProcessDeath);
+        for n in 1..=all {
+            leads_alone(Some(n), joined, Fault::ProcessDeath);
+            if !joined {
+                (0..4).for_each(|seed| _ = leads_alone(Some(n), joined, Fault::PowerCut { seed }));
+            }
+        }
+    }
+}
+
+#[test]
+fn records_that_do_not_follow_are_not_taken() {
+    let mut pair = Pair::new(1);
+    pair.create(b"one");
+    let last = pair.follower.engine.last();
+    let again = pair.sent.last().unwrap().clone();
+    let refused = pair.follower.engine.follow(again, |_| panic!("it was taken"));
+    assert!(matches!(refused, Err(NotTaken::Mismatch { last: at }) if at == last), "{refused:?}");
+    assert_eq!(pair.follower.engine.last(), last);
+}
+
+#[test]
+fn a_follower_leads_over_the_rows_that_it_has() {
+    let mut pair = Pair::new(1);
+    let ino = work(&mut pair);
+    let before = pair.primary.engine.with_island(|island| island.state().meta().incarnation);
+    let Pair { primary, mut follower, disks, seq, .. } = pair;
+    drop(primary);
+    follower.engine.promote().unwrap();
+    let after = follower.engine.with_island(|island| island.state().meta().incarnation);
+    assert_eq!(after, before + 1);
+    follower.engine.enter(Event::Tick { bytes_available: 1 << 40 });
+    // The client of the old primary comes with its session, and asks its last change again.
+    follower.ask(0, ClientOp::Attach { mount: true }, &[]);
+    let unlink = Op::Unlink { dir: Ino::ROOT, name: Name::new(b"gone").unwrap() };
+    let (again, _) = follower.ask(seq, ClientOp::Fs { op: unlink }, &[]);
+    assert!(matches!(again, Outcome::Ok { .. }), "its result is known: {again:?}");
+    let (_, bytes) = follower.ask(0, ClientOp::Fs { op: Op::Read { ino, offset: 0, len: 1 << 20 } }, &[]);
+    assert_eq!(bytes.len(), 40_000 + LARGE);
+    assert_eq!(&bytes[10_001..10_012], b"in the hole");
+    assert_eq!((bytes[40_000], bytes[39_999], bytes[10_000]), (2, 1, 0));
+    // It goes on, and is opened again.
+    let write = Op::Write { ino, offset: 5, append: false, kill_set_id: false };
+    let (wrote, _) = follower.ask(seq + 1, ClientOp::Fs { op: write }, &[9; LARGE]);
+    assert!(matches!(wrote, Outcome::Ok { .. }), "{wrote:?}");
+    assert_eq!(follower.damage(), [""; 0]);
+    drop(follower);
+    let mut again = Life::new(disks[1].revive(Fault::ProcessDeath), false, 5);
+    assert_eq!(again.report.corrected, []);
+    again.engine.enter(Event::Tick { bytes_available: 1 << 40 });
+    again.ask(0, ClientOp::Attach { mount: true }, &[]);
+    let (_, bytes) = again.ask(0, ClientOp::Fs { op: Op::Read { ino, offset: 0, len: 1 << 20 } }, &[]);
+    assert!(bytes[5..5 + LARGE].iter().all(|byte| *byte == 9) && again.damage().is_empty());
+}
+
+#[test]
+fn each_copy_lays_the_same_tree() {
+    let mut pair = Pair::new(1);
+    work(&mut pair);
+    pair.rest();
+    let Pair { primary, follower, disks, .. } = pair;
+    let trees = [primary, follower].map(|life| {
+        let engine = std::sync::Arc::new(life.engine);
+        let mut laying = Laying::open(engine, false, false).unwrap();
+        let report = laying.drain().unwrap();
+        assert!(report.conflicts.is_empty(), "{:?}", report.conflicts);
+    });
+    let _ = trees;
+    let list = |disk: &SimDisk| disk.list(b"tree").unwrap();
+    assert_eq!(list(&disks[0]), list(&disks[1]));
+    assert!(!list(&disks[0]).is_empty());
+}
