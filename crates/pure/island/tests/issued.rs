@@ -84,7 +84,7 @@ impl World {
         self.island.handle(self.now(), event, &mut out);
         for effect in out {
             match effect {
-                Effect::Append(seq, _) => self.event(Event::Committed(seq)),
+                Effect::Append(seq, ..) => self.event(Event::Committed(seq)),
                 Effect::Sync if !self.syncs => {}
                 Effect::Sync => self.event(Event::Synced(self.island.state().seq())),
                 Effect::Reply { id, reply, .. } => _ = self.replies.insert(id, reply.outcome),

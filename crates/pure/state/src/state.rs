@@ -2,11 +2,13 @@
 //!
 //! Invariant: a row in memory that is not clean is newer than the snapshot; a clean one equals it.
 
+mod checkpoint;
+
 use atoll_core::map::{IdMap, IdSet};
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 
-use atoll_core::{ClockVector, Decode, Encode, Ino, IslandId, Malformed, Name, SessionId, Stamp, TxnId};
+use atoll_core::{ClockVector, Decode, Ino, IslandId, Malformed, Name, SessionId, Stamp, TxnId};
 use atoll_posix::locks::Locks;
 use atoll_proto::{
     CarriedLink, Dir, Entry, Forward, Inode, JournalEntry, LifeEnd, RowChange, Session, Txn, Xattrs,
@@ -24,6 +26,9 @@ use crate::renamed::Renamed;
 use crate::sessions::{hold, remember};
 use atoll_core::cookie_of;
 
+pub use checkpoint::CheckpointRows;
+pub(crate) use checkpoint::row_bytes;
+
 /// Names that one load of a listing brings.
 pub const NAMES_PER_PAGE: usize = 1024;
 
@@ -36,22 +41,6 @@ pub struct NotInMemory(pub RowLoad);
 
 /// Ends that are remembered: nobody brings back what was lost so many lives ago.
 const SURVIVED_MAX: usize = 256;
-
-/// A checkpoint's rows.
-#[derive(Debug, Clone)]
-pub struct CheckpointRows {
-    /// Log position that they stand for.
-    pub seq: u64,
-    /// Rows to set or remove, as bytes.
-    pub rows: Vec<(Vec<u8>, Option<Vec<u8>>)>,
-}
-
-/// A row as the snapshot keeps it. In simulation and tests it is read again: what is written can be read.
-pub(crate) fn row_bytes<V: Encode + Decode + PartialEq>(key: &RowKey, row: &V) -> Vec<u8> {
-    let bytes = row.to_vec();
-    debug_assert!(V::from_slice(&bytes).as_ref() == Ok(row), "{key:?} would be read as another row");
-    bytes
-}
 
 /// An island's state. See the module.
 #[derive(Debug, Clone, Default)]
@@ -466,81 +455,6 @@ impl State {
         self.names.get(&dir).map_or(0, Names::known_to)
     }
 
-    // --------------------------------------------------------------- checkpoint
-
-    /// The next checkpoint, if nothing changes before it, is the last one before the island stops in order.
-    pub fn stop_clean(&mut self) {
-        self.meta.clean = true;
-    }
-
-    /// Takes out every row that changed since the last checkpoint, as of now.
-    pub fn freeze(&mut self) -> CheckpointRows {
-        let mut rows = Vec::new();
-        fn put<V>(rows: &mut Vec<(Vec<u8>, Option<Vec<u8>>)>, key: &RowKey, row: Option<&V>)
-        where
-            V: Encode + Decode + PartialEq,
-        {
-            rows.push((key.to_bytes(), row.map(|row| row_bytes(key, row))));
-        }
-        self.inodes.freeze(|k, v| put(&mut rows, &RowKey::Inode(k), v));
-        self.dirs.freeze(|k, v| put(&mut rows, &RowKey::Dir(k), v));
-        self.xattrs.freeze(|k, v| put(&mut rows, &RowKey::Xattrs(k), v));
-        self.locks.freeze(|k, v| put(&mut rows, &RowKey::Locks(k), v));
-        self.sums.freeze(|(ino, chunk), v| put(&mut rows, &RowKey::Sums(ino, chunk), v));
-        self.txns.freeze(|k, v| put(&mut rows, &RowKey::Txn(k), v));
-        self.sessions.freeze(|k, v| put(&mut rows, &RowKey::Session(k), v));
-        self.names_frozen = std::mem::take(&mut self.names_dirty);
-        for dir in &self.names_frozen {
-            let names = self.names.get_mut(dir).expect("a dirty directory is in memory");
-            names.freeze(|cookie, name, v| put(&mut rows, &RowKey::Entry(*dir, cookie, name.clone()), v));
-        }
-        self.outbox.freeze(|stamp, entry| put(&mut rows, &RowKey::Outbox(stamp), entry));
-        for island in std::mem::take(&mut self.delivered_dirty) {
-            put(&mut rows, &RowKey::Delivered(island), self.delivered.get(&island));
-        }
-        for island in std::mem::take(&mut self.skipped_dirty) {
-            put(&mut rows, &RowKey::Skipped(island), self.skipped.get(&island));
-        }
-        for island in std::mem::take(&mut self.clocks_dirty) {
-            put(&mut rows, &RowKey::Clock(island), Some(&self.clocks.get(island)));
-        }
-        for (island, journal) in &mut self.inboxes {
-            journal.freeze(|stamp, entry| put(&mut rows, &RowKey::Inbox(*island, stamp), entry));
-        }
-        for island in std::mem::take(&mut self.moved_dirty) {
-            put(&mut rows, &RowKey::Moved(island), Some(&self.moved.get(island)));
-        }
-        for ino in std::mem::take(&mut self.forwards_dirty) {
-            put(&mut rows, &RowKey::Forward(ino), self.forwards.get(&ino));
-        }
-        for incarnation in std::mem::take(&mut self.survived_dirty) {
-            put(&mut rows, &RowKey::Survived(incarnation), self.survived.get(&incarnation));
-        }
-        self.renamed.freeze(&mut rows);
-        self.links.freeze(&mut rows);
-        self.view.freeze(|key, freeze| put(&mut rows, &key, freeze.as_ref()));
-        self.meta.seq = self.seq;
-        put(&mut rows, &RowKey::Meta, Some(&self.meta));
-        CheckpointRows { seq: self.seq, rows }
-    }
-
-    /// The checkpoint is in the snapshot.
-    pub fn thaw(&mut self) {
-        self.inodes.thaw();
-        self.dirs.thaw();
-        self.xattrs.thaw();
-        self.locks.thaw();
-        self.sums.thaw();
-        self.txns.thaw();
-        self.sessions.thaw();
-        self.view.thaw();
-        for dir in std::mem::take(&mut self.names_frozen) {
-            if let Some(names) = self.names.get_mut(&dir) {
-                names.thaw();
-            }
-        }
-    }
-
     /// Clean rows that were not used lately leave memory: about `max` of each kind stay. Rows that
     /// are only read come without a checkpoint, so this is done from time to time too.
     pub fn sweep(&mut self, max: usize) {
@@ -769,6 +683,7 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use atoll_core::Encode;
     use atoll_posix::Kind;
 
     #[test]
