@@ -43,8 +43,8 @@ struct Incoming {
 struct NodeState {
     is_up: bool,
     islands: Vec<IslandId>,
-    /// Islands that were at this node: what comes of them may have been on its way when they left.
-    left: BTreeSet<IslandId>,
+    /// Those of them that cannot be asked there, as the node has said on the link that is up.
+    gone: BTreeSet<IslandId>,
 }
 
 impl Remote {
@@ -77,10 +77,7 @@ impl Remote {
     /// The node holds these islands too.
     pub(crate) fn take_islands(&self, islands: &[IslandId]) {
         let mut node = self.incoming.node();
-        for island in islands {
-            node.left.remove(island);
-            node.islands.push(*island);
-        }
+        node.islands.extend(islands);
         // While it is held, so that the end of the link comes later.
         if node.is_up {
             self.incoming.tell(islands, true);
@@ -93,7 +90,7 @@ impl Remote {
         let mut node = self.incoming.node();
         let (stay, left) = std::mem::take(&mut node.islands).into_iter().partition(|i| stay.contains(i));
         node.islands = stay;
-        node.left.extend(&left);
+        left.iter().for_each(|island| _ = node.gone.remove(island));
         left
     }
 
@@ -163,6 +160,7 @@ impl Incoming {
     fn changed(&self, up: bool) {
         let mut node = self.node();
         node.is_up = up;
+        node.gone.clear();
         self.tell(&node.islands, up);
     }
 }
@@ -174,20 +172,32 @@ impl Handler for Incoming {
 
     fn replaced(&self, _link: &Arc<Link>, _old: &Arc<Link>) {
         let Some(client) = self.client() else { return };
-        self.node().islands.iter().for_each(|island| client.replaced(*island));
+        let mut node = self.node();
+        node.gone.clear();
+        node.islands.iter().for_each(|island| client.replaced(*island));
     }
 
     fn frame(&self, link: &Arc<Link>, frame: Frame) {
         let Some(client) = self.client() else { return };
-        let node = self.node();
-        if node.left.contains(&frame.island) {
-            // It is asked again where it is now.
+        let mut node = self.node();
+        if !node.islands.contains(&frame.island) {
+            // It is at another node, as far as is known here, and is asked there: it may have left this one while this
+            // frame was on its way, or this client may not have heard yet that it has come.
             return;
         }
-        let is_here = node.islands.contains(&frame.island);
-        drop(node);
-        if !is_here {
-            return link.malformed(atoll_core::Malformed::new("an island that is not this node's"));
+        match frame.kind {
+            // Told while the node is held, so that what follows is told later.
+            Kind::Gone => {
+                node.gone.insert(frame.island);
+                return client.reachable(frame.island, false);
+            }
+            Kind::Primary => {
+                if node.gone.remove(&frame.island) {
+                    client.reachable(frame.island, true);
+                }
+                return;
+            }
+            _ => drop(node),
         }
         match frame.kind {
             Kind::Reply => match frame.decode::<Reply>() {
@@ -198,7 +208,6 @@ impl Handler for Incoming {
                 Ok(notice) => client.notice(frame.island, notice),
                 Err(what) => link.malformed(what),
             },
-            Kind::Gone => client.reachable(frame.island, false),
             _ => link.malformed(atoll_core::Malformed::new("kind of frame for a client")),
         }
     }

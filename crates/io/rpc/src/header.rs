@@ -61,8 +61,11 @@ pub enum Kind {
     Goodbye = 9,
     /// The sender lives. Sent if nothing else was sent for a while. It has no content.
     Alive = 10,
-    /// The island of the sender's node can no longer be reached, although the node can.
+    /// The island cannot be asked at the sender's node, although the node can be reached: it has stopped, or is not
+    /// there, or not yet.
     Gone = 11,
+    /// The sender's node leads the island: it can be asked there, from now on or again.
+    Primary = 13,
 }
 
 impl Kind {
@@ -79,6 +82,7 @@ impl Kind {
             9 => Self::Goodbye,
             10 => Self::Alive,
             11 => Self::Gone,
+            13 => Self::Primary,
             _ => return None,
         })
     }

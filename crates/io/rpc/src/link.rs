@@ -300,9 +300,14 @@ impl Link {
         result
     }
 
-    /// Tells the other side that an island of this node can no longer be reached.
+    /// Tells the other side that an island cannot be asked at this node.
     pub fn gone(&self, island: IslandId) -> Result<(), SendError> {
         self.send(Kind::Gone, island, 0, &Nothing, &[])
+    }
+
+    /// Tells the other side that an island can be asked at this node.
+    pub fn primary(&self, island: IslandId) -> Result<(), SendError> {
+        self.send(Kind::Primary, island, 0, &Nothing, &[])
     }
 
     /// Ends the link and tells the other side why, if that is possible at once. The handler's

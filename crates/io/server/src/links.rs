@@ -1,6 +1,6 @@
 //! Takes frames of clients and of other nodes to their islands.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use atoll_core::{IslandId, Malformed, NodeId};
@@ -51,12 +51,6 @@ impl<D: Disk> Volume<D> {
         members.iter().find(|(volume, _)| *volume == self.id()).map(|(_, node)| *node)
     }
 
-    /// Whether an island is on that node, which is another one than this.
-    fn is_of(&self, island: IslandId, node: NodeId) -> bool {
-        let config = self.config();
-        node != self.node() && config.nodes.iter().any(|n| n.node == node && n.islands.contains(&island))
-    }
-
     /// A frame has come on a link to this volume.
     pub fn frame(&self, link: &Arc<Link>, frame: Frame) {
         if let Err(what) = self.take_frame(link, frame) {
@@ -65,9 +59,6 @@ impl<D: Disk> Volume<D> {
     }
 
     fn take_frame(&self, link: &Arc<Link>, frame: Frame) -> Result<(), Malformed> {
-        if !self.holds(frame.island) {
-            return Err(Malformed::new("an island that is not this node's"));
-        }
         let Remote::Accepted(hello) = link.remote() else {
             return Err(Malformed::new("a request on a link of this side"));
         };
@@ -78,25 +69,36 @@ impl<D: Disk> Volume<D> {
                 if request.session != *session {
                     return Err(Malformed::new("a session of another client"));
                 }
+                self.known(frame.island)?;
                 self.request(frame.island, LinkId(link.id()), frame.id, request, frame.payload);
             }
             (Kind::Peer, Role::Node { .. }) => {
                 let message = frame.decode::<PeerMessage>()?;
                 // A node speaks for its own islands only, also where another one passes its frames on: who said
                 // something decides who is believed, asked again, and told of the end.
-                let node = self.node_of(link);
-                if node.and_then(|node| self.other(node)).is_some_and(|node| node.has_lost(message.from)) {
-                    // Said before its node heard, or here before this node heard, that it is at another one now.
-                    return Ok(());
+                self.known(frame.island)?;
+                let other = self.node_of(link).and_then(|node| self.other(node));
+                if !other.is_some_and(|other| other.hears(message.from, link)) {
+                    return self.known(message.from);
                 }
-                if !node.is_some_and(|node| self.is_of(message.from, node)) {
-                    return Err(Malformed::new("an island of another node"));
+                if !self.serves(frame.island) {
+                    self.switch().gone(frame.island, LinkId(link.id()));
+                    return Ok(());
                 }
                 self.enter(frame.island, Event::Peer(message));
             }
             _ => return Err(Malformed::new("kind of frame for this role")),
         }
         Ok(())
+    }
+
+    /// Which islands a volume has never changes: a frame about another one is no frame of this volume. Where they are
+    /// changes, and not everybody hears of it at once, so that such a frame breaks nothing.
+    fn known(&self, island: IslandId) -> Result<(), Malformed> {
+        if self.holds(island) || self.config().node_of(island).is_some() {
+            return Ok(());
+        }
+        Err(Malformed::new("an island that the volume has not"))
     }
 }
 
@@ -110,8 +112,9 @@ pub(crate) struct OtherNode {
 #[derive(Debug, Default)]
 struct OtherState {
     islands: Vec<IslandId>,
-    /// Islands that were at this node: what comes of them may have been on its way when they left.
-    left: BTreeSet<IslandId>,
+    /// Islands that said something by way of this node while they were not at it, as far as was known here, and the link
+    /// on which it was dropped.
+    unheard: BTreeMap<IslandId, Weak<Link>>,
     both: BothWays,
     /// Islands that have stopped serving, although their node goes on.
     gone: BTreeSet<IslandId>,
@@ -166,7 +169,6 @@ impl OtherNode {
         let (stay, left) = std::mem::take(&mut state.islands).into_iter().partition(|i| stay.contains(i));
         state.islands = stay;
         for island in left {
-            state.left.insert(island);
             if !state.gone.remove(&island) && state.both.is_reachable() {
                 volume.peer_reachable(island, false);
             }
@@ -180,17 +182,25 @@ impl OtherNode {
             if state.islands.contains(island) {
                 continue;
             }
-            state.left.remove(island);
             state.islands.push(*island);
+            if let Some(link) = state.unheard.remove(island).and_then(|link| link.upgrade()) {
+                volume.begin_anew(&link);
+            }
             if state.both.is_reachable() {
                 volume.peer_reachable(*island, true);
             }
         }
     }
 
-    /// Whether an island was at this node, and is not any more.
-    fn has_lost(&self, island: IslandId) -> bool {
-        self.state().left.contains(&island)
+    /// Whether an island is at this node, so that it may speak by way of it. Otherwise it has left before this was read,
+    /// or this node has not heard yet that it has come. In the second case it says all again when that is heard.
+    fn hears(&self, island: IslandId, link: &Arc<Link>) -> bool {
+        let mut state = self.state();
+        let is_there = state.islands.contains(&island);
+        if !is_there {
+            state.unheard.insert(island, Arc::downgrade(link));
+        }
+        is_there
     }
 }
 
@@ -229,15 +239,19 @@ impl<D: Disk> Handler for Peers<D> {
     }
 
     fn frame(&self, link: &Arc<Link>, frame: Frame) {
-        let Some(mut state) = self.state() else { return };
+        let (Some(volume), Some(mut state)) = (self.volume.upgrade(), self.state()) else { return };
         match frame.kind {
-            Kind::Gone if state.islands.contains(&frame.island) => {
-                if let Some(volume) = self.volume.upgrade() {
-                    state.gone.insert(frame.island);
-                    volume.peer_reachable(frame.island, false);
+            // It is at another node, as far as is known here, and is told of by that one.
+            Kind::Gone | Kind::Primary if !state.islands.contains(&frame.island) => {}
+            Kind::Gone => {
+                state.gone.insert(frame.island);
+                volume.peer_reachable(frame.island, false);
+            }
+            Kind::Primary => {
+                if state.gone.remove(&frame.island) && state.both.is_reachable() {
+                    volume.peer_reachable(frame.island, true);
                 }
             }
-            Kind::Gone if state.left.contains(&frame.island) => {}
             _ => {
                 drop(state);
                 link.malformed(Malformed::new("kind of frame for a node"));

@@ -12,7 +12,7 @@ use atoll_dispatch::{Clock, Engine, Halted, Laying, OpenError, Reached, Report, 
 use atoll_island::{Config, Event, LinkId, MigrationConfig, Now};
 use atoll_posix::{Answer, Errno, Op};
 use atoll_proto::{ClientOp, DaemonLife, Fixed, Outcome, Reply, Request, VolumeConfig};
-use atoll_rpc::{AddressError, DaemonId};
+use atoll_rpc::{AddressError, DaemonId, Link};
 use atoll_view::Subject;
 use bytes::Bytes;
 
@@ -371,6 +371,20 @@ impl<D: Disk> Volume<D> {
         self.engines.contains_key(&island)
     }
 
+    /// Whether an island can be asked here.
+    pub(crate) fn serves(&self, island: IslandId) -> bool {
+        self.engines.get(&island).is_some_and(|engine| !engine.is_halted())
+    }
+
+    /// The node at the other end of a link has its islands begin with those of this node as after a lost link.
+    pub(crate) fn begin_anew(&self, link: &Link) {
+        for island in self.islands().into_iter().filter(|island| self.serves(*island)) {
+            // A link that is down has told so.
+            let _ = link.gone(island);
+            let _ = link.primary(island);
+        }
+    }
+
     // ------------------------------------------------------------------- events
 
     /// A wire for a client of this process.
@@ -393,7 +407,7 @@ impl<D: Disk> Volume<D> {
 
     /// A client asks an island of this node.
     pub(crate) fn request(&self, island: IslandId, link: LinkId, id: u64, request: Request, data: Bytes) {
-        let Some(engine) = self.engines.get(&island) else { return };
+        let Some(engine) = self.engines.get(&island) else { return self.switch.gone(island, link) };
         if matches!(request.op, ClientOp::Fs { op: Op::Statfs }) {
             return self.statfs(engine, link, id);
         }

@@ -63,7 +63,7 @@ fn check(frame: &Frame, greeted: bool) {
         Kind::Control => same::<Control>(frame),
         Kind::ControlReply => same::<ControlReply>(frame),
         // Their content means nothing.
-        Kind::Alive | Kind::Gone => {}
+        Kind::Alive | Kind::Gone | Kind::Primary => {}
     }
 }
 

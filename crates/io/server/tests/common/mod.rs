@@ -1,6 +1,8 @@
 //! A real volume of four islands in one process, and clients of it.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses a part of it")]
 
+pub mod node;
+
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, mpsc};
@@ -23,7 +25,7 @@ pub struct Tree {
     path: PathBuf,
 }
 
-fn options() -> VolumeOptions {
+pub fn options() -> VolumeOptions {
     VolumeOptions {
         rows_max: 10_000,
         snapshot_cache_bytes: 1 << 20,

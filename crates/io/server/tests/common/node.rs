@@ -1,0 +1,154 @@
+//! A node of a volume of two nodes in this process, and the other ends of its links, which say what a test has them say.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
+
+use atoll_control::{ControlStore, EmbeddedStore, Identity};
+use atoll_core::{Encode, IslandId, NodeId, SessionId, Table, VolumeId};
+use atoll_disk::real::RealDisk;
+use atoll_posix::Caller;
+use atoll_proto::{ClientOp, NodeConfig, PeerMessage, PeerOp, Request, VolumeConfig, VolumeKind};
+use atoll_rpc::{
+    Address, Closed, ClusterId, DaemonId, Frame, Handler, Hello, Kind, Link, Listener, Options, Outgoing,
+    Role,
+};
+use atoll_server::{Cluster, Node, NodeSetup, Serve, Shelf};
+
+use super::options;
+
+pub const VOLUME: VolumeId = VolumeId(7);
+pub const SESSION: SessionId = SessionId(99);
+/// Longer than anything here takes.
+pub const LONG: Duration = Duration::from_secs(20);
+
+/// A volume with these islands on node 0 and on node 1, which has this address.
+pub fn config(islands: [&[u16]; 2], node_1: &str) -> VolumeConfig {
+    let node = |node: u16, address: &str| NodeConfig {
+        node: NodeId(node),
+        address: address.to_owned(),
+        islands: islands[usize::from(node)].iter().map(|island| IslandId(*island)).collect(),
+    };
+    let table = Table::new((islands[0].len() + islands[1].len()) as u16);
+    let nodes = vec![node(0, ""), node(1, node_1)];
+    VolumeConfig { id: VOLUME, name: "home".into(), seed: 42, table, nodes, kind: VolumeKind::Cluster }
+}
+
+/// Opens folders at once.
+pub fn shelf() -> Shelf<RealDisk> {
+    Box::new(|folder, island, _| {
+        let folder = folder.join(island.to_string());
+        std::fs::create_dir_all(&folder).unwrap();
+        Ok(Arc::new(RealDisk::open(&folder).unwrap()))
+    })
+}
+
+/// A node that serves nothing yet, in a data directory. `shelf` opens the folders of its islands.
+pub fn node(data: &Path, incarnation: u32, shelf: Shelf<RealDisk>) -> Arc<Node> {
+    let store = |name: &str| Box::new(EmbeddedStore::open(&data.join(name)).unwrap());
+    let cluster: Arc<dyn Serve> = Arc::new(Cluster { options: options(), shelf });
+    let (node, cluster_id) = (DaemonId(1), ClusterId(1));
+    Node::new(NodeSetup {
+        identity: Identity { node, cluster: cluster_id, created: 0, incarnation },
+        data: data.to_owned(),
+        store: store(EmbeddedStore::FILE),
+        prepared: store("prepared.redb") as Box<dyn ControlStore>,
+        incarnation,
+        kinds: Box::new(move |_| Ok(Arc::clone(&cluster))),
+    })
+}
+
+/// A node with node 0's part of a volume, and where it listens.
+pub fn serve(data: &Path, config: &VolumeConfig) -> (Arc<Node>, Listener) {
+    let node = node(data, 1, shelf());
+    node.prepare(config, NodeId(0)).unwrap();
+    node.activate(config.id).unwrap();
+    let listener = listen(&node);
+    (node, listener)
+}
+
+pub fn listen(node: &Arc<Node>) -> Listener {
+    let any = "127.0.0.1:0".parse().unwrap();
+    Listener::start(&any, Arc::clone(node) as _, Options::default()).unwrap()
+}
+
+/// The other end of a link, which keeps what it is told.
+pub struct Other {
+    outgoing: Outgoing,
+    heard: Receiver<Heard>,
+}
+
+#[derive(Debug)]
+pub enum Heard {
+    Frame(Frame),
+    Closed(Closed),
+}
+
+struct Ear(Sender<Heard>);
+
+impl Handler for Ear {
+    fn frame(&self, _: &Arc<Link>, frame: Frame) {
+        let _ = self.0.send(Heard::Frame(frame));
+    }
+
+    fn closed(&self, _: &Arc<Link>, why: &Closed) {
+        let _ = self.0.send(Heard::Closed(why.clone()));
+    }
+}
+
+impl Other {
+    pub fn new(address: &Address, role: Role) -> Self {
+        let (send, heard) = channel();
+        let greeting = Box::new(move || Hello::new(role.clone(), None));
+        let outgoing = Outgoing::new(address.clone(), greeting, Arc::new(Ear(send)), Options::default());
+        outgoing.connect(LONG).unwrap();
+        Self { outgoing, heard }
+    }
+
+    pub fn client(address: &Address) -> Self {
+        Self::new(address, Role::Client { volume: VOLUME, session: SESSION })
+    }
+
+    /// Node 1, in some life.
+    pub fn node(address: &Address, incarnation: u32) -> Self {
+        let (daemon, members) = (DaemonId(2), vec![(VOLUME, NodeId(1))]);
+        Self::new(address, Role::Node { daemon, incarnation, members })
+    }
+
+    /// As a client, asks an island.
+    pub fn ask(&self, island: u16, id: u64, op: ClientOp) {
+        let (session, seq, acked, table) = (SESSION, 0, 0, 1);
+        let request = Request { session, seq, acked, table, vector: Vec::new(), caller: Caller::ROOT, op };
+        self.send(Kind::Request, island, id, &request);
+    }
+
+    /// As a node, has an island of it greet another one.
+    pub fn greet(&self, from: u16, to: u16) {
+        let (from, op) = (IslandId(from), PeerOp::Hello);
+        self.send(Kind::Peer, to, 0, &PeerMessage { from, incarnation: 1, vector: Vec::new(), op });
+    }
+
+    fn send(&self, kind: Kind, island: u16, id: u64, meta: &impl Encode) {
+        self.outgoing.send(kind, IslandId(island), id, meta, &[]).unwrap();
+    }
+
+    /// The next word about an island: a frame's kind, its island and its id. A link that ends is a failure.
+    pub fn next(&self) -> (Kind, u16, u64) {
+        match self.heard.recv_timeout(LONG).expect("something is said") {
+            Heard::Frame(frame) => (frame.kind, frame.island.0, frame.id),
+            Heard::Closed(why) => panic!("the link has ended: {why}"),
+        }
+    }
+
+    /// Nothing is said for a moment.
+    pub fn hears_nothing(&self) {
+        if let Ok(heard) = self.heard.recv_timeout(Duration::from_millis(300)) {
+            panic!("{heard:?}");
+        }
+    }
+
+    pub fn is_up(&self) -> bool {
+        self.outgoing.link().is_some()
+    }
+}
