@@ -16,6 +16,7 @@ mod orders;
 mod reached;
 mod refusals;
 mod served;
+mod slots;
 mod switch;
 mod volume;
 

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use atoll_core::{IslandId, Malformed, NodeId};
 use atoll_disk::Disk;
+use atoll_dispatch::Engine;
 use atoll_island::{Event, LinkId};
 use atoll_links::BothWays;
 use atoll_proto::{PeerMessage, Request};
@@ -17,8 +18,8 @@ impl<D: Disk> Volume<D> {
     /// A client's or node's link to this volume is up.
     pub fn opened(&self, link: &Arc<Link>) {
         self.switch().connect(LinkId(link.id()), End::Remote(Arc::clone(link)));
-        for island in self.switch().halted_islands().into_keys() {
-            let _ = link.gone(island);
+        for island in self.islands().into_iter().filter(|island| !self.serves(*island)) {
+            self.not_here(island, LinkId(link.id()));
         }
         if let Some(node) = self.node_of(link) {
             // Whoever connects can be connected to.
@@ -82,7 +83,7 @@ impl<D: Disk> Volume<D> {
                     return self.known(message.from);
                 }
                 if !self.serves(frame.island) {
-                    self.switch().gone(frame.island, LinkId(link.id()));
+                    self.not_here(frame.island, LinkId(link.id()));
                     return Ok(());
                 }
                 self.enter(frame.island, Event::Peer(message));
@@ -188,6 +189,16 @@ impl OtherNode {
             }
             if state.both.is_reachable() {
                 volume.peer_reachable(*island, true);
+            }
+        }
+    }
+
+    /// An island has come to this node: it is told of those at the other one that can be reached.
+    pub(crate) fn tell<D: Disk>(&self, engine: &Engine<D>) {
+        let state = self.state();
+        if state.both.is_reachable() {
+            for island in state.islands.iter().filter(|island| !state.gone.contains(island)) {
+                engine.enter(Event::PeerReachable { island: *island, up: true });
             }
         }
     }

@@ -34,9 +34,8 @@ impl<D: Disk> Local<D> {
 impl<D: Disk> LocalWay for Local<D> {
     fn connect(&self, sink: Arc<dyn Sink>) {
         self.volume.switch().connect(self.link, End::Local(Arc::clone(&sink)));
-        let halted = self.volume.switch().halted_islands();
         for island in self.volume.islands() {
-            sink.reachable(island, !halted.contains_key(&island));
+            sink.reachable(island, self.volume.serves(island));
         }
     }
 

@@ -72,7 +72,7 @@ impl<D: Disk> Volume<D> {
         Ok(true)
     }
 
-    fn changing(&self) -> MutexGuard<'_, ()> {
+    pub(crate) fn changing(&self) -> MutexGuard<'_, ()> {
         self.changing.lock().expect("no panic while it is held")
     }
 
@@ -179,6 +179,12 @@ impl<D: Disk> Volume<D> {
     pub(crate) fn other(&self, node: NodeId) -> Option<Arc<OtherNode>> {
         let map = self.map.read().expect("no panic while it is held");
         map.others.get(&node).map(|other| Arc::clone(&other.seen))
+    }
+
+    /// The other nodes, as the islands here see them.
+    pub(crate) fn others_seen(&self) -> Vec<Arc<OtherNode>> {
+        let map = self.map.read().expect("no panic while it is held");
+        map.others.values().map(|other| Arc::clone(&other.seen)).collect()
     }
 
     /// The address of another node, if this one reaches it directly.

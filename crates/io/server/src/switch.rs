@@ -3,7 +3,7 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, OnceLock, RwLock};
+use std::sync::{Arc, Mutex, RwLock};
 
 use atoll_client::Sink;
 use atoll_core::{IdMap, IslandId};
@@ -12,6 +12,8 @@ use atoll_island::{Event, LinkId};
 use atoll_posix::Errno;
 use atoll_proto::{Notice, Outcome, PeerMessage, Reply};
 use atoll_rpc::{Kind, Link, Outgoing, SendError};
+
+use crate::slots::{Islands, Slots};
 
 /// An island of this node, as others see it.
 pub(crate) trait Enter: Send + Sync + 'static {
@@ -109,16 +111,22 @@ impl End {
             Self::Remote(link) => _ = link.gone(island),
         }
     }
-}
 
-type Islands = BTreeMap<IslandId, Arc<dyn Enter>>;
+    fn primary(&self, island: IslandId) {
+        match self {
+            Self::Local(sink) => sink.reachable(island, true),
+            // A link that is down has told so.
+            Self::Remote(link) => _ = link.primary(island),
+        }
+    }
+}
 
 /// Delivers messages and answers of islands.
 pub struct Switch {
     /// Name of the volume, for people.
     volume: String,
     ends: RwLock<IdMap<LinkId, End>>,
-    islands: OnceLock<Islands>,
+    islands: Slots<dyn Enter>,
     /// The links to the other nodes, by the islands that they hold.
     nodes: RwLock<BTreeMap<IslandId, Arc<Outgoing>>>,
     halted: RwLock<BTreeMap<IslandId, String>>,
@@ -138,15 +146,16 @@ impl Switch {
         Self {
             volume,
             ends: RwLock::default(),
-            islands: OnceLock::new(),
+            islands: Slots::default(),
             nodes: RwLock::default(),
             halted: RwLock::default(),
             too_long: Mutex::default(),
         }
     }
 
-    pub(crate) fn set_islands(&self, islands: Islands) {
-        assert!(self.islands.set(islands).is_ok(), "the islands are set once");
+    /// The islands of this node are these from now on.
+    pub(crate) fn set_islands(&self, islands: Islands<dyn Enter>) {
+        self.islands.set(islands);
     }
 
     pub(crate) fn set_nodes(&self, nodes: BTreeMap<IslandId, Arc<Outgoing>>) {
@@ -172,15 +181,36 @@ impl Switch {
         }
     }
 
+    /// Tells the other end of a link that an island can be reached here.
+    pub(crate) fn primary(&self, island: IslandId, link: LinkId) {
+        if let Some(end) = self.end(link) {
+            end.primary(island);
+        }
+    }
+
+    fn all_ends(&self) -> Vec<End> {
+        self.ends.read().expect("no panic while it is held").values().cloned().collect()
+    }
+
+    /// Tells all clients and nodes that an island can be reached here from now on.
+    pub(crate) fn tell_primary(&self, island: IslandId) {
+        self.all_ends().iter().for_each(|end| end.primary(island));
+    }
+
+    /// An island is not here any more: all clients and nodes are told, and nothing is remembered of it.
+    pub(crate) fn forget(&self, island: IslandId) {
+        self.halted.write().expect("no panic while it is held").remove(&island);
+        self.all_ends().iter().for_each(|end| end.gone(island));
+    }
+
     /// Tells all clients and nodes that an island cannot be reached any more: the answers that they wait for
     /// will not come.
     fn tell_gone(&self, island: IslandId) {
-        let ends: Vec<End> = self.ends.read().expect("no panic while it is held").values().cloned().collect();
+        let ends = self.all_ends();
         let others: Vec<Arc<dyn Enter>> = self
             .islands
-            .get()
-            .into_iter()
-            .flatten()
+            .now()
+            .iter()
             .filter(|(other, _)| **other != island)
             .map(|(_, enter)| Arc::clone(enter))
             .collect();
@@ -264,7 +294,7 @@ impl Net for Switch {
     }
 
     fn send(&self, to: IslandId, message: PeerMessage) {
-        if let Some(island) = self.islands.get().and_then(|i| i.get(&to)) {
+        if let Some(island) = self.islands.now().get(&to) {
             deliver(island, message);
             return;
         }
@@ -307,8 +337,8 @@ impl Net for Switch {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Weak;
     use std::sync::atomic::{AtomicU64, Ordering};
+    use std::sync::{OnceLock, Weak};
 
     use atoll_island::Effect;
     use atoll_proto::PeerOp;

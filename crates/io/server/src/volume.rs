@@ -11,7 +11,7 @@ use atoll_disk::Disk;
 use atoll_dispatch::{Clock, Engine, Halted, Laying, OpenError, Reached, Report, Setup, Work};
 use atoll_island::{Config, Event, LinkId, MigrationConfig, Now};
 use atoll_posix::{Answer, Errno, Op};
-use atoll_proto::{ClientOp, DaemonLife, Fixed, Outcome, Reply, Request, VolumeConfig};
+use atoll_proto::{ClientOp, DaemonLife, Fixed, NodeConfig, Outcome, Reply, Request, VolumeConfig};
 use atoll_rpc::{AddressError, DaemonId, Link};
 use atoll_view::Subject;
 use bytes::Bytes;
@@ -19,6 +19,7 @@ use bytes::Bytes;
 use crate::local::Local;
 use crate::map::Map;
 use crate::refusals::{Refusals, SPILLED_TOLD_MAX, Spilled};
+use crate::slots::{Islands, Slots};
 use crate::switch::{Enter, Switch, together};
 
 /// Pause between two runs of an island's housekeeping.
@@ -141,8 +142,8 @@ pub struct Volume<D: Disk> {
     /// Its name, for people.
     name: String,
     node: NodeId,
-    engines: BTreeMap<IslandId, Arc<Engine<D>>>,
-    reports: BTreeMap<IslandId, Report>,
+    /// The islands that are here.
+    engines: Slots<Engine<D>>,
     switch: Arc<Switch>,
     /// Which daemon this is, and how often it has started.
     pub(crate) daemon: (DaemonId, u32),
@@ -174,34 +175,41 @@ impl<D: Disk> Volume<D> {
         options: &VolumeOptions,
         mut disk_of: impl FnMut(IslandId) -> Result<Arc<D>, VolumeError>,
     ) -> Result<Arc<Self>, VolumeError> {
-        let not_a_member = || VolumeError::NotAMember { volume: config.name.clone(), node };
-        let mine = config.nodes.iter().find(|n| n.node == node).ok_or_else(not_a_member)?.islands.clone();
-        let switch = Arc::new(Switch::new(config.name.clone()));
+        let volume = Self::new(config, node, options)?;
         let clock: Arc<dyn Clock> = Arc::new(WallClock::default());
-        let mut engines = BTreeMap::new();
-        let mut reports = BTreeMap::new();
-        let mut rows_dirty_max = usize::MAX;
-        for island in mine {
+        let config = volume.config();
+        let mut opened = BTreeMap::new();
+        for island in volume.islands() {
             let disk = disk_of(island)?;
             let setup = setup(&config, island, &*disk, options);
-            rows_dirty_max = CROWDED_TIMES * setup.island.rows_max;
-            let net: Arc<dyn atoll_dispatch::Net> = Arc::clone(&switch) as _;
+            let net: Arc<dyn atoll_dispatch::Net> = Arc::clone(&volume.switch) as _;
             let (engine, report) = Engine::open(disk, setup, net, Arc::clone(&clock))?;
-            tell_recovery(&config.name, island, &report);
-            engines.insert(island, Arc::new(engine));
-            reports.insert(island, report);
+            tell_recovery(&volume.name, island, &report);
+            opened.insert(island, Arc::new(engine));
         }
-        switch.set_islands(
-            engines.iter().map(|(i, e)| (*i, Arc::clone(e) as Arc<dyn Enter>)).collect::<BTreeMap<_, _>>(),
-        );
-        let volume = Arc::new(Self {
+        for engine in opened.values() {
+            let io = |e| OpenError::Io(engine.id(), e);
+            let laying = Laying::open(Arc::clone(engine), options.root, options.devices).map_err(io)?;
+            volume.views.lock().expect("no panic while it is held").push(laying);
+        }
+        volume.connect_nodes()?;
+        volume.set_islands(opened);
+        volume.begin();
+        Ok(volume)
+    }
+
+    /// A node's part of a volume, without an island yet.
+    fn new(config: VolumeConfig, node: NodeId, options: &VolumeOptions) -> Result<Arc<Self>, VolumeError> {
+        let not_a_member = || VolumeError::NotAMember { volume: config.name.clone(), node };
+        let mine = config.nodes.iter().find(|n| n.node == node).ok_or_else(not_a_member)?;
+        Ok(Arc::new(Self {
             id: config.id,
             name: config.name.clone(),
             node,
-            engines,
-            reports,
-            switch,
+            engines: Slots::default(),
+            switch: Arc::new(Switch::new(config.name.clone())),
             daemon: (options.daemon, options.incarnation),
+            rows_dirty_max: CROWDED_TIMES * rows_max(mine, options),
             map: RwLock::new(Map::new(config)),
             changing: Mutex::default(),
             stopping: AtomicBool::new(false),
@@ -210,26 +218,40 @@ impl<D: Disk> Volume<D> {
             refusals: Mutex::default(),
             spilled: Mutex::default(),
             next_local: AtomicU64::new(1),
-            rows_dirty_max,
-        });
-        for engine in volume.engines.values() {
-            let io = |e| OpenError::Io(engine.id(), e);
-            let laying = Laying::open(Arc::clone(engine), options.root, options.devices).map_err(io)?;
-            volume.views.lock().expect("no panic while it is held").push(laying);
+        }))
+    }
+
+    /// The islands that are here are these from now on, and begin with those that can be reached. Others hear of what comes
+    /// and goes. Whoever takes one away stops it.
+    pub fn set_islands(&self, next: Islands<Engine<D>>) {
+        let _one = self.changing();
+        let before = self.engines.all();
+        let comes = |island: &IslandId| !before.contains_key(island);
+        // Ticks first: an island learns of the room on its disk.
+        next.iter().filter(|(island, _)| comes(island)).for_each(|(_, engine)| engine.tick());
+        self.switch.set_islands(next.iter().map(|(i, e)| (*i, Arc::clone(e) as Arc<dyn Enter>)).collect());
+        self.engines.set(next.clone());
+        self.views.lock().expect("no panic while it is held").retain(|l| next.contains_key(&l.island()));
+        for island in before.keys().filter(|island| !next.contains_key(island)) {
+            self.switch.forget(*island);
+            self.peer_reachable(*island, false);
         }
-        volume.connect_nodes()?;
-        volume.begin();
-        Ok(volume)
+        let table = &self.config().table;
+        for (island, engine) in next.iter().filter(|(island, _)| comes(island)) {
+            // It was opened with the table of an earlier moment.
+            engine.enter(Event::Table(table.clone()));
+            for (other, there) in next.iter().filter(|(other, _)| *other != island) {
+                engine.enter(Event::PeerReachable { island: *other, up: true });
+                if !comes(other) {
+                    there.enter(Event::PeerReachable { island: *island, up: true });
+                }
+            }
+            self.others_seen().iter().for_each(|other| other.tell(engine));
+            self.switch.tell_primary(*island);
+        }
     }
 
     fn begin(self: &Arc<Self>) {
-        // Ticks first: an island learns of the room on its disk.
-        self.housekeep();
-        for island in self.engines.keys() {
-            for other in self.engines.keys().filter(|o| *o != island) {
-                self.enter(*island, Event::PeerReachable { island: *other, up: true });
-            }
-        }
         let volume = Arc::downgrade(self);
         let housekeep = move || {
             while let Some(volume) = volume.upgrade().filter(|v| !v.stopping.load(Ordering::Acquire)) {
@@ -262,8 +284,9 @@ impl<D: Disk> Volume<D> {
     /// Tells the time, and does the work that no request waits for.
     fn housekeep(&self) {
         // What islands send each other by themselves shares syncs.
-        together(|| self.engines.values().for_each(|engine| engine.tick()));
-        self.engines.values().for_each(|engine| engine.housekeep());
+        let engines = self.engines.all();
+        together(|| engines.values().for_each(|engine| engine.tick()));
+        engines.values().for_each(|engine| engine.housekeep());
     }
 
     /// Has the plain trees follow the logs. True if one is far behind.
@@ -322,34 +345,29 @@ impl<D: Disk> Volume<D> {
         self.node
     }
 
-    /// Islands of this node.
+    /// Islands of this node, in order.
     pub fn islands(&self) -> Vec<IslandId> {
-        self.engines.keys().copied().collect()
+        let config = self.config();
+        let mine = config.nodes.iter().find(|n| n.node == self.node);
+        let mut islands = mine.map(|n| n.islands.clone()).unwrap_or_default();
+        islands.sort_unstable();
+        islands
     }
 
-    /// The engines of this node's islands.
-    pub fn engines(&self) -> impl Iterator<Item = &Arc<Engine<D>>> {
-        self.engines.values()
-    }
-
-    /// The engine of an island, if it is this node's.
-    pub fn engine(&self, island: IslandId) -> Option<&Arc<Engine<D>>> {
-        self.engines.get(&island)
+    /// The engines of the islands that are here.
+    pub fn engines(&self) -> impl Iterator<Item = Arc<Engine<D>>> {
+        let engines: Vec<_> = self.engines.now().values().cloned().collect();
+        engines.into_iter()
     }
 
     /// The last synced record of each island.
     pub(crate) fn reached(&self) -> BTreeMap<IslandId, Reached> {
-        self.engines.iter().map(|(island, engine)| (*island, engine.reached())).collect()
+        self.engines.now().iter().map(|(island, engine)| (*island, engine.reached())).collect()
     }
 
     /// The same, after everything that they have decided so far is synced.
     pub(crate) fn reach(&self) -> Result<BTreeMap<IslandId, Reached>, Halted> {
-        self.engines.iter().map(|(island, engine)| Ok((*island, engine.reach()?))).collect()
-    }
-
-    /// The reports of the recoveries.
-    pub const fn reports(&self) -> &BTreeMap<IslandId, Report> {
-        &self.reports
+        self.engines().map(|engine| Ok((engine.id(), engine.reach()?))).collect()
     }
 
     /// Logs that another node is reached through a relay.
@@ -368,12 +386,12 @@ impl<D: Disk> Volume<D> {
     }
 
     pub(crate) fn holds(&self, island: IslandId) -> bool {
-        self.engines.contains_key(&island)
+        self.engines.now().contains_key(&island)
     }
 
     /// Whether an island can be asked here.
     pub(crate) fn serves(&self, island: IslandId) -> bool {
-        self.engines.get(&island).is_some_and(|engine| !engine.is_halted())
+        self.engines.now().get(&island).is_some_and(|engine| !engine.is_halted())
     }
 
     /// The node at the other end of a link has its islands begin with those of this node as after a lost link.
@@ -394,20 +412,21 @@ impl<D: Disk> Volume<D> {
     }
 
     pub(crate) fn enter(&self, island: IslandId, event: Event) {
-        if let Some(engine) = self.engines.get(&island) {
+        if let Some(engine) = self.engines.now().get(&island) {
             engine.enter(event);
         }
     }
 
     pub(crate) fn peer_reachable(&self, island: IslandId, up: bool) {
-        for engine in self.engines.values() {
+        for engine in self.engines.now().values() {
             engine.enter(Event::PeerReachable { island, up });
         }
     }
 
     /// A client asks an island of this node.
     pub(crate) fn request(&self, island: IslandId, link: LinkId, id: u64, request: Request, data: Bytes) {
-        let Some(engine) = self.engines.get(&island) else { return self.switch.gone(island, link) };
+        let engines = self.engines.now();
+        let Some(engine) = engines.get(&island) else { return self.not_here(island, link) };
         if matches!(request.op, ClientOp::Fs { op: Op::Statfs }) {
             return self.statfs(engine, link, id);
         }
@@ -418,6 +437,15 @@ impl<D: Disk> Volume<D> {
             self.wait_for_room(engine);
         }
         engine.enter(Event::Request { link, id, request, data });
+    }
+
+    /// Tells the other end of a link that an island cannot be asked here.
+    pub(crate) fn not_here(&self, island: IslandId, link: LinkId) {
+        self.switch.gone(island, link);
+        // It may have come, and that may have been told, before this was.
+        if self.serves(island) {
+            self.switch.primary(island, link);
+        }
     }
 
     /// Changes come faster than checkpoints can be made of them: they are slowed down, before they fill
@@ -452,7 +480,7 @@ impl<D: Disk> Volume<D> {
     /// A link to this volume is gone; `ended` by its other side.
     pub fn link_closed(&self, link: LinkId, ended: bool) {
         self.switch.disconnect(link);
-        for engine in self.engines.values() {
+        for engine in self.engines.now().values() {
             engine.enter(Event::LinkClosed { link, ended });
         }
     }
@@ -476,7 +504,7 @@ impl<D: Disk> Volume<D> {
             }
         }
         let mut result = Ok(());
-        for engine in self.engines.values() {
+        for engine in self.engines() {
             result = result.and(engine.stop());
         }
         result
@@ -485,13 +513,13 @@ impl<D: Disk> Volume<D> {
     /// Waits until files on their way have arrived, or stay, before the plain trees are drained. A file that
     /// waits for another node goes on when both are back.
     fn end_moves(&self) {
-        for engine in self.engines.values() {
+        for engine in self.engines() {
             engine.enter(Event::Stopping);
         }
         let until = Instant::now() + MOVES_WAIT;
         let moves =
             |engine: &Arc<Engine<D>>| !engine.is_halted() && !engine.with_island(|i| i.moves_nothing());
-        while self.engines.values().any(moves) && Instant::now() < until {
+        while self.engines.all().values().any(moves) && Instant::now() < until {
             self.housekeep();
             std::thread::sleep(MOVES_LOOK);
         }
@@ -513,20 +541,24 @@ fn tell_recovery(volume: &str, island: IslandId, report: &Report) {
     }
 }
 
-/// An island's part of the options.
-pub fn setup<D: Disk>(config: &VolumeConfig, island: IslandId, disk: &D, options: &VolumeOptions) -> Setup {
+/// Rows that an island of a node may keep in memory.
+fn rows_max(node: &NodeConfig, options: &VolumeOptions) -> usize {
     /// Rows that an island may keep in any case.
     const ROWS_MIN: usize = 1000;
-    let space = disk.space().map_or(0, |s| s.bytes);
     // All islands of a node share its memory.
+    (options.rows_max / node.islands.len().max(1)).max(ROWS_MIN)
+}
+
+/// An island's part of the options.
+pub fn setup<D: Disk>(config: &VolumeConfig, island: IslandId, disk: &D, options: &VolumeOptions) -> Setup {
+    let space = disk.space().map_or(0, |s| s.bytes);
     let node = config.node_of(island).expect("only islands of the volume are opened");
-    let here = node.islands.len();
     Setup {
         volume: config.id,
         node: node.node,
         island: Config {
             life: DaemonLife { daemon: options.daemon.0, incarnation: options.incarnation },
-            rows_max: (options.rows_max / here).max(ROWS_MIN),
+            rows_max: rows_max(node, options),
             root_uid: options.owner.0,
             root_gid: options.owner.1,
             reserve_bytes: atoll_proto::reserve_bytes(space),

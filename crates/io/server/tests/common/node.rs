@@ -19,7 +19,7 @@ use atoll_server::{Cluster, Node, NodeSetup, Serve, Shelf};
 use super::options;
 
 pub const VOLUME: VolumeId = VolumeId(7);
-pub const SESSION: SessionId = SessionId(99);
+pub const SESSION: SessionId = SessionId(98);
 /// Longer than anything here takes.
 pub const LONG: Duration = Duration::from_secs(20);
 
