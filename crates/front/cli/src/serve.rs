@@ -33,7 +33,8 @@ impl Serve {
         crate::memory::keep_small();
         Listener::probe(&self.listen)?;
         let mut daemon = Daemon::take(&self.data)?;
-        daemon.node.serve_all()?.iter().for_each(|why| tracing::error!("{why}"));
+        // Others hear of this life of the node before its islands are open, which may take long.
+        daemon.node.greet_all()?.iter().for_each(|why| tracing::error!("{why}"));
         daemon.node.unknown().iter().for_each(|why| tracing::warn!("{why}"));
         if let Err(why) = daemon.listen(Some(&self.listen)) {
             daemon.stop()?;
@@ -55,6 +56,7 @@ impl Serve {
         if let Some(address) = metrics {
             say::line(format_args!("metrics  http://{address}/metrics"));
         }
+        daemon.node.open_all().iter().for_each(|why| tracing::error!("{why}"));
         let names = daemon.node.names();
         if names.is_empty() {
             say::line(format_args!("volumes  none yet: atoll volume create NAME --nodes {tcp}"));

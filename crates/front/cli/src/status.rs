@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
-use atoll_proto::control::{Connection, IslandStatus, Metric, MountStatus, VolumeStatus};
+use atoll_proto::control::{Connection, IslandPhase, IslandStatus, Metric, MountStatus, VolumeStatus};
 use atoll_volume::status::{Collected, Told, first_line};
 use serde_json::{Value, json};
 
@@ -150,10 +150,11 @@ fn with_metrics(mut object: Value, metrics: &[Metric]) -> Value {
 }
 
 fn phase(island: &IslandStatus) -> &'static str {
-    match (&island.halted, island.normal) {
+    match (&island.halted, island.phase) {
         (Some(_), _) => "HALTED",
-        (None, true) => "normal",
-        (None, false) => "starting",
+        (None, IslandPhase::Normal) => "normal",
+        (None, IslandPhase::Starting) => "starting",
+        (None, IslandPhase::Opening) => "opening",
     }
 }
 
@@ -237,4 +238,24 @@ fn mount_json(mount: &MountStatus) -> Value {
         "fuse": fuse.collect::<Vec<_>>(), "nodes": nodes.collect::<Vec<_>>(),
     });
     with_metrics(object, &mount.metrics)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_island_is_said_to_open_to_start_to_serve_or_to_have_halted() {
+        let island = |phase, halted: Option<&str>| IslandStatus {
+            island: atoll_core::IslandId(1),
+            phase,
+            halted: halted.map(str::to_owned),
+            read_only: None,
+            spilled: Vec::new(),
+            metrics: Vec::new(),
+        };
+        let shown = [IslandPhase::Opening, IslandPhase::Starting, IslandPhase::Normal];
+        assert_eq!(shown.map(|at| phase(&island(at, None))), ["opening", "starting", "normal"]);
+        assert_eq!(phase(&island(IslandPhase::Normal, Some("its disk fails"))), "HALTED");
+    }
 }

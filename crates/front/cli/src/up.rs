@@ -66,15 +66,20 @@ impl Up {
         }
         let nfs = self.nfs.map(nfs::listener).transpose()?;
         let mut daemon = Daemon::take(&self.data)?;
-        let failed = daemon.node.serve_all()?;
+        let mut failed = daemon.node.greet_all()?;
+        // Others hear of this life of the node before its islands are open, which may take long.
+        if let Err(why) = daemon.listen(self.listen.as_ref()) {
+            daemon.stop()?;
+            return Err(why);
+        }
+        failed.extend(daemon.node.open_all());
         if let Some(why) = daemon.node.problem(&self.volume) {
             // Alone: what fails with the others is no answer to this command.
             daemon.stop()?;
             bail!(why);
         }
         failed.iter().for_each(|why| tracing::error!("{why}"));
-        let listens = daemon.listen(self.listen.as_ref());
-        let result = listens.and_then(|()| self.serve(&daemon, &point, nfs, &stop));
+        let result = self.serve(&daemon, &point, nfs, &stop);
         let stopped = daemon.stop();
         result.and(stopped)
     }

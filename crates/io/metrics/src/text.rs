@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use atoll_proto::ControlReply;
-use atoll_proto::control::{Connection, Daemon, Metric, MountStatus, VolumeStatus};
+use atoll_proto::control::{Connection, Daemon, IslandPhase, Metric, MountStatus, VolumeStatus};
 
 /// The lines of one metric: whether it is a count, then labels and value of each.
 #[derive(Default)]
@@ -86,7 +86,7 @@ fn of_volume(volume: &VolumeStatus, families: &mut Families) {
     for island in &volume.islands {
         let labels = [("volume", name), ("island", &*island.island.to_string())];
         let states = [
-            Metric::now("normal", u64::from(island.normal && island.halted.is_none())),
+            Metric::now("normal", u64::from(island.phase == IslandPhase::Normal && island.halted.is_none())),
             Metric::now("halted", u64::from(island.halted.is_some())),
         ];
         states.iter().chain(&island.metrics).for_each(|metric| families.add("island", metric, &labels));

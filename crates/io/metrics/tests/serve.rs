@@ -7,7 +7,8 @@ use std::time::Duration;
 use atoll_core::{IslandId, NodeId, VolumeId};
 use atoll_metrics::{PATIENCE, REQUEST_BYTES_MAX, serve, text};
 use atoll_proto::control::{
-    Connection, Daemon, FuseCount, IslandStatus, Metric, MountStatus, VolumeStatus, VolumeSummary,
+    Connection, Daemon, FuseCount, IslandPhase, IslandStatus, Metric, MountStatus, VolumeStatus,
+    VolumeSummary,
 };
 use atoll_proto::{ControlReply, VolumeKind};
 
@@ -85,7 +86,7 @@ fn status() -> ControlReply {
     };
     let island = |number, halted| IslandStatus {
         island: IslandId(number),
-        normal: true,
+        phase: IslandPhase::Normal,
         halted,
         read_only: None,
         spilled: Vec::new(),

@@ -1,24 +1,25 @@
 //! Cluster volumes, as a node serves them: opens the islands of the node, and notes how far they have come.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use atoll_core::{Ino, IslandId, NodeId};
 use atoll_disk::Disk;
-use atoll_dispatch::{OpenError, SpaceState};
+use atoll_dispatch::{Halted, OpenError, SpaceState};
 use atoll_island::Phase;
 use atoll_proto::VolumeConfig;
-use atoll_proto::control::{IslandStatus, Metric, Trace};
+use atoll_proto::control::{IslandPhase, IslandStatus, Metric, Trace};
 use atoll_rpc::{Address, Closed, Frame, Handler, Link};
 use atoll_state::{LoadedRows, RowKey, RowLoad};
 
 use crate::node::{NodeError, unless_full};
 use crate::reached::{note_reached, reached};
 use crate::served::{LocalWay, Place, Serve, Served, ServedStatus};
-use crate::volume::{Volume, VolumeError, VolumeOptions};
+use crate::volume::{OpenedIslands, Volume, VolumeError, VolumeOptions};
 
 /// Opens the folder of an island, making it if the last argument says that the volume is new.
-pub type Shelf<D> = Box<dyn Fn(&Path, IslandId, bool) -> Result<Arc<D>, VolumeError> + Send + Sync>;
+pub type Shelf<D> = Arc<dyn Fn(&Path, IslandId, bool) -> Result<Arc<D>, VolumeError> + Send + Sync>;
 
 /// Serves nodes' parts of cluster volumes.
 pub struct Cluster<D: Disk> {
@@ -31,7 +32,19 @@ pub struct Cluster<D: Disk> {
 /// A node's islands of a cluster volume, and the folder that they are in.
 struct Islands<D: Disk> {
     volume: Arc<Volume<D>>,
+    data: PathBuf,
     folder: PathBuf,
+    is_new: bool,
+    options: VolumeOptions,
+    shelf: Shelf<D>,
+    /// What is open and not served yet.
+    opened: Mutex<Option<OpenedIslands<D>>>,
+}
+
+impl<D: Disk> Islands<D> {
+    fn opened(&self) -> Option<OpenedIslands<D>> {
+        self.opened.lock().expect("no panic while it is held").take()
+    }
 }
 
 impl<D: Disk> std::fmt::Debug for Cluster<D> {
@@ -42,29 +55,28 @@ impl<D: Disk> std::fmt::Debug for Cluster<D> {
 
 impl<D: Disk> Serve for Cluster<D> {
     fn serve(&self, at: &Place<'_>) -> Result<Arc<dyn Served>, NodeError> {
-        let name = || at.config.name.clone();
-        let folder = at.folder;
-        let reached = reached(folder).map_err(|e| NodeError::Folder {
-            volume: name(),
-            folder: folder.to_owned(),
+        let (data, folder) = (at.data.to_owned(), at.folder.to_owned());
+        let reached = reached(&folder).map_err(|e| NodeError::Folder {
+            volume: at.config.name.clone(),
+            folder: folder.clone(),
             why: e.to_string(),
         })?;
         let options = VolumeOptions { is_new: at.is_new, reached, ..self.options.clone() };
-        let volume = Volume::open(at.config.clone(), at.node, &options, |island| {
-            (self.shelf)(folder, island, at.is_new)
-        })
-        .map_err(|why| {
-            let next = next_step(at, &why);
-            NodeError::Volume { volume: name(), why: why.to_string(), next }
-        })?;
-        Ok(Arc::new(Islands { volume, folder: folder.to_owned() }))
+        let volume = Volume::greet(at.config.clone(), at.node, &options)
+            .map_err(|why| not_served(at.config, &data, &folder, &why))?;
+        let (is_new, shelf, opened) = (at.is_new, Arc::clone(&self.shelf), Mutex::default());
+        Ok(Arc::new(Islands { volume, data, folder, is_new, options, shelf, opened }))
     }
 }
 
+fn not_served(config: &VolumeConfig, data: &Path, folder: &Path, why: &VolumeError) -> NodeError {
+    let next = next_step(config, data, folder, why);
+    NodeError::Volume { volume: config.name.clone(), why: why.to_string(), next }
+}
+
 /// The next step against `why`.
-fn next_step(at: &Place<'_>, why: &VolumeError) -> String {
-    let Place { config, folder, .. } = *at;
-    let data = at.data.display();
+fn next_step(config: &VolumeConfig, data: &Path, folder: &Path, why: &VolumeError) -> String {
+    let data = data.display();
     let others = if config.nodes.len() > 1 { "Its other nodes go on. " } else { "" };
     match why {
         VolumeError::Open(OpenError::Missing(island, _)) => format!(
@@ -127,9 +139,26 @@ impl<D: Disk> Served for Islands<D> {
         self.volume.islands()
     }
 
+    fn open(&self) -> Result<(), NodeError> {
+        let opened = self
+            .volume
+            .open_islands(&self.options, |island| (self.shelf)(&self.folder, island, self.is_new))
+            .map_err(|why| not_served(&self.volume.config(), &self.data, &self.folder, &why))?;
+        *self.opened.lock().expect("no panic while it is held") = Some(opened);
+        Ok(())
+    }
+
     /// From now on an older copy of one of the islands is noticed. An island that has halted tells so itself.
     fn begin(&self) -> std::io::Result<()> {
-        self.volume.reach().map_or(Ok(()), |all| note_reached(&self.folder, &all))
+        let Some(opened) = self.opened() else { return Ok(()) };
+        let reached: Result<BTreeMap<_, _>, Halted> =
+            opened.engines.values().map(|engine| Ok((engine.id(), engine.reach()?))).collect();
+        let noted = reached.map_or(Ok(()), |all| note_reached(&self.folder, &all)).or_else(unless_full);
+        match noted {
+            Ok(()) => self.volume.begin(opened),
+            Err(_) => *self.opened.lock().expect("no panic while it is held") = Some(opened),
+        }
+        noted
     }
 
     fn has_other(&self, node: NodeId) -> bool {
@@ -148,7 +177,18 @@ impl<D: Disk> Served for Islands<D> {
         let volume = &self.volume;
         let halted = volume.switch().halted_islands();
         let mut islands = Vec::new();
-        for engine in volume.engines() {
+        for island in volume.islands() {
+            let Some(engine) = volume.engine(island) else {
+                islands.push(IslandStatus {
+                    island,
+                    phase: IslandPhase::Opening,
+                    halted: None,
+                    read_only: None,
+                    spilled: Vec::new(),
+                    metrics: Vec::new(),
+                });
+                continue;
+            };
             let (counters, phase) = (engine.counters(), engine.phase());
             let (sessions, mounts) = engine.with_island(|island| {
                 let state = island.state();
@@ -163,7 +203,7 @@ impl<D: Disk> Served for Islands<D> {
             metrics.push(Metric::now("xattrs_spilled", spilled.count as u64));
             islands.push(IslandStatus {
                 island: engine.id(),
-                normal: phase == Phase::Normal,
+                phase: if phase == Phase::Normal { IslandPhase::Normal } else { IslandPhase::Starting },
                 halted: halted.get(&engine.id()).cloned(),
                 read_only: match engine.space_state() {
                     SpaceState::Normal => None,
@@ -226,7 +266,17 @@ impl<D: Disk> Served for Islands<D> {
 
     fn stop(&self) -> Vec<String> {
         let name = self.volume.name();
-        let stopped = self.volume.stop().err().map(|why| format!("Volume {name}: {why}"));
+        let mut stopped = self.volume.stop();
+        // Those that were not let in.
+        let opened = self.opened();
+        for engine in opened.iter().flat_map(|opened| opened.engines.values()) {
+            stopped = stopped.and(engine.stop());
+        }
+        let stopped = stopped.err().map(|why| format!("Volume {name}: {why}"));
+        if self.volume.engines().next().is_none() {
+            // What was noted of islands that were not opened stays.
+            return stopped.into_iter().collect();
+        }
         let noted = note_reached(&self.folder, &self.volume.reached()).or_else(unless_full);
         let noted = noted.err().map(|why| format!("Volume {name}: {}: {why}", self.folder.display()));
         stopped.into_iter().chain(noted).collect()

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 use std::time::{Duration, Instant};
 
@@ -124,29 +124,40 @@ pub struct NodeSetup {
 }
 
 /// A node's part of a volume, or why it is not served.
+///
+/// Opening -> Served; Opening -> Failed.
 pub(crate) enum Part {
+    /// It greets, and its islands are not open. `is_new`: its member file does not say yet that they were made.
+    Opening {
+        served: Arc<dyn Served>,
+        is_new: bool,
+    },
     Served(Arc<dyn Served>),
-    Failed { config: Arc<VolumeConfig>, node: Option<NodeId>, why: String },
+    Failed {
+        config: Arc<VolumeConfig>,
+        node: Option<NodeId>,
+        why: String,
+    },
 }
 
 impl Part {
     pub(crate) fn config(&self) -> Arc<VolumeConfig> {
         match self {
-            Self::Served(volume) => volume.config(),
+            Self::Served(volume) | Self::Opening { served: volume, .. } => volume.config(),
             Self::Failed { config, .. } => Arc::clone(config),
         }
     }
 
     pub(crate) fn node(&self) -> Option<NodeId> {
         match self {
-            Self::Served(volume) => Some(volume.node()),
+            Self::Served(volume) | Self::Opening { served: volume, .. } => Some(volume.node()),
             Self::Failed { node, .. } => *node,
         }
     }
 
     pub(crate) fn problem(&self) -> Option<&str> {
         match self {
-            Self::Served(_) => None,
+            Self::Served(_) | Self::Opening { .. } => None,
             Self::Failed { why, .. } => Some(why),
         }
     }
@@ -184,16 +195,30 @@ impl Node {
         self.changing.lock().expect("no panic while it is held")
     }
 
-    /// Serves every volume of the control store. If one cannot be served, that is logged and remembered, and
-    /// the others are served all the same.
-    pub fn serve_all(&self) -> Result<Vec<NodeError>, NodeError> {
+    /// Begins every volume of the control store: its other nodes are greeted, and are let in if this node listens, so that
+    /// they hear of this life of it before its islands are open. What fails is remembered, and the others are begun all the
+    /// same. [`Node::open_all`] follows.
+    pub fn greet_all(&self) -> Result<Vec<NodeError>, NodeError> {
         let _one = self.changing();
-        let mut failed = Vec::new();
-        for config in self.setup.store.volumes()? {
-            if let Err(why) = self.serve(config) {
-                failed.push(why);
-            }
-        }
+        let volumes = self.setup.store.volumes()?;
+        Ok(volumes.into_iter().filter_map(|config| self.greet(config).err()).collect())
+    }
+
+    /// Opens the islands of all volumes that were begun, and serves these. What fails is remembered, and the others are
+    /// served all the same.
+    pub fn open_all(&self) -> Vec<NodeError> {
+        let _one = self.changing();
+        let parts = self.parts.read().expect("no panic while it is held");
+        let mut volumes: Vec<_> = parts.values().map(Part::config).collect();
+        drop(parts);
+        volumes.sort_by(|a, b| a.name.cmp(&b.name));
+        volumes.into_iter().filter_map(|config| self.open(config.id).err()).collect()
+    }
+
+    /// Serves every volume of the control store: [`Node::greet_all`], then [`Node::open_all`].
+    pub fn serve_all(&self) -> Result<Vec<NodeError>, NodeError> {
+        let mut failed = self.greet_all()?;
+        failed.extend(self.open_all());
         Ok(failed)
     }
 
@@ -208,7 +233,7 @@ impl Node {
 
     fn volume_by_id(&self, id: VolumeId) -> Option<Arc<dyn Served>> {
         match self.parts.read().expect("no panic while it is held").get(&id) {
-            Some(Part::Served(volume)) => Some(Arc::clone(volume)),
+            Some(Part::Served(volume) | Part::Opening { served: volume, .. }) => Some(Arc::clone(volume)),
             _ => None,
         }
     }
@@ -332,20 +357,23 @@ impl Node {
     /// Serves a volume that the control store has. The caller holds `changing`.
     fn serve(&self, config: VolumeConfig) -> Result<(), NodeError> {
         let id = config.id;
-        let mut number = None;
-        let opened = self.open(&config, &mut number);
-        let (part, result) = match opened {
-            Ok(volume) => (Part::Served(volume), Ok(())),
-            Err(why) => {
-                let text = why.to_string();
-                (Part::Failed { config: Arc::new(config), node: number, why: text }, Err(why))
-            }
+        self.greet(config)?;
+        self.open(id)
+    }
+
+    /// Begins a volume that the control store has. The caller holds `changing`.
+    fn greet(&self, config: VolumeConfig) -> Result<(), NodeError> {
+        let mut node = None;
+        let (id, config) = (config.id, Arc::new(config));
+        let (part, result) = match self.begin(&config, &mut node) {
+            Ok(part) => (part, Ok(())),
+            Err(why) => (Part::Failed { config, node, why: why.to_string() }, Err(why)),
         };
         self.parts.write().expect("no panic while it is held").insert(id, part);
         result
     }
 
-    fn open(&self, config: &VolumeConfig, number: &mut Option<NodeId>) -> Result<Arc<dyn Served>, NodeError> {
+    fn begin(&self, config: &VolumeConfig, number: &mut Option<NodeId>) -> Result<Part, NodeError> {
         let kind = self.kind(config)?;
         let name = || config.name.clone();
         let folder = member::folder(&self.setup.data, &config.name);
@@ -364,21 +392,41 @@ impl Node {
             return Err(strange("it belongs to another volume".to_owned()));
         }
         *number = Some(member.node);
-        let data = &self.setup.data;
-        let at = Place { config, node: member.node, data, folder: &folder, is_new: !member.made };
-        let volume = kind.serve(&at)?;
-        let noted = member::keep_config(&folder, config).and_then(|()| {
-            if member.made { Ok(()) } else { member::note_made(&folder, config, member.node) }
-        });
-        let noted = noted.and_then(|()| volume.begin());
-        let noted = noted.or_else(unless_full);
-        match noted {
-            Ok(()) => Ok(volume),
-            Err(e) => {
-                let _ = volume.stop();
-                Err(strange(e.to_string()))
+        let (data, is_new) = (&self.setup.data, !member.made);
+        let at = Place { config, node: member.node, data, folder: &folder, is_new };
+        Ok(Part::Opening { served: kind.serve(&at)?, is_new })
+    }
+
+    /// Opens the islands of a volume that was begun. The caller holds `changing`.
+    fn open(&self, id: VolumeId) -> Result<(), NodeError> {
+        let (served, is_new) = match self.parts.read().expect("no panic while it is held").get(&id) {
+            Some(Part::Opening { served, is_new }) => (Arc::clone(served), *is_new),
+            _ => return Ok(()),
+        };
+        let opened = Self::let_in(&*served, is_new, &self.setup.data);
+        let part = match &opened {
+            Ok(()) => Part::Served(served),
+            Err(why) => {
+                // What went wrong is told already.
+                let _ = served.stop();
+                Part::Failed { config: served.config(), node: Some(served.node()), why: why.to_string() }
             }
-        }
+        };
+        self.parts.write().expect("no panic while it is held").insert(id, part);
+        opened
+    }
+
+    fn let_in(served: &dyn Served, is_new: bool, data: &Path) -> Result<(), NodeError> {
+        served.open()?;
+        let config = served.config();
+        let folder = member::folder(data, &config.name);
+        let noted = member::keep_config(&folder, &config)
+            .and_then(|()| if is_new { member::note_made(&folder, &config, served.node()) } else { Ok(()) });
+        noted.or_else(unless_full).and_then(|()| served.begin()).map_err(|e| NodeError::Folder {
+            volume: config.name.clone(),
+            folder,
+            why: e.to_string(),
+        })
     }
 
     /// Why a volume of this name is not served, if it should be.
@@ -403,14 +451,15 @@ impl Node {
             .collect()
     }
 
-    /// Stops all volumes in order; what went wrong. The caller has ended all links.
+    /// Stops all volumes in order; what went wrong.
     pub fn stop(&self) -> Vec<String> {
         let _one = self.changing();
         let parts = std::mem::take(&mut *self.parts.write().expect("no panic while it is held"));
         let mut failed = Vec::new();
         for part in parts.into_values() {
-            let Part::Served(volume) = part else { continue };
-            failed.extend(volume.stop());
+            if let Part::Served(volume) | Part::Opening { served: volume, .. } = part {
+                failed.extend(volume.stop());
+            }
         }
         failed
     }

@@ -95,7 +95,7 @@ impl Node {
         let mut volumes: Vec<VolumeStatus> = Vec::new();
         for part in self.parts.read().expect("no panic while it is held").values() {
             let ServedStatus { islands, others, bytes, bytes_available } = match part {
-                Part::Served(volume) => volume.status(),
+                Part::Served(volume) | Part::Opening { served: volume, .. } => volume.status(),
                 Part::Failed { .. } => ServedStatus::default(),
             };
             let (volume, node) = (summary(part), part.node().unwrap_or_default());

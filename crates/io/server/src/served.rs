@@ -14,7 +14,8 @@ use crate::volume::VolumeError;
 
 /// Serves the parts of nodes in volumes of one kind.
 pub trait Serve: Send + Sync + 'static {
-    /// Opens a node's part. No client is let in to it before [`Served::begin`].
+    /// Begins a node's part: it greets the other nodes, and none of its islands can be asked anything before
+    /// [`Served::begin`].
     fn serve(&self, at: &Place<'_>) -> Result<Arc<dyn Served>, NodeError>;
 }
 
@@ -52,7 +53,11 @@ pub trait Served: Handler {
     /// Islands of this node.
     fn islands(&self) -> Vec<IslandId>;
 
-    /// Called once, before anybody is let in: it is noted in the folder that everything was made.
+    /// Called once: opens its islands, which may take long. Nobody can ask them anything yet.
+    fn open(&self) -> Result<(), NodeError>;
+
+    /// Called once, behind [`Served::open`] and when it is noted in the folder that everything was made: its islands can
+    /// be asked from now on.
     fn begin(&self) -> std::io::Result<()>;
 
     /// Whether it is another node of the volume.
@@ -70,7 +75,7 @@ pub trait Served: Handler {
     /// The traces of a file or directory at its islands.
     fn trace(&self, ino: Ino) -> Vec<Trace>;
 
-    /// Stops in order; returns errors. The caller has ended all links.
+    /// Stops in order; returns errors. Links that others have to it end.
     fn stop(&self) -> Vec<String>;
 }
 

@@ -11,7 +11,7 @@ use atoll_dispatch::{Net, SpaceState, Work};
 use atoll_island::{Event, LinkId};
 use atoll_posix::Errno;
 use atoll_proto::{Notice, Outcome, PeerMessage, Reply};
-use atoll_rpc::{Kind, Link, Outgoing, SendError};
+use atoll_rpc::{Goodbye, Kind, Link, Outgoing, Reason, SendError};
 
 use crate::slots::{Islands, Slots};
 
@@ -190,6 +190,15 @@ impl Switch {
 
     fn all_ends(&self) -> Vec<End> {
         self.ends.read().expect("no panic while it is held").values().cloned().collect()
+    }
+
+    /// Ends the links of all clients and nodes.
+    pub(crate) fn end_links(&self) {
+        for end in self.all_ends() {
+            if let End::Remote(link) = end {
+                link.close(Goodbye::new(Reason::NoSuchVolume, "it is no longer served here"));
+            }
+        }
     }
 
     /// Tells all clients and nodes that an island can be reached here from now on.

@@ -136,6 +136,12 @@ impl<D: Disk> Enter for Engine<D> {
     }
 }
 
+/// Islands that are open, and cannot be asked anything yet.
+pub(crate) struct OpenedIslands<D: Disk> {
+    pub(crate) engines: Islands<Engine<D>>,
+    views: Vec<Laying<D>>,
+}
+
 /// A node's part of a volume, being served.
 pub struct Volume<D: Disk> {
     id: VolumeId,
@@ -173,29 +179,48 @@ impl<D: Disk> Volume<D> {
         config: VolumeConfig,
         node: NodeId,
         options: &VolumeOptions,
-        mut disk_of: impl FnMut(IslandId) -> Result<Arc<D>, VolumeError>,
+        disk_of: impl FnMut(IslandId) -> Result<Arc<D>, VolumeError>,
+    ) -> Result<Arc<Self>, VolumeError> {
+        let volume = Self::greet(config, node, options)?;
+        let opened = volume.open_islands(options, disk_of)?;
+        volume.begin(opened);
+        Ok(volume)
+    }
+
+    /// A node's part of a volume, which is connected to the other nodes, and of which no island is here yet.
+    pub(crate) fn greet(
+        config: VolumeConfig,
+        node: NodeId,
+        options: &VolumeOptions,
     ) -> Result<Arc<Self>, VolumeError> {
         let volume = Self::new(config, node, options)?;
+        volume.connect_nodes()?;
+        Ok(volume)
+    }
+
+    /// Opens the islands of this node. They are not here before [`Self::begin`].
+    pub(crate) fn open_islands(
+        &self,
+        options: &VolumeOptions,
+        mut disk_of: impl FnMut(IslandId) -> Result<Arc<D>, VolumeError>,
+    ) -> Result<OpenedIslands<D>, VolumeError> {
         let clock: Arc<dyn Clock> = Arc::new(WallClock::default());
-        let config = volume.config();
-        let mut opened = BTreeMap::new();
-        for island in volume.islands() {
+        let config = self.config();
+        let mut opened = OpenedIslands { engines: BTreeMap::new(), views: Vec::new() };
+        for island in self.islands() {
             let disk = disk_of(island)?;
             let setup = setup(&config, island, &*disk, options);
-            let net: Arc<dyn atoll_dispatch::Net> = Arc::clone(&volume.switch) as _;
+            let net: Arc<dyn atoll_dispatch::Net> = Arc::clone(&self.switch) as _;
             let (engine, report) = Engine::open(disk, setup, net, Arc::clone(&clock))?;
-            tell_recovery(&volume.name, island, &report);
-            opened.insert(island, Arc::new(engine));
+            tell_recovery(&self.name, island, &report);
+            opened.engines.insert(island, Arc::new(engine));
         }
-        for engine in opened.values() {
+        for engine in opened.engines.values() {
             let io = |e| OpenError::Io(engine.id(), e);
             let laying = Laying::open(Arc::clone(engine), options.root, options.devices).map_err(io)?;
-            volume.views.lock().expect("no panic while it is held").push(laying);
+            opened.views.push(laying);
         }
-        volume.connect_nodes()?;
-        volume.set_islands(opened);
-        volume.begin();
-        Ok(volume)
+        Ok(opened)
     }
 
     /// A node's part of a volume, without an island yet.
@@ -251,7 +276,10 @@ impl<D: Disk> Volume<D> {
         }
     }
 
-    fn begin(self: &Arc<Self>) {
+    /// These islands are here from now on, and their housekeeping begins.
+    pub(crate) fn begin(self: &Arc<Self>, opened: OpenedIslands<D>) {
+        *self.views.lock().expect("no panic while it is held") = opened.views;
+        self.set_islands(opened.engines);
         let volume = Arc::downgrade(self);
         let housekeep = move || {
             while let Some(volume) = volume.upgrade().filter(|v| !v.stopping.load(Ordering::Acquire)) {
@@ -354,6 +382,11 @@ impl<D: Disk> Volume<D> {
         islands
     }
 
+    /// The engine of an island, if it is here.
+    pub(crate) fn engine(&self, island: IslandId) -> Option<Arc<Engine<D>>> {
+        self.engines.now().get(&island).cloned()
+    }
+
     /// The engines of the islands that are here.
     pub fn engines(&self) -> impl Iterator<Item = Arc<Engine<D>>> {
         let engines: Vec<_> = self.engines.now().values().cloned().collect();
@@ -363,11 +396,6 @@ impl<D: Disk> Volume<D> {
     /// The last synced record of each island.
     pub(crate) fn reached(&self) -> BTreeMap<IslandId, Reached> {
         self.engines.now().iter().map(|(island, engine)| (*island, engine.reached())).collect()
-    }
-
-    /// The same, after everything that they have decided so far is synced.
-    pub(crate) fn reach(&self) -> Result<BTreeMap<IslandId, Reached>, Halted> {
-        self.engines().map(|engine| Ok((engine.id(), engine.reach()?))).collect()
     }
 
     /// Logs that another node is reached through a relay.
@@ -485,8 +513,9 @@ impl<D: Disk> Volume<D> {
         }
     }
 
-    /// Stops in order. The caller has ended all links.
+    /// Stops in order. Links that others have to it end.
     pub fn stop(&self) -> Result<(), Halted> {
+        self.switch.end_links();
         self.end_moves();
         self.stopping.store(true, Ordering::Release);
         self.disconnect_nodes();

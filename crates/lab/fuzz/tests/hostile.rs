@@ -70,7 +70,7 @@ impl Victim {
                 is_new: true,
                 reached: std::collections::BTreeMap::new(),
             },
-            shelf: Box::new(|folder, island, _| {
+            shelf: Arc::new(|folder: &Path, island, _| {
                 let path = folder.join(island.to_string());
                 std::fs::create_dir_all(&path).unwrap();
                 Ok(Arc::new(RealDisk::open(&path).unwrap()))

@@ -168,8 +168,8 @@ wire_struct! {
     pub struct IslandStatus {
         /// Which.
         pub island: IslandId,
-        /// It serves; otherwise it is starting.
-        pub normal: bool,
+        /// How far it is.
+        pub phase: IslandPhase,
         /// Why it has stopped serving, if it has.
         pub halted: Option<String>,
         /// For what its disk has no space, if it takes only what makes room meanwhile, and for how many milliseconds.
@@ -178,6 +178,19 @@ wire_struct! {
         pub spilled: Vec<String>,
         /// What it has done and has.
         pub metrics: Vec<Metric>,
+    }
+}
+
+wire_enum! {
+    /// How far an island of a node has come since the node was started.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum IslandPhase {
+        /// Its state is being read, and it can be asked nothing.
+        0 => Opening,
+        /// It hears from the other islands first.
+        1 => Starting,
+        /// It serves.
+        2 => Normal,
     }
 }
 

@@ -28,7 +28,7 @@ impl Kind for Cluster {
     }
 
     fn serve(&self, options: &VolumeOptions) -> std::result::Result<Arc<dyn Serve>, String> {
-        let shelf = Box::new(open_island);
+        let shelf = Arc::new(open_island);
         Ok(Arc::new(atoll_server::Cluster { options: options.clone(), shelf }))
     }
 

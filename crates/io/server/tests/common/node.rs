@@ -14,7 +14,7 @@ use atoll_rpc::{
     Address, Closed, ClusterId, DaemonId, Frame, Handler, Hello, Kind, Link, Listener, Options, Outgoing,
     Role,
 };
-use atoll_server::{Cluster, Node, NodeSetup, Serve, Shelf};
+use atoll_server::{Cluster, Node, NodeSetup, Serve, Shelf, VolumeOptions};
 
 use super::options;
 
@@ -37,7 +37,7 @@ pub fn config(islands: [&[u16]; 2], node_1: &str) -> VolumeConfig {
 
 /// Opens folders at once.
 pub fn shelf() -> Shelf<RealDisk> {
-    Box::new(|folder, island, _| {
+    Arc::new(|folder, island, _| {
         let folder = folder.join(island.to_string());
         std::fs::create_dir_all(&folder).unwrap();
         Ok(Arc::new(RealDisk::open(&folder).unwrap()))
@@ -47,7 +47,8 @@ pub fn shelf() -> Shelf<RealDisk> {
 /// A node that serves nothing yet, in a data directory. `shelf` opens the folders of its islands.
 pub fn node(data: &Path, incarnation: u32, shelf: Shelf<RealDisk>) -> Arc<Node> {
     let store = |name: &str| Box::new(EmbeddedStore::open(&data.join(name)).unwrap());
-    let cluster: Arc<dyn Serve> = Arc::new(Cluster { options: options(), shelf });
+    let options = VolumeOptions { incarnation, ..options() };
+    let cluster: Arc<dyn Serve> = Arc::new(Cluster { options, shelf });
     let (node, cluster_id) = (DaemonId(1), ClusterId(1));
     Node::new(NodeSetup {
         identity: Identity { node, cluster: cluster_id, created: 0, incarnation },
@@ -98,12 +99,31 @@ impl Handler for Ear {
 }
 
 impl Other {
-    pub fn new(address: &Address, role: Role) -> Self {
+    fn without_link(address: &Address, role: Role) -> Self {
         let (send, heard) = channel();
         let greeting = Box::new(move || Hello::new(role.clone(), None));
         let outgoing = Outgoing::new(address.clone(), greeting, Arc::new(Ear(send)), Options::default());
-        outgoing.connect(LONG).unwrap();
         Self { outgoing, heard }
+    }
+
+    pub fn new(address: &Address, role: Role) -> Self {
+        let other = Self::without_link(address, role);
+        other.outgoing.connect(LONG).unwrap();
+        other
+    }
+
+    /// Whether a client is not let in.
+    pub fn refused(address: &Address) -> bool {
+        let client = Self::without_link(address, Role::Client { volume: VOLUME, session: SESSION });
+        client.outgoing.connect(Duration::from_millis(500)).is_err()
+    }
+
+    /// Which life of the node answered the greeting.
+    pub fn incarnation(&self) -> u32 {
+        match self.outgoing.link().expect("it is up").remote() {
+            atoll_rpc::Remote::Connected(hello) => hello.incarnation,
+            atoll_rpc::Remote::Accepted(_) => unreachable!("this side connects"),
+        }
     }
 
     pub fn client(address: &Address) -> Self {

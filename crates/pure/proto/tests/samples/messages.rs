@@ -7,8 +7,8 @@ use atoll_posix::{
     Readings, RenameMode, RequestOptions, SetAttr, SetTime, XattrMode,
 };
 use atoll_proto::control::{
-    Connection, Daemon, FuseCount, IslandStatus, Metric, MountStatus, NodeLink, Trace, VolumeStatus,
-    VolumeSummary,
+    Connection, Daemon, FuseCount, IslandPhase, IslandStatus, Metric, MountStatus, NodeLink, Trace,
+    VolumeStatus, VolumeSummary,
 };
 use atoll_proto::union::{
     BytesGo, HomeTold, MemberCondition, MemberStatus, NameTold, NamedMember, RoleTold, UnionStatus,
@@ -376,7 +376,7 @@ fn summary() -> VolumeSummary {
 fn status() -> ControlReply {
     let island = IslandStatus {
         island: IslandId(1),
-        normal: true,
+        phase: IslandPhase::Normal,
         halted: None,
         read_only: Some(("a checkpoint".to_owned(), 10)),
         spilled: vec!["/d".to_owned()],
