@@ -6,16 +6,22 @@
 use std::fs::{File, Permissions};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
+use std::sync::{Condvar, Mutex};
+use std::time::{Duration, Instant};
 
-use atoll_core::{Encode, VolumeId};
+use atoll_core::{Decode, Encode, IslandId, VolumeId};
+use atoll_proto::group::{ChangedGroups, GroupRecord, Revision, StoredGroup, Swapped};
 use atoll_proto::{BadConfig, VolumeConfig};
 use redb::backends::FileBackend;
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
 
+use crate::groups::{GroupStore, WATCH_MAX};
 use crate::store::{ControlError, ControlStore, VolumeRef, check_config};
 
-/// Format of the file's content. Read here: 1.
-const FORMAT: u64 = 1;
+/// Format of the file's content.
+const FORMAT: u64 = 2;
+/// The one before it, which is read too: it has no groups.
+const FORMAT_WITHOUT_GROUPS: u64 = 1;
 
 /// Permission bits of the file.
 const MODE: u32 = 0o600;
@@ -27,13 +33,18 @@ const CACHE_BYTES: usize = 1024 * 1024;
 const NAMES: TableDefinition<'_, &str, u64> = TableDefinition::new("names");
 /// Id -> encoded `VolumeConfig`.
 const VOLUMES: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("volumes");
-/// Facts about the file: `format`.
+/// Volume and island -> [`Revision`] and [`GroupRecord`], encoded.
+const GROUPS: TableDefinition<'_, (u64, u16), &[u8]> = TableDefinition::new("groups");
+/// Facts about the file: `format`; `revision`, that of the last change of a group.
 const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
 
 /// A control store in a file.
 pub struct EmbeddedStore {
     db: Database,
     place: String,
+    /// The revision of the last change of a group, for those who wait for one.
+    last: Mutex<Revision>,
+    changed: Condvar,
 }
 
 impl EmbeddedStore {
@@ -51,8 +62,11 @@ impl EmbeddedStore {
             .set_check_integrity_on_open(true)
             .create_with_backend(FileBackend::new(file).map_err(|e| failed(&place, e))?)
             .map_err(|e| failed(&place, e))?;
-        let store = Self { db, place };
+        let mut store = Self { db, place, last: Mutex::default(), changed: Condvar::new() };
         store.initialise()?;
+        let tx = store.db.begin_read().map_err(|e| store.failed(e))?;
+        let last = store.revision(&tx)?;
+        store.last = Mutex::new(last);
         Ok(store)
     }
 
@@ -65,13 +79,14 @@ impl EmbeddedStore {
         };
         match found {
             Some(FORMAT) => Ok(()),
-            Some(theirs) => Err(ControlError::Newer { place: self.place.clone(), ours: FORMAT, theirs }),
-            None => self.write(|tx| {
+            None | Some(FORMAT_WITHOUT_GROUPS) => self.write(|tx| {
                 tx.open_table(META)?.insert("format", FORMAT)?;
                 tx.open_table(NAMES)?;
                 tx.open_table(VOLUMES)?;
+                tx.open_table(GROUPS)?;
                 Ok(Ok(()))
             }),
+            Some(theirs) => Err(ControlError::Newer { place: self.place.clone(), ours: FORMAT, theirs }),
         }
     }
 
@@ -219,14 +234,223 @@ impl ControlStore for EmbeddedStore {
                 Some(Ok(old)) => old,
             };
             names.remove(old.name.as_str())?;
+            tx.open_table(GROUPS)?.retain_in(of_volume(id), |_, _| false)?;
             Ok(Ok(()))
         })
     }
 }
 
+/// The keys of all groups of a volume.
+const fn of_volume(volume: VolumeId) -> std::ops::RangeInclusive<(u64, u16)> {
+    (volume.0, 0)..=(volume.0, u16::MAX)
+}
+
+impl GroupStore for EmbeddedStore {
+    fn group(&self, volume: VolumeId, island: IslandId) -> Result<Option<StoredGroup>, ControlError> {
+        let tx = self.db.begin_read().map_err(|e| self.failed(e))?;
+        let groups = tx.open_table(GROUPS).map_err(|e| self.failed(e))?;
+        let row = groups.get((volume.0, island.0)).map_err(|e| self.failed(e))?;
+        row.map(|row| self.stored(island, row.value())).transpose()
+    }
+
+    fn swap_group(
+        &self,
+        volume: VolumeId,
+        island: IslandId,
+        expected: Revision,
+        next: &GroupRecord,
+    ) -> Swapped {
+        assert_eq!(next.check(), Ok(()), "{next:?} is no group");
+        let key = (volume.0, island.0);
+        let swapped = self.write(|tx| {
+            let mut groups = tx.open_table(GROUPS)?;
+            let found = match groups.get(key)?.map(|row| self.stored(island, row.value())).transpose() {
+                Ok(found) => found.map_or(Revision::NONE, |found| found.revision),
+                Err(damaged) => return Ok(Err(damaged)),
+            };
+            if found != expected {
+                return Ok(Ok(None));
+            }
+            let mut meta = tx.open_table(META)?;
+            let last = meta.get("revision")?.map_or(0, |last| last.value());
+            let revision = Revision(last + 1);
+            meta.insert("revision", revision.0)?;
+            groups.insert(key, (revision, next.clone()).to_vec().as_slice())?;
+            Ok(Ok(Some(revision)))
+        });
+        match swapped {
+            Ok(Some(revision)) => {
+                let mut last = self.last.lock().expect("no panic while it is held");
+                *last = revision.max(*last);
+                self.changed.notify_all();
+                Swapped::Done { revision }
+            }
+            Ok(None) => Swapped::Conflict,
+            // A commit that failed may be in the file.
+            Err(why) => Swapped::Unknown { why: why.to_string() },
+        }
+    }
+
+    fn groups(
+        &self,
+        volume: VolumeId,
+        since: Revision,
+        wait: Duration,
+    ) -> Result<ChangedGroups, ControlError> {
+        let until = Instant::now() + wait.min(WATCH_MAX);
+        loop {
+            let seen = *self.last.lock().expect("no panic while it is held");
+            let changed = self.changed_since(volume, since)?;
+            let left = until.saturating_duration_since(Instant::now());
+            if !changed.groups.is_empty() || left.is_zero() {
+                return Ok(changed);
+            }
+            let last = self.last.lock().expect("no panic while it is held");
+            drop(self.changed.wait_timeout_while(last, left, |last| *last == seen));
+        }
+    }
+}
+
 impl EmbeddedStore {
+    fn revision(&self, tx: &redb::ReadTransaction) -> Result<Revision, ControlError> {
+        let meta = tx.open_table(META).map_err(|e| self.failed(e))?;
+        let last = meta.get("revision").map_err(|e| self.failed(e))?;
+        Ok(last.map_or(Revision::NONE, |last| Revision(last.value())))
+    }
+
+    fn changed_since(&self, volume: VolumeId, since: Revision) -> Result<ChangedGroups, ControlError> {
+        let tx = self.db.begin_read().map_err(|e| self.failed(e))?;
+        let upto = self.revision(&tx)?;
+        let mut changed = Vec::new();
+        let groups = tx.open_table(GROUPS).map_err(|e| self.failed(e))?;
+        for row in groups.range(of_volume(volume)).map_err(|e| self.failed(e))? {
+            let (key, row) = row.map_err(|e| self.failed(e))?;
+            let stored = self.stored(IslandId(key.value().1), row.value())?;
+            changed.extend(Some(stored).filter(|stored| stored.revision > since));
+        }
+        Ok(ChangedGroups { upto, groups: changed })
+    }
+
+    fn stored(&self, island: IslandId, row: &[u8]) -> Result<StoredGroup, ControlError> {
+        match <(Revision, GroupRecord)>::from_slice(row) {
+            Ok((revision, record)) => Ok(StoredGroup { island, revision, record }),
+            Err(why) => {
+                let why = format!("the group of island {island}: {why}");
+                Err(ControlError::Damaged { place: self.place.clone(), why })
+            }
+        }
+    }
+
     fn dangling(&self, id: u64) -> ControlError {
         let why = format!("a name stands for volume {id:016x}, which is not there");
         ControlError::Damaged { place: self.place.clone(), why }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::conformance;
+
+    fn open(folder: &tempfile::TempDir) -> EmbeddedStore {
+        EmbeddedStore::open(&folder.path().join(EmbeddedStore::FILE)).unwrap()
+    }
+
+    #[test]
+    fn it_keeps_groups_as_every_store_does() {
+        let mut folders = Vec::new();
+        conformance::behaves(&mut || {
+            folders.push(tempfile::tempdir().unwrap());
+            Arc::new(open(folders.last().unwrap()))
+        });
+    }
+
+    #[test]
+    fn groups_and_revisions_outlive_a_process() {
+        let folder = tempfile::tempdir().unwrap();
+        let (volume, island) = (VolumeId(7), IslandId(3));
+        let swap = |store: &EmbeddedStore, expected, epoch| {
+            store.swap_group(volume, island, expected, &conformance::record(epoch))
+        };
+        let store = open(&folder);
+        assert_eq!(swap(&store, Revision::NONE, 1), Swapped::Done { revision: Revision(1) });
+        drop(store);
+        let store = open(&folder);
+        assert_eq!(store.group(volume, island).unwrap().unwrap().record, conformance::record(1));
+        assert_eq!(store.groups(volume, Revision(1), Duration::ZERO).unwrap().upto, Revision(1));
+        assert_eq!(swap(&store, Revision(1), 2), Swapped::Done { revision: Revision(2) });
+    }
+
+    #[test]
+    fn a_store_of_before_there_were_groups_is_read_and_gets_them() {
+        let folder = tempfile::tempdir().unwrap();
+        drop(open(&folder));
+        let file = folder.path().join(EmbeddedStore::FILE);
+        let db = Database::open(&file).unwrap();
+        let tx = db.begin_write().unwrap();
+        assert!(tx.delete_table(GROUPS).unwrap());
+        tx.open_table(META).unwrap().insert("format", FORMAT_WITHOUT_GROUPS).unwrap();
+        tx.commit().unwrap();
+        drop(db);
+        let store = open(&folder);
+        let (volume, island) = (VolumeId(7), IslandId(3));
+        assert_eq!(store.group(volume, island).unwrap(), None);
+        let done = Swapped::Done { revision: Revision(1) };
+        assert_eq!(store.swap_group(volume, island, Revision::NONE, &conformance::record(1)), done);
+        drop(store);
+        let db = Database::open(&file).unwrap();
+        let tx = db.begin_read().unwrap();
+        assert_eq!(tx.open_table(META).unwrap().get("format").unwrap().unwrap().value(), FORMAT);
+    }
+
+    #[test]
+    fn a_group_that_cannot_be_read_is_damage_and_not_absence() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = open(&folder);
+        let (volume, island) = (VolumeId(7), IslandId(3));
+        let good = (Revision(1), conformance::record(1)).to_vec();
+        let row = &good[..good.len() - 1];
+        store
+            .write(|tx| {
+                tx.open_table(GROUPS)?.insert((volume.0, island.0), row)?;
+                Ok(Ok(()))
+            })
+            .unwrap();
+        assert!(matches!(store.group(volume, island), Err(ControlError::Damaged { .. })));
+        assert!(matches!(
+            store.groups(volume, Revision::NONE, Duration::ZERO),
+            Err(ControlError::Damaged { .. })
+        ));
+        let swapped = store.swap_group(volume, island, Revision(1), &conformance::record(2));
+        assert!(matches!(swapped, Swapped::Unknown { why } if why.contains("the group of island 3")));
+    }
+
+    #[test]
+    fn the_groups_of_a_volume_go_with_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = open(&folder);
+        let config = VolumeConfig {
+            id: VolumeId(7),
+            name: "home".to_owned(),
+            seed: 1,
+            table: atoll_core::Table::new(1),
+            nodes: vec![atoll_proto::NodeConfig {
+                node: atoll_core::NodeId(0),
+                address: String::new(),
+                islands: vec![IslandId(0)],
+            }],
+            kind: atoll_proto::VolumeKind::Cluster,
+        };
+        store.create_volume(&config).unwrap();
+        for volume in [VolumeId(7), VolumeId(8)] {
+            for island in [IslandId(0), IslandId(u16::MAX)] {
+                store.swap_group(volume, island, Revision::NONE, &conformance::record(1));
+            }
+        }
+        store.remove_volume(VolumeId(7)).unwrap();
+        let left = |volume| store.groups(volume, Revision::NONE, Duration::ZERO).unwrap().groups.len();
+        assert_eq!([left(VolumeId(7)), left(VolumeId(8))], [0, 2]);
     }
 }

@@ -6,6 +6,7 @@
 use atoll_core::VolumeId;
 use atoll_proto::VolumeConfig;
 
+use crate::groups::GroupStore;
 use crate::source::{SourceError, check_volume_name};
 
 /// A reference to a volume.
@@ -125,7 +126,7 @@ pub enum ControlError {
 
 /// Keeps the facts on which all nodes of a cluster must agree. May be called from many threads at once; any
 /// call may wait for a disk or a network.
-pub trait ControlStore: Send + Sync + 'static {
+pub trait ControlStore: GroupStore {
     /// All volumes, in the order of their names.
     fn volumes(&self) -> Result<Vec<VolumeConfig>, ControlError>;
 

@@ -1,5 +1,7 @@
 //! A node's answers about itself, and the orders that it takes.
 
+use std::time::Duration;
+
 use atoll_core::Ino;
 use atoll_proto::control::{Daemon, MountStatus, VolumeStatus, VolumeSummary};
 use atoll_proto::{Control, ControlReply};
@@ -146,6 +148,20 @@ impl Desk for Node {
             Control::Discard { volume } => done(self.discard(volume)),
             Control::Status => self.status(),
             Control::Trace { volume, ino } => self.trace(volume, ino),
+            Control::Group { volume, island } => match self.setup.store.group(volume, island) {
+                Ok(group) => ControlReply::Group { group },
+                Err(why) => ControlReply::Refused { text: why.to_string() },
+            },
+            Control::SwapGroup { volume, island, expected, next } => ControlReply::Swapped {
+                swapped: self.setup.store.swap_group(volume, island, expected, &next),
+            },
+            Control::Groups { volume, since, wait_ms } => {
+                let wait = Duration::from_millis(wait_ms.into());
+                match self.setup.store.groups(volume, since, wait) {
+                    Ok(changed) => ControlReply::Groups { changed },
+                    Err(why) => ControlReply::Refused { text: why.to_string() },
+                }
+            }
             Control::Union { .. } => {
                 ControlReply::Refused { text: "A node shows no union: ask the union's mount.".to_owned() }
             }

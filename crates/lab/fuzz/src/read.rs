@@ -8,8 +8,8 @@ use atoll_core::{Decode, Encode, Ino, Name, Stamp, Table};
 use atoll_log::{HEADER_BYTES, RECORD_HEADER_BYTES, scan_segment};
 use atoll_posix::locks::Locks;
 use atoll_proto::{
-    CarriedLink, Control, ControlReply, Dir, Entry, Inode, JournalEntry, Notice, PeerMessage, Record, Reply,
-    Request, RowChange, Session, Txn, VolumeConfig, Xattrs,
+    CarriedLink, Control, ControlReply, Dir, Entry, GroupRecord, Inode, JournalEntry, Notice, PeerMessage,
+    Record, Reply, Request, RowChange, Session, Txn, VolumeConfig, Xattrs,
 };
 use atoll_rpc::{Address, Goodbye, Hello, HelloOk};
 use atoll_state::state::Meta;
@@ -79,7 +79,7 @@ fn is_huge(change: &RowChange) -> bool {
     }
 }
 
-/// What a control store has of a volume.
+/// What a control store has of a volume and of the groups of its islands.
 pub fn volume(bytes: &[u8]) {
     if let Some(config) = same::<VolumeConfig>(bytes) {
         let _ = config.islands();
@@ -87,6 +87,9 @@ pub fn volume(bytes: &[u8]) {
     }
     if let Some(table) = same::<Table>(bytes) {
         lookups(&table);
+    }
+    if let Some(group) = same::<GroupRecord>(bytes) {
+        assert_eq!(group.check(), Ok(()));
     }
 }
 

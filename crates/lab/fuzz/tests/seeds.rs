@@ -204,7 +204,7 @@ fn nfs_calls() -> Seeds {
 
 fn all() -> BTreeMap<&'static str, Seeds> {
     let (node_files, sources) = texts();
-    let volumes = of("volume").into_iter().chain(of("table")).collect();
+    let volumes = of("volume").into_iter().chain(of("table")).chain(of("group")).collect();
     [
         ("frame", frames()),
         ("message", messages()),

@@ -140,7 +140,7 @@ macro_rules! integers {
         }
     )*};
 }
-integers!(u8, u16, u32, u64, i32, i64);
+integers!(u8, u16, u32, u64, u128, i32, i64);
 
 impl Encode for bool {
     fn encode(&self, out: &mut Vec<u8>) {

@@ -5,6 +5,7 @@
 
 use atoll_core::{Ino, IslandId, NodeId, VolumeId, wire_enum, wire_struct};
 
+use crate::group::{ChangedGroups, GroupRecord, Revision, StoredGroup, Swapped};
 use crate::union::{UnionOrder, UnionReply};
 use crate::volume::{VolumeConfig, VolumeKind};
 
@@ -37,6 +38,21 @@ wire_enum! {
         /// For the process that shows a union. `ControlReply::Union`.
         8 => Union { /// What it is about.
             order: UnionOrder },
+        /// Who keeps an island? `ControlReply::Group`.
+        9 => Group { /// The volume.
+            volume: VolumeId, /// The island.
+            island: IslandId },
+        /// Put this in the place of a group record, if it is still the one of that revision. `ControlReply::Swapped`.
+        10 => SwapGroup { /// The volume.
+            volume: VolumeId, /// The island.
+            island: IslandId, /// When the expected record was written; 0 if there was none.
+            expected: Revision, /// The record.
+            next: GroupRecord },
+        /// Which groups of a volume have changed? Waits for a change if none has. `ControlReply::Groups`.
+        11 => Groups { /// The volume.
+            volume: VolumeId, /// Since then.
+            since: Revision, /// How many milliseconds to wait, at most.
+            wait_ms: u32 },
     }
 }
 
@@ -69,6 +85,15 @@ wire_enum! {
         /// About a union.
         7 => Union { /// That.
             reply: UnionReply },
+        /// A group record; none if there is none.
+        8 => Group { /// It.
+            group: Option<StoredGroup> },
+        /// How a swap has ended.
+        9 => Swapped { /// So.
+            swapped: Swapped },
+        /// Groups that have changed.
+        10 => Groups { /// They.
+            changed: ChangedGroups },
     }
 }
 

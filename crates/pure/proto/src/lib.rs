@@ -6,6 +6,7 @@
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
 pub mod control;
+pub mod group;
 mod handle;
 mod listing;
 pub mod message;
@@ -16,6 +17,7 @@ pub mod union;
 pub mod volume;
 
 pub use control::{Control, ControlReply};
+pub use group::GroupRecord;
 pub use handle::FileHandle;
 pub use listing::{CutLost, FileAt, ListedName};
 pub use message::{

@@ -10,6 +10,7 @@ use atoll_proto::control::{
     Connection, Daemon, FuseCount, IslandPhase, IslandStatus, Metric, MountStatus, NodeLink, Trace,
     VolumeStatus, VolumeSummary,
 };
+use atoll_proto::group::{ChangedGroups, Revision, StoredGroup, Swapped};
 use atoll_proto::union::{
     BytesGo, HomeTold, MemberCondition, MemberStatus, NameTold, NamedMember, RoleTold, UnionStatus,
 };
@@ -493,7 +494,22 @@ fn controls() -> Vec<(&'static str, Control)> {
         ("status", Control::Status),
         ("trace", Control::Trace { volume: VolumeId(7), ino: FILE }),
         ("union", Control::Union { order: UnionOrder::Status }),
+        ("group", Control::Group { volume: VolumeId(7), island: IslandId(1) }),
+        (
+            "swap group",
+            Control::SwapGroup {
+                volume: VolumeId(7),
+                island: IslandId(1),
+                expected: Revision(0x0102),
+                next: group(),
+            },
+        ),
+        ("groups", Control::Groups { volume: VolumeId(7), since: Revision(3), wait_ms: 2000 }),
     ]
+}
+
+fn stored() -> StoredGroup {
+    StoredGroup { island: IslandId(1), revision: Revision(0x0102), record: group() }
 }
 
 fn control_replies() -> Vec<(&'static str, ControlReply)> {
@@ -520,6 +536,15 @@ fn control_replies() -> Vec<(&'static str, ControlReply)> {
         ("status", status()),
         ("traces", ControlReply::Traces { traces: vec![trace] }),
         ("union", ControlReply::Union { reply: UnionReply::Status { status: union_status() } }),
+        ("group", ControlReply::Group { group: Some(stored()) }),
+        ("no group", ControlReply::Group { group: None }),
+        ("swapped", ControlReply::Swapped { swapped: Swapped::Done { revision: Revision(4) } }),
+        ("conflict", ControlReply::Swapped { swapped: Swapped::Conflict }),
+        ("unknown", ControlReply::Swapped { swapped: Swapped::Unknown { why: "its disk".to_owned() } }),
+        (
+            "groups",
+            ControlReply::Groups { changed: ChangedGroups { upto: Revision(5), groups: vec![stored()] } },
+        ),
     ]
 }
 
@@ -556,8 +581,8 @@ pub fn all() -> Vec<Samples> {
             [],
             vec![("hello", message(PeerOp::Hello)), ("ask", message(PeerOp::AskOutcome { txn: TXN }))],
         ),
-        samples("control", 1..=8, controls()),
-        samples("control_reply", 1..=7, control_replies()),
+        samples("control", 1..=11, controls()),
+        samples("control_reply", 1..=10, control_replies()),
         samples("union_order", 1..=7, union_orders()),
         samples("union_reply", 1..=5, union_replies()),
     ]

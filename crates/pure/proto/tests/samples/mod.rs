@@ -9,6 +9,7 @@ use atoll_core::{
     VolumeId,
 };
 use atoll_posix::{Attr, Kind, NamedObject};
+use atoll_proto::group::{GroupRecord, Host, Primary, Seat};
 use atoll_proto::{
     Ancestor, DirPlace, Inode, NodeConfig, PlaceVersion, StaticAttrs, Stub, VolumeConfig, VolumeKind, Xattrs,
 };
@@ -134,6 +135,21 @@ pub fn config() -> VolumeConfig {
         }],
         kind: VolumeKind::Cluster,
     }
+}
+
+/// Three nodes keep an island, and one leads.
+pub fn group() -> GroupRecord {
+    let seat = |node: u16, tenure| Seat { node: NodeId(node), tenure };
+    let host = Host { boot: 0x0102_0304_0506_0708_090a_0b0c_0d0e_0f10, inode: 0x1112 };
+    let primary = Some(Primary { node: NodeId(4), life: 0x0506, host, attempt: 2 });
+    let in_sync = vec![seat(0, 1), seat(4, 0x0203), seat(2, 1)];
+    GroupRecord { epoch: 0x0708, primary, in_sync, wanted: 3 }
+}
+
+/// The first record of a volume that is being made.
+pub fn first_group() -> GroupRecord {
+    let in_sync = vec![Seat { node: NodeId(1), tenure: 1 }, Seat { node: NodeId(2), tenure: 1 }];
+    GroupRecord { epoch: 0, primary: None, in_sync, wanted: 2 }
 }
 
 pub fn of_kind(kind: VolumeKind) -> VolumeConfig {

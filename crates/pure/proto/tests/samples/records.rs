@@ -299,6 +299,7 @@ pub fn all() -> Vec<Samples> {
         samples("sums", [], vec![("chunk", vec![1u32, 0, 0xffff_ffff])]),
         samples("clock", [], vec![("stamp", STAMP)]),
         samples("vector", [], vec![("one", vector())]),
+        samples("group", [], vec![("group", group()), ("first", first_group())]),
         samples(
             "volume",
             [],
