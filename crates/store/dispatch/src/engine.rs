@@ -20,7 +20,7 @@ use crate::follow::Following;
 use crate::members::Members;
 use crate::open::Reached;
 use crate::role::Role;
-use crate::ship::{Shipment, Shipped};
+use crate::ship::Window;
 use crate::space::{Lack, Space, SpaceState};
 
 /// The receiver of answers and messages. Called without the island's lock, on the thread that brought the
@@ -32,11 +32,6 @@ pub trait Net: Send + Sync + 'static {
     fn notice(&self, from: IslandId, link: LinkId, notice: Notice);
     /// Sends to an island. What cannot be delivered is dropped: the machines repeat what matters.
     fn send(&self, to: IslandId, message: PeerMessage);
-    /// Sends records to the other copies of the island. Called before they are written here, and only after
-    /// [`Engine::begin_shipping`].
-    fn ship(&self, from: IslandId, shipment: Shipment) {
-        unreachable!("{from} has no other copies, and ships {shipment:?}");
-    }
     /// The island has halted: its log cannot be trusted any more.
     fn halted(&self, island: IslandId, why: &str);
     /// The island takes only what makes room from now on, because its disk is full; or everything again. Told once
@@ -169,8 +164,8 @@ pub(crate) struct Core<D: Disk> {
     members: Members,
     out: Vec<Effect>,
     head: Vec<u8>,
-    /// Records that other copies have not been sent yet. None if there are no other copies.
-    shipment: Option<Shipment>,
+    /// Records that other copies may not have yet. None if there are no other copies.
+    pub(crate) window: Option<Window>,
 }
 
 impl<D: Disk> std::fmt::Debug for Engine<D> {
@@ -194,7 +189,7 @@ impl<D: Disk> Engine<D> {
         Self {
             id,
             node,
-            core: Mutex::new(Core { role, log, members, out: Vec::new(), head: Vec::new(), shipment: None }),
+            core: Mutex::new(Core { role, log, members, out: Vec::new(), head: Vec::new(), window: None }),
             disk,
             bodies,
             snapshot,
@@ -246,13 +241,12 @@ impl<D: Disk> Engine<D> {
 
     /// Sends what is decided from here on to other copies, too.
     pub fn begin_shipping(&self) {
-        let mut core = self.lock();
-        core.shipment = Some(Shipment { after: core.log.last(), synced: 0, records: Vec::new() });
+        self.lock().window = Some(Window::default());
     }
 
     /// Whether there are other copies.
     pub(crate) fn ships(&self) -> bool {
-        self.lock().shipment.is_some()
+        self.lock().window.is_some()
     }
 
     /// It leads from here on: it decides, and answers.
@@ -386,11 +380,7 @@ impl<D: Disk> Engine<D> {
         work: &mut Work,
     ) -> Result<MutexGuard<'a, Core<D>>, String> {
         while let Some(batch) = core.log.take_batch().map_err(|e| e.to_string())? {
-            let shipment = core.take_shipment();
             drop(core);
-            if let Some(shipment) = shipment {
-                self.net.ship(self.id, shipment);
-            }
             let performed = batch.perform();
             core = self.lock();
             let upto = core.log.written(performed).map_err(|e| e.to_string())?;
@@ -624,12 +614,9 @@ impl<D: Disk> Engine<D> {
 }
 
 impl<D: Disk> Core<D> {
-    /// What other copies have not been sent yet.
-    fn take_shipment(&mut self) -> Option<Shipment> {
-        let shipment = self.shipment.as_mut().filter(|shipment| !shipment.records.is_empty())?;
-        let rest = Shipment { after: self.log.last(), synced: 0, records: Vec::new() };
-        let synced = self.members.synced_upto();
-        Some(Shipment { synced, ..std::mem::replace(shipment, rest) })
+    /// Up to which record all members have synced.
+    pub(crate) fn synced_upto(&self) -> u64 {
+        self.members.synced_upto()
     }
 
     /// Takes an event through the machine. One that comes to a follower is not for it.
@@ -642,10 +629,9 @@ impl<D: Disk> Core<D> {
             match effect {
                 Effect::Append(seq, record, placed) => {
                     let carried = append(&mut self.log, &mut self.head, epoch, seq, &record)?;
-                    if let Some(shipment) = &mut self.shipment {
+                    if let Some(window) = &mut self.window {
                         let payload = [&self.head[..], &carried.concat()].concat().into();
-                        let position = self.log.last();
-                        shipment.records.push(Shipped { position, payload, placed: Some(placed) });
+                        window.push(self.log.last(), payload, &record, placed);
                     }
                 }
                 other => work.push(other),

@@ -13,9 +13,11 @@ use atoll_disk::Disk;
 use atoll_island::{Effect, PreviousEnd};
 use atoll_log::{LogError, Position};
 use atoll_proto::{BodyChange, Inode, Record, RowChange};
-use atoll_state::{RowKey, RowLoad, State};
+use atoll_state::State;
+use atoll_view::Source;
 
 use crate::engine::{Engine, Halted};
+use crate::lay::CommittedState;
 use crate::role::Role;
 use crate::ship::{Shipment, Shipped};
 
@@ -106,12 +108,11 @@ impl<D: Disk> Engine<D> {
         for shipped in shipment.records {
             let Shipped { position, payload, placed } = shipped;
             let record = Record::decode_whole(&payload).map_err(|e| self.stop_following(&e.to_string()))?;
-            let extent = record.bodies.iter().find(|change| matches!(change, BodyChange::Extent { .. }));
-            if let (Some(extent), Some(bytes)) = (extent, placed) {
+            if let Some((at, bytes)) = placed {
                 // The record that announces the bytes must be in the log before they are in the body.
                 self.flush().map_err(|why| self.stop_following(&why))?;
                 self.apply_all(&mut following, &mut unapplied)?;
-                match self.place(&mut following, extent, &bytes) {
+                match self.place(&mut following, &record, at, &bytes) {
                     Err(error) if error.is_no_space() => {
                         no_space = Some(position.seq);
                         break;
@@ -200,40 +201,40 @@ impl<D: Disk> Engine<D> {
     }
 
     /// Puts bytes in place that a record is going to name.
-    fn place(&self, following: &mut Following, extent: &BodyChange, bytes: &[u8]) -> Result<(), BodyError> {
-        let BodyChange::Extent { ino, offset, promised, .. } = extent else { return Ok(()) };
+    fn place(
+        &self,
+        following: &mut Following,
+        record: &Record,
+        offset: u64,
+        bytes: &[u8],
+    ) -> Result<(), BodyError> {
+        let extent = record.bodies.iter().find_map(|change| match change {
+            BodyChange::Extent { ino, promised, .. } => Some((*ino, *promised)),
+            _ => None,
+        });
+        let Some((ino, promised)) = extent else { return Ok(()) };
         // At the primary they were in place before these bytes: whatever they had to wait for has come.
         let mut rest = VecDeque::new();
         for waiting in std::mem::take(&mut following.waiting) {
-            if ino_of(&waiting.change) == *ino {
+            if ino_of(&waiting.change) == ino {
                 self.change(following, waiting)?
             } else {
                 rest.push_back(waiting)
             }
         }
         following.waiting = rest;
-        if following.carried.contains(ino) && (*promised || following.is_behind_marker) {
-            self.bodies.sync(*ino)?;
-            following.carried.remove(ino);
+        if following.carried.contains(&ino) && (promised || following.is_behind_marker) {
+            self.bodies.sync(ino)?;
+            following.carried.remove(&ino);
         }
-        let row = self.row_of(*ino);
+        let row = self.row_of(ino);
         let (size, born) = row.map_or((0, None), |row| (row.attr.size, Some(born_of(&row))));
-        self.bodies.write(*ino, *offset, bytes, size, born)
+        self.bodies.write(ino, offset, bytes, size, born)
     }
 
     /// The row of a file, if it is one and can be read.
     fn row_of(&self, ino: Ino) -> Option<Inode> {
-        loop {
-            let row = self.with_state(|state| state.inode(ino).map(Option::<&Inode>::cloned));
-            match row {
-                Ok(row) => return row,
-                Err(_) => {
-                    let load = RowLoad::Row(RowKey::Inode(ino));
-                    let loaded = self.load(&load).ok()?;
-                    self.with_state(|state| state.load(load, loaded)).ok()?;
-                }
-            }
-        }
+        CommittedState::new(self).inode(ino).ok().flatten()
     }
 
     fn apply_all(&self, following: &mut Following, records: &mut Vec<(u64, Record)>) -> Result<(), NotTaken> {

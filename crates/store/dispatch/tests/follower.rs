@@ -9,6 +9,7 @@ use atoll_disk::sim::{Fault, SimDisk};
 use atoll_disk::{Disk, DiskFile, OpenHow};
 use atoll_dispatch::{Laying, NotTaken, Shipment};
 use atoll_island::Event;
+use atoll_log::Position;
 use atoll_posix::{Allocation, Answer, Kind, Op, SetAttr};
 use atoll_proto::{ClientOp, Outcome};
 use atoll_state::RowKey;
@@ -26,7 +27,9 @@ struct Pair {
     seq: u64,
     /// Up to which record the follower has said that it has them.
     has: u64,
-    /// Everything that was shipped.
+    /// The last record that was shipped.
+    shipped: Position,
+    /// Everything that was.
     sent: Vec<Shipment>,
     /// The follower gets nothing yet.
     holds_back: bool,
@@ -47,6 +50,7 @@ impl Pair {
             disks,
             seq: 0,
             has: 0,
+            shipped: Position::default(),
             sent: Vec::new(),
             holds_back: false,
             differs: Vec::new(),
@@ -59,7 +63,10 @@ impl Pair {
 
     /// The follower takes what was shipped, unless that is held back.
     fn ship(&mut self) {
-        for shipment in self.primary.shipments() {
+        loop {
+            let shipment = self.primary.engine.shipment(self.shipped, usize::MAX).unwrap();
+            let Some(last) = shipment.records.last() else { return };
+            self.shipped = last.position;
             self.sent.push(shipment.clone());
             if !self.holds_back {
                 self.follow(shipment);
@@ -323,6 +330,35 @@ fn records_that_do_not_follow_are_not_taken() {
     let refused = pair.follower.engine.follow(again, |_| panic!("it was taken"));
     assert!(matches!(refused, Err(NotTaken::Mismatch { last: at }) if at == last), "{refused:?}");
     assert_eq!(pair.follower.engine.last(), last);
+}
+
+#[test]
+fn a_follower_that_was_away_catches_up_from_the_log() {
+    let mut pair = Pair::new(1);
+    pair.holds_back = true;
+    let ino = work(&mut pair);
+    // Over what the records before have named, and a file that is gone.
+    pair.write(ino, 10_000, &[7; LARGE]);
+    pair.write(ino, 12_345, b"over that");
+    pair.cut(ino, 70_000);
+    // Nobody else needs it: only the log has it.
+    pair.primary.engine.acknowledged(u64::MAX);
+    pair.primary.engine.reach().unwrap();
+    let mut pieces = 0;
+    loop {
+        let last = pair.follower.engine.last();
+        let shipment = pair.primary.engine.shipment(last, 4_000).unwrap();
+        if shipment.records.is_empty() {
+            break;
+        }
+        pieces += 1;
+        pair.follow(shipment);
+    }
+    assert!(pieces > 2, "{pieces} pieces");
+    pair.holds_back = false;
+    pair.shipped = pair.follower.engine.last();
+    pair.rest();
+    pair.same();
 }
 
 #[test]

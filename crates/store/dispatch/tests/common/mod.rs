@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use atoll_core::{IslandId, NodeId, SessionId, Table, Time, VolumeId};
 use atoll_disk::sim::SimDisk;
-use atoll_dispatch::{Clock, Engine, Net, Report, Setup, Shipment, SpaceState};
+use atoll_dispatch::{Clock, Engine, Net, Report, Setup, SpaceState};
 use atoll_island::{Config, Event, LinkId, Now};
 use atoll_posix::Caller;
 use atoll_proto::{ClientOp, Notice, Outcome, PeerMessage, Reply, Request};
@@ -31,7 +31,6 @@ impl Clock for Still {
 struct Heard {
     replies: Mutex<Vec<(u64, Outcome, Vec<u8>)>>,
     damage: Mutex<Vec<String>>,
-    shipments: Mutex<Vec<Shipment>>,
     may_halt: AtomicBool,
 }
 
@@ -41,9 +40,6 @@ impl Net for Heard {
     }
     fn notice(&self, _: IslandId, _: LinkId, _: Notice) {}
     fn send(&self, _: IslandId, _: PeerMessage) {}
-    fn ship(&self, _: IslandId, shipment: Shipment) {
-        self.shipments.lock().unwrap().push(shipment);
-    }
     fn halted(&self, _: IslandId, why: &str) {
         assert!(self.may_halt.load(Ordering::Relaxed), "{why}");
     }
@@ -117,10 +113,5 @@ impl Life {
     /// Its disk is going to fail.
     pub(crate) fn may_halt(&self) {
         self.heard.may_halt.store(true, Ordering::Relaxed);
-    }
-
-    /// What was shipped since the last call.
-    pub(crate) fn shipments(&self) -> Vec<Shipment> {
-        std::mem::take(&mut *self.heard.shipments.lock().unwrap())
     }
 }
