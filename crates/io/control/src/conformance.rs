@@ -22,7 +22,13 @@ pub fn record(epoch: u32) -> GroupRecord {
     let seat = |node| Seat { node: NodeId(node), tenure: 1 };
     let host = Host { boot: 5, inode: 6 };
     let primary = Primary { node: NodeId(0), life: 1, host, attempt: 1 };
-    GroupRecord { epoch, primary: Some(primary), in_sync: vec![seat(0), seat(1)], wanted: 2 }
+    GroupRecord {
+        epoch,
+        primary: Some(primary),
+        in_sync: vec![seat(0), seat(1)],
+        wanted: 2,
+        power_cut: false,
+    }
 }
 
 /// The revision of a swap that must succeed.

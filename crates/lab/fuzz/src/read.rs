@@ -8,8 +8,8 @@ use atoll_core::{Decode, Encode, Ino, Name, Stamp, Table};
 use atoll_log::{HEADER_BYTES, RECORD_HEADER_BYTES, scan_segment};
 use atoll_posix::locks::Locks;
 use atoll_proto::{
-    CarriedLink, Control, ControlReply, Dir, Entry, GroupRecord, Inode, JournalEntry, Notice, PeerMessage,
-    Record, Reply, Request, RowChange, Session, Txn, VolumeConfig, Xattrs,
+    Beacon, CarriedLink, Control, ControlReply, Dir, Entry, GroupMessage, GroupRecord, Inode, JournalEntry,
+    Notice, PeerMessage, Promised, Record, Reply, Request, RowChange, Session, Txn, VolumeConfig, Xattrs,
 };
 use atoll_rpc::{Address, Goodbye, Hello, HelloOk};
 use atoll_state::state::Meta;
@@ -29,7 +29,7 @@ fn same<T: Decode + Encode>(bytes: &[u8]) -> Option<T> {
 /// The meta part of any frame: the first byte says of which kind.
 pub fn message(bytes: &[u8]) {
     let Some((kind, bytes)) = bytes.split_first() else { return };
-    match kind % 9 {
+    match kind % 12 {
         0 => drop(same::<Request>(bytes)),
         1 => drop(same::<Reply>(bytes)),
         2 => drop(same::<Notice>(bytes)),
@@ -38,7 +38,10 @@ pub fn message(bytes: &[u8]) {
         5 => drop(same::<ControlReply>(bytes)),
         6 => drop(same::<Hello>(bytes)),
         7 => drop(same::<HelloOk>(bytes)),
-        _ => drop(same::<Goodbye>(bytes)),
+        8 => drop(same::<Goodbye>(bytes)),
+        9 => drop(same::<GroupMessage>(bytes)),
+        10 => drop(same::<Beacon>(bytes)),
+        _ => drop(same::<Promised>(bytes)),
     }
 }
 

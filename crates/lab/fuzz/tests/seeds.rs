@@ -93,6 +93,9 @@ fn messages() -> Seeds {
         (3, "peer_message"),
         (4, "control"),
         (5, "control_reply"),
+        (9, "group_message"),
+        (10, "beacon"),
+        (11, "promised"),
     ];
     let mut seeds = Seeds::new();
     for (kind, file) in files {

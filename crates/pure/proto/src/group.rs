@@ -33,7 +33,7 @@ impl Decode for Revision {
 
 wire_struct! {
     /// A place among those in sync.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
     pub struct Seat {
         /// Whose.
         pub node: NodeId,
@@ -44,7 +44,7 @@ wire_struct! {
 
 wire_struct! {
     /// A boot of a machine, and a data directory there. Only one process of a host can have the directory's lock.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
     pub struct Host {
         /// The boot, drawn by the kernel.
         pub boot: u128,
@@ -55,7 +55,7 @@ wire_struct! {
 
 wire_struct! {
     /// Who leads in an epoch. A higher life of the same node on the same host proves that this one has ended.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
     pub struct Primary {
         /// The node.
         pub node: NodeId,
@@ -69,7 +69,7 @@ wire_struct! {
 }
 
 /// Who keeps an island.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct GroupRecord {
     /// Number of the primary's time; 0 if there was none yet.
     pub epoch: u32,
@@ -79,9 +79,30 @@ pub struct GroupRecord {
     pub in_sync: Vec<Seat>,
     /// How many copies there should be.
     pub wanted: u8,
+    /// The epoch was begun when no copy was whole: something may be lost by it.
+    pub power_cut: bool,
 }
 
 impl GroupRecord {
+    /// The seat of a node.
+    pub fn seat_of(&self, node: NodeId) -> Option<Seat> {
+        self.in_sync.iter().copied().find(|seat| seat.node == node)
+    }
+
+    /// The same group without the seat of a node.
+    pub fn without(&self, node: NodeId) -> Self {
+        let in_sync = self.in_sync.iter().copied().filter(|seat| seat.node != node).collect();
+        Self { in_sync, ..self.clone() }
+    }
+
+    /// The same group with this seat, in place of another one of its node.
+    pub fn with(&self, seat: Seat) -> Self {
+        let mut with = self.without(seat.node);
+        with.in_sync.push(seat);
+        with.in_sync.sort_unstable();
+        with
+    }
+
     /// An error for what no group can be.
     pub fn check(&self) -> Result<(), Malformed> {
         let mut nodes: Vec<NodeId> = self.in_sync.iter().map(|seat| seat.node).collect();
@@ -112,11 +133,13 @@ impl Encode for GroupRecord {
         self.primary.encode(out);
         self.in_sync.encode(out);
         self.wanted.encode(out);
+        self.power_cut.encode(out);
     }
 
     fn encoded_len(&self) -> usize {
-        let Self { epoch, primary, in_sync, wanted } = self;
-        epoch.encoded_len() + primary.encoded_len() + in_sync.encoded_len() + wanted.encoded_len()
+        let Self { epoch, primary, in_sync, wanted, power_cut } = self;
+        let members = primary.encoded_len() + in_sync.encoded_len();
+        epoch.encoded_len() + members + wanted.encoded_len() + power_cut.encoded_len()
     }
 }
 
@@ -127,6 +150,7 @@ impl Decode for GroupRecord {
             primary: Decode::decode(r)?,
             in_sync: Decode::decode(r)?,
             wanted: Decode::decode(r)?,
+            power_cut: Decode::decode(r)?,
         };
         record.check()?;
         Ok(record)
@@ -183,7 +207,17 @@ mod tests {
     fn record() -> GroupRecord {
         let host = Host { boot: 1 << 100, inode: 2 };
         let primary = Some(Primary { node: NodeId(1), life: 3, host, attempt: 4 });
-        GroupRecord { epoch: 1, primary, in_sync: seats(3), wanted: 3 }
+        GroupRecord { epoch: 1, primary, in_sync: seats(3), wanted: 3, power_cut: false }
+    }
+
+    #[test]
+    fn a_seat_takes_the_place_of_another_one_of_its_node() {
+        let seat = |node, tenure| Seat { node: NodeId(node), tenure };
+        let record = GroupRecord { in_sync: vec![seat(1, 1), seat(3, 1)], ..record() };
+        assert_eq!(record.with(seat(2, 1)).in_sync, [seat(1, 1), seat(2, 1), seat(3, 1)]);
+        assert_eq!(record.with(seat(3, 4)).in_sync, [seat(1, 1), seat(3, 4)]);
+        assert_eq!(record.with(seat(3, 4)).seat_of(NodeId(3)), Some(seat(3, 4)));
+        assert_eq!(record.without(NodeId(1)).in_sync, [seat(3, 1)]);
     }
 
     #[test]

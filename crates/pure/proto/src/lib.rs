@@ -9,6 +9,7 @@ pub mod control;
 pub mod group;
 mod handle;
 mod listing;
+pub mod members;
 pub mod message;
 mod options;
 pub mod record;
@@ -17,9 +18,10 @@ pub mod union;
 pub mod volume;
 
 pub use control::{Control, ControlReply};
-pub use group::GroupRecord;
+pub use group::{GroupRecord, Host, Primary, Seat};
 pub use handle::FileHandle;
 pub use listing::{CutLost, FileAt, ListedName};
+pub use members::{Beacon, EpochTable, GroupMessage, NodeLife, Position, Promised};
 pub use message::{
     Ancestor, Chain, ClientOp, DirAnswer, DirQuestion, DirReport, EntryRef, Hint, JournalEntry, KeyOverride,
     LinkTarget, Notice, Outcome, ParticipantWork, PeerMessage, PeerOp, RenameSpec, Reply, Request, RequestId,

@@ -1,6 +1,7 @@
 //! One value of every shape that is written down or sent, with its name in the golden files.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses a part of it")]
 
+mod members;
 mod messages;
 mod records;
 
@@ -33,6 +34,7 @@ pub struct Samples {
 pub fn all() -> Vec<Samples> {
     let mut all = records::all();
     all.extend(messages::all());
+    all.extend(members::all());
     all
 }
 
@@ -143,13 +145,13 @@ pub fn group() -> GroupRecord {
     let host = Host { boot: 0x0102_0304_0506_0708_090a_0b0c_0d0e_0f10, inode: 0x1112 };
     let primary = Some(Primary { node: NodeId(4), life: 0x0506, host, attempt: 2 });
     let in_sync = vec![seat(0, 1), seat(4, 0x0203), seat(2, 1)];
-    GroupRecord { epoch: 0x0708, primary, in_sync, wanted: 3 }
+    GroupRecord { epoch: 0x0708, primary, in_sync, wanted: 3, power_cut: true }
 }
 
 /// The first record of a volume that is being made.
 pub fn first_group() -> GroupRecord {
     let in_sync = vec![Seat { node: NodeId(1), tenure: 1 }, Seat { node: NodeId(2), tenure: 1 }];
-    GroupRecord { epoch: 0, primary: None, in_sync, wanted: 2 }
+    GroupRecord { epoch: 0, primary: None, in_sync, wanted: 2, power_cut: false }
 }
 
 pub fn of_kind(kind: VolumeKind) -> VolumeConfig {
