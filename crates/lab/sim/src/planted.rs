@@ -28,6 +28,8 @@ pub enum Shown {
     Scenario(&'static str),
     /// A sequence that is written down.
     Sequence,
+    /// The small world of `pure/group`: its copies are not simulated here yet.
+    SmallWorld,
 }
 
 /// Runs all scenarios in turn, with seeds from `first` on, until one fails that does not without the bug.
@@ -69,6 +71,31 @@ pub const fn shown_by(bug: Bug) -> Shown {
         | Bug::FreshTooLong
         | Bug::LateSignOfLife => {
             return Shown::Sequence;
+        }
+        Bug::HasBeforeWrite
+        | Bug::CommitByMost
+        | Bug::OldEpochCommits
+        | Bug::DropUnasked
+        | Bug::UnknownIsDone
+        | Bug::UnknownIsNotDone
+        | Bug::RecordNamesMe
+        | Bug::LeaseFromAnswer
+        | Bug::PromiseForgotten
+        | Bug::PromiseBesideClaim
+        | Bug::ProofByAnyLife
+        | Bug::OldPromiseFree
+        | Bug::LedEpochForgotten
+        | Bug::SeatAfterPower
+        | Bug::CutKeepsSeat
+        | Bug::CutMayLead
+        | Bug::ColdForgotten
+        | Bug::NotedBeforeTenure
+        | Bug::LessIsCounted
+        | Bug::SilenceIsVoid
+        | Bug::AdmittedUnsynced
+        | Bug::OwesForEver
+        | Bug::SyncedToldOnce => {
+            return Shown::SmallWorld;
         }
         Bug::AnswerBeforeLog | Bug::IdsGivenAgain => "faults",
         Bug::SendBeforeLog => "crash_points",

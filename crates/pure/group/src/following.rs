@@ -1,0 +1,258 @@
+//! A copy that follows: takes the records of a primary, says what it has, and cuts off what the primary's log has not.
+//!
+//! Invariant: what a copy says that it has of an epoch is the beginning of the log of that epoch's primary.
+
+use atoll_core::planted::{Bug, planted};
+use atoll_core::{Ino, NodeId};
+use atoll_proto::{GroupMessage, Position};
+
+use crate::event::GroupEffect;
+use crate::lease::{PROMISE_MS, Promise};
+use crate::machine::{Doing, Group};
+
+/// A copy asks again so late to be let in, or whether all are void.
+const ASK_MS: u64 = 300;
+
+/// A primary's log, as far as this copy has compared it with its own.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Following {
+    /// The epoch of the frames that are taken.
+    pub(crate) epoch: u32,
+    /// Who has sent them.
+    pub(crate) primary: Option<NodeId>,
+    /// Up to here the own log is the primary's; none: that is not known.
+    pub(crate) matched: Option<u64>,
+    /// When this copy has asked last.
+    pub(crate) asked_ms: Option<u64>,
+}
+
+/// Up to where the records of a frame are in a log, and whether the log goes on differently there.
+fn compare(log: &crate::Epochs, after: Position, ends: &[Position]) -> (u64, bool) {
+    let last = log.last().seq;
+    let mut same = after.seq;
+    for end in ends {
+        let upto = end.seq.min(last);
+        if same >= upto {
+            break;
+        }
+        for own in log.runs(same, upto) {
+            if own.epoch != end.epoch {
+                return (same, true);
+            }
+            same = own.seq;
+        }
+    }
+    (same, false)
+}
+
+impl Group {
+    pub(crate) fn on_append(
+        &mut self,
+        promise: &mut Promise,
+        from: NodeId,
+        epoch: u32,
+        (after, ends): (Position, &[Position]),
+        (commit, synced): (u64, u64),
+        out: &mut Vec<GroupEffect>,
+    ) {
+        let refused = GroupMessage::Refused { epoch: promise.seen };
+        if epoch < promise.seen {
+            out.push(GroupEffect::Tell { to: from, message: refused });
+            return;
+        }
+        let is_known = self.known.as_ref().is_some_and(|known| known.record.epoch >= epoch);
+        match &self.state {
+            Doing::Leading(leading) => {
+                if epoch > leading.epoch {
+                    self.store.read(self.now, out);
+                }
+                return;
+            }
+            Doing::Closing => return,
+            Doing::Halted => {
+                out.push(GroupEffect::Tell { to: from, message: GroupMessage::Halted { epoch } });
+                return;
+            }
+            // Who may be the next primary acknowledges nothing to the last one.
+            Doing::Standing(_) | Doing::Claiming { .. } if is_known => return,
+            // Another one leads a later epoch already: an own swap can only meet a conflict.
+            Doing::Standing(_) | Doing::Claiming { .. } => self.follow(promise),
+            Doing::Following(_) => {}
+        }
+        promise.seen = promise.seen.max(epoch);
+        let rises = ends.iter().try_fold(after, |last, end| {
+            (end.seq > last.seq && end.epoch >= last.epoch && end.epoch <= epoch).then_some(*end)
+        });
+        let Some(upto) = rises else { return };
+        let following = self.following();
+        if following.epoch != epoch {
+            *following = Following { epoch, primary: Some(from), matched: None, asked_ms: None };
+        }
+        if !self.log.epochs.has(after) {
+            self.ask_to_join(from, out);
+            return;
+        }
+        let (same, differs) = compare(&self.log.epochs, after, ends);
+        if differs {
+            let to = self.log.epochs.at(same).expect("it was compared");
+            self.cut(promise, from, to, out);
+            return;
+        }
+        let before = self.following().matched.unwrap_or(0).max(same);
+        self.following().matched = Some(before);
+        self.told(commit, synced, out);
+        let last = self.log.last();
+        if upto.seq > last.seq {
+            out.push(GroupEffect::Take { after: last, upto });
+            for end in ends.iter().filter(|end| end.seq > last.seq) {
+                self.log.epochs.append(*end);
+            }
+            self.following().matched = Some(upto.seq);
+            self.told(commit, synced, out);
+            if planted(Bug::HasBeforeWrite) {
+                self.say_has(out);
+            }
+        } else {
+            self.say_has(out);
+        }
+    }
+
+    fn following(&mut self) -> &mut Following {
+        match &mut self.state {
+            Doing::Following(following) => following,
+            state => panic!("{state:?} follows nobody"),
+        }
+    }
+
+    /// The primary says what is committed and synced.
+    fn told(&mut self, commit: u64, synced: u64, out: &mut Vec<GroupEffect>) {
+        let matched = self.following().matched.unwrap_or(0);
+        if commit.min(matched) > self.committed {
+            self.committed = commit.min(matched);
+            out.push(GroupEffect::Committed { seq: self.committed });
+        }
+        // What was committed under an earlier primary need not be here any more, if all seats have lost their power since.
+        let synced = synced.min(self.committed).min(matched);
+        if synced > self.synced {
+            self.synced = synced;
+            out.push(GroupEffect::SyncedAll { seq: self.synced });
+        }
+    }
+
+    /// Tells the primary what is here of its log.
+    pub(crate) fn say_has(&mut self, out: &mut Vec<GroupEffect>) {
+        let Doing::Following(Following { epoch, primary: Some(to), matched: Some(matched), .. }) = self.state
+        else {
+            return;
+        };
+        let written = if planted(Bug::HasBeforeWrite) { matched } else { self.log.written.min(matched) };
+        let message = GroupMessage::Has {
+            epoch,
+            tenure: self.seat.tenure,
+            written,
+            synced: self.log.synced.min(matched),
+            room: self.log.room,
+            stuck: self.log.stuck,
+            differs: self.log.differs,
+        };
+        out.push(GroupEffect::Tell { to, message });
+    }
+
+    fn ask_to_join(&mut self, to: NodeId, out: &mut Vec<GroupEffect>) {
+        let now = self.now;
+        let following = self.following();
+        // The frames that are under way have no place either: one question is enough for all of them.
+        if following.asked_ms.is_some_and(|at| now < at + 20) {
+            return;
+        }
+        following.asked_ms = Some(now);
+        let message = GroupMessage::Join {
+            tenure: self.seat.tenure,
+            checkpoint: self.log.checkpoint,
+            epochs: self.log.epochs.table().clone(),
+        };
+        out.push(GroupEffect::Tell { to, message });
+    }
+
+    /// Cuts off what the primary's log has not.
+    fn cut(&mut self, promise: &mut Promise, primary: NodeId, to: Position, out: &mut Vec<GroupEffect>) {
+        if to.seq < self.log.checkpoint {
+            // The snapshot cannot be taken back. The primary finds that out by what this copy has.
+            self.ask_to_join(primary, out);
+            return;
+        }
+        if to.seq < self.synced {
+            // Somebody was made to lead who has less than was promised: what is here must not be thrown away too.
+            self.must_fill = true;
+            self.state = Doing::Halted;
+            promise.refuse();
+            out.push(GroupEffect::FillAnew);
+            return;
+        }
+        // Bytes of these records are in bodies, over what was there before. Until that was fetched, this copy has lost something.
+        if self.log.has_bodies_behind(to.seq) && !planted(Bug::CutKeepsSeat) {
+            self.seat.tenure += 1;
+            self.seat.cut = true;
+            out.push(GroupEffect::SaveSeat(self.seat.clone()));
+        }
+        self.state = Doing::Closing;
+        out.push(GroupEffect::CutTo { to });
+    }
+
+    pub(crate) fn on_sync_to(
+        &mut self,
+        epoch: u32,
+        number: u64,
+        seq: u64,
+        bodies: Vec<Ino>,
+        out: &mut Vec<GroupEffect>,
+    ) {
+        let has = match &self.state {
+            Doing::Following(following) if following.epoch == epoch => following.matched.unwrap_or(0),
+            _ => return,
+        };
+        // The bytes of records that are not here yet would not be synced. The primary asks again.
+        if has.min(self.log.written) >= seq {
+            out.push(GroupEffect::Sync { number, seq, bodies });
+        }
+    }
+
+    pub(crate) fn say_synced(&mut self, number: u64, out: &mut Vec<GroupEffect>) {
+        if let Doing::Following(Following { epoch, primary: Some(to), .. }) = self.state {
+            let message = GroupMessage::SyncedTo { epoch, tenure: self.seat.tenure, number };
+            out.push(GroupEffect::Tell { to, message });
+        }
+    }
+
+    pub(crate) fn on_released(&mut self, epoch: u32, out: &mut Vec<GroupEffect>) {
+        if matches!(&self.state, Doing::Following(following) if following.epoch == epoch) && !self.must_fill {
+            self.must_fill = true;
+            out.push(GroupEffect::FillAnew);
+        }
+    }
+
+    /// Whether a primary has been heard within the time of a promise.
+    pub(crate) fn hears_primary(&self, promise: &Promise) -> bool {
+        promise.beat.is_some_and(|beat| beat.epoch >= promise.seen && self.now < beat.at_ms + PROMISE_MS)
+    }
+
+    pub(crate) fn tick_following(&mut self, promise: &mut Promise, out: &mut Vec<GroupEffect>) {
+        let (now, hears) = (self.now, self.hears_primary(promise));
+        let following = self.following();
+        let is_due = following.asked_ms.is_none_or(|at| now >= at + ASK_MS);
+        if let Some(beat) = promise.beat.filter(|_| hears) {
+            if beat.epoch > following.epoch {
+                *following =
+                    Following { epoch: beat.epoch, primary: Some(beat.who.node), ..Following::default() };
+            }
+            let is_apart = self.following().matched.is_none() || !self.has_seat();
+            if is_apart && is_due && beat.who.node != self.me.node {
+                self.ask_to_join(beat.who.node, out);
+            }
+        } else if is_due && !self.has_seat() && self.known.is_some() {
+            self.following().asked_ms = Some(now);
+            self.tell_standing(true, out);
+        }
+        self.stand_if_may(promise, out);
+    }
+}

@@ -1,0 +1,442 @@
+//! The machine of one copy: takes an event and hands it to what the copy is doing. What it does in each role is in
+//! `following.rs`, `claim.rs` and `leading.rs`; what follows from the record in `record.rs`.
+//!
+//! Invariants (PacificA): a copy leads only by the swap that it is making, with no promise in between (primary invariant);
+//! what is committed every counted copy has, and nothing before the barrier is counted alone (commit invariant); only the
+//! primary of an epoch changes its record, and only a member whose seat is good begins the next one (reconfiguration
+//! invariant).
+
+use std::collections::BTreeMap;
+
+use atoll_core::NodeId;
+use atoll_core::planted::{Bug, planted};
+use atoll_proto::{GroupMessage, GroupRecord, Host, NodeLife, Position, Seat};
+
+use crate::claim::{Resigned, Standing, VoidCopy};
+use crate::event::{GroupEffect, GroupEvent, LeadBy, OpenedLog};
+use crate::following::Following;
+use crate::leading::Leading;
+use crate::lease::{BEAT_MS, LATE_MS, Promise};
+use crate::log::OwnLog;
+use crate::seat::SeatFile;
+use crate::store::Store;
+
+/// From one read of the record to the next, when nothing waits for it.
+const READ_MS: u64 = 2_000;
+/// A primary that is alone needs no promise, so it looks more often whether it was deposed by force.
+const READ_ALONE_MS: u64 = 900;
+
+/// Of one copy.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Config {
+    /// This process.
+    pub me: NodeLife,
+    /// All nodes of the group, in the order in which they lead.
+    pub ring: Vec<NodeId>,
+    /// How many copies there shall be.
+    pub wanted: u8,
+}
+
+/// What a copy is doing, for status and for the engine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// It has no seat.
+    Void,
+    /// It has a seat, and follows this primary.
+    Following {
+        /// The highest epoch that it has seen.
+        epoch: u32,
+        /// The primary, if it has heard of it.
+        primary: Option<NodeId>,
+    },
+    /// It hears no primary, and looks whether it may lead.
+    Standing,
+    /// It swaps itself into the record.
+    Claiming,
+    /// It is the primary.
+    Leading {
+        /// Its epoch.
+        epoch: u32,
+        /// Its barrier is committed.
+        begun: bool,
+    },
+    /// Its engine is being closed or cut back.
+    Closing,
+    /// Its disk has failed, or it must be filled anew.
+    Halted,
+}
+
+/// What a copy is doing.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum Doing {
+    Following(Following),
+    Standing(Standing),
+    Claiming { attempt: u32, by: LeadBy, since_ms: u64 },
+    Leading(Box<Leading>),
+    Closing,
+    Halted,
+}
+
+/// The record as it is known.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct KnownRecord {
+    pub(crate) revision: u64,
+    pub(crate) record: GroupRecord,
+    /// When its epoch was seen first; 0: it was there when this process started.
+    pub(crate) since_ms: u64,
+}
+
+/// See the module.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Group {
+    pub(crate) me: NodeLife,
+    pub(crate) ring: Vec<NodeId>,
+    pub(crate) wanted: u8,
+    pub(crate) now: u64,
+    pub(crate) start_ms: u64,
+    /// What this process, or one before it, has promised by then is not known any more.
+    pub(crate) quiet_ms: u64,
+    /// Since when time passes for this machine without a gap.
+    pub(crate) awake_ms: u64,
+    pub(crate) seat: SeatFile,
+    pub(crate) log: OwnLog,
+    /// Of the group, as far as it is known here.
+    pub(crate) committed: u64,
+    pub(crate) synced: u64,
+    pub(crate) known: Option<KnownRecord>,
+    pub(crate) store: Store,
+    pub(crate) state: Doing,
+    /// The last link of each node.
+    links: BTreeMap<NodeId, (u64, NodeLife)>,
+    /// The highest life that has greeted from each host.
+    pub(crate) lives: BTreeMap<(NodeId, Host), u32>,
+    pub(crate) resigned: Option<Resigned>,
+    /// Copies that have said in this life that they may have lost something.
+    pub(crate) voids: BTreeMap<NodeId, VoidCopy>,
+    /// What others that stand have, and when they said so.
+    pub(crate) standing: BTreeMap<NodeId, (Position, u64)>,
+    pub(crate) attempts: u32,
+    pub(crate) is_forced: bool,
+    pub(crate) must_fill: bool,
+}
+
+impl Group {
+    /// A copy whose log was opened.
+    pub fn new(
+        config: Config,
+        mut seat: SeatFile,
+        log: OpenedLog,
+        promise: &mut Promise,
+        now_ms: u64,
+        out: &mut Vec<GroupEffect>,
+    ) -> Self {
+        let is_lost = !log.whole || seat.was_moved(config.me.host);
+        if is_lost && !planted(Bug::SeatAfterPower) {
+            seat.tenure += 1;
+        }
+        if seat.grouped && planted(Bug::NotedBeforeTenure) {
+            out.push(GroupEffect::NoteWhole);
+        }
+        if is_lost || seat.host != Some(config.me.host) {
+            seat.host = Some(config.me.host);
+            out.push(GroupEffect::SaveSeat(seat.clone()));
+        }
+        let recorded = seat.record.as_ref().map_or(0, |(_, record)| record.epoch);
+        promise.seen = promise.seen.max(seat.seen).max(log.epochs.last().epoch).max(recorded);
+        promise.ticked_ms = now_ms;
+        let mut group = Self {
+            me: config.me,
+            ring: config.ring,
+            wanted: config.wanted,
+            now: now_ms,
+            start_ms: now_ms,
+            quiet_ms: now_ms,
+            awake_ms: now_ms,
+            seat,
+            log: OwnLog::new(log),
+            committed: 0,
+            synced: 0,
+            known: None,
+            store: Store::default(),
+            state: Doing::Following(Following::default()),
+            links: BTreeMap::new(),
+            lives: BTreeMap::new(),
+            resigned: None,
+            voids: BTreeMap::new(),
+            standing: BTreeMap::new(),
+            attempts: 0,
+            is_forced: false,
+            must_fill: false,
+        };
+        group.synced = group.log.checkpoint;
+        group.committed = group.log.checkpoint;
+        if group.seat.grouped {
+            // The tenure tells what was lost. Without one only the first record does, when it is synced.
+            out.push(GroupEffect::NoteWhole);
+            group.store.read(now_ms, out);
+        } else {
+            let by = if is_lost { LeadBy::PowerCut } else { LeadBy::Restart };
+            group.lead(promise, promise.seen + 1, by, out);
+        }
+        group.check(promise);
+        group
+    }
+
+    /// Takes an event. The caller holds the lock of the promise, which the thread that answers beacons takes too.
+    pub fn handle(
+        &mut self,
+        promise: &mut Promise,
+        now_ms: u64,
+        event: GroupEvent,
+        out: &mut Vec<GroupEffect>,
+    ) {
+        self.now = self.now.max(now_ms);
+        self.store.knows(self.known.as_ref().map_or(0, |known| known.revision), promise.seen);
+        match event {
+            GroupEvent::Tick => self.tick(promise, out),
+            GroupEvent::Link { who, link } => self.on_link(who, link, out),
+            GroupEvent::Heard { from, link, message } => self.on_message(promise, from, link, message, out),
+            GroupEvent::Promised { node, sent_ms } => self.on_promised(node, sent_ms),
+            GroupEvent::RefusedBeacon { epoch } => self.on_refused(epoch, out),
+            GroupEvent::ReadDone { number, found } => self.on_read(promise, number, found, out),
+            GroupEvent::Swapped { number, outcome } => {
+                let end = self.store.swapped(self.now, number, outcome, out);
+                self.swap_ended(promise, end, out);
+            }
+            GroupEvent::RecordChanged => _ = self.store.read(self.now, out),
+            GroupEvent::Decided { seq } => self.on_decided(seq, out),
+            GroupEvent::Written { seq, last_body } => {
+                self.log.wrote(seq, last_body);
+                self.own_log_moved(out);
+            }
+            GroupEvent::Synced { seq } => {
+                self.log.synced(seq);
+                self.own_log_moved(out);
+            }
+            GroupEvent::SyncDone { number } => self.on_sync_done(number, out),
+            GroupEvent::SyncAll { number, seq, bodies } => self.sync_all(number, seq, bodies, out),
+            GroupEvent::Disk { room, stuck, differs } => {
+                (self.log.room, self.log.stuck, self.log.differs) = (room, stuck, differs);
+                self.own_log_moved(out);
+            }
+            GroupEvent::Kept { checkpoint, first } => {
+                self.log.checkpoint = self.log.checkpoint.max(checkpoint);
+                self.log.first = self.log.first.max(first);
+            }
+            GroupEvent::Opened { log } => self.on_opened(promise, log, out),
+            GroupEvent::Wanted { copies } => self.wanted = copies,
+            GroupEvent::Leave { to } => self.leave(to),
+            GroupEvent::Stopped => self.stop(promise, out),
+            GroupEvent::Force => self.is_forced = true,
+        }
+        self.advance(promise, out);
+        self.check(promise);
+    }
+
+    fn tick(&mut self, promise: &mut Promise, out: &mut Vec<GroupEffect>) {
+        if self.now >= promise.ticked_ms + LATE_MS {
+            self.awake_ms = self.now;
+        }
+        promise.ticked_ms = self.now;
+        if self.seat.grouped {
+            let is_old = self.known.as_ref().is_none_or(|known| known.record.epoch < promise.seen);
+            let wants = matches!(self.state, Doing::Standing(_)) || is_old;
+            let is_alone = matches!(self.state, Doing::Leading(_)) && self.counted().len() == 1;
+            let period = if is_alone { READ_ALONE_MS } else { READ_MS };
+            self.store.tick(self.now, wants, period, out);
+        }
+        match self.state {
+            Doing::Following(_) => self.tick_following(promise, out),
+            Doing::Standing(_) | Doing::Claiming { .. } => self.tick_claim(promise, out),
+            Doing::Leading(_) => self.tick_leading(promise, out),
+            Doing::Closing | Doing::Halted => {}
+        }
+    }
+
+    fn on_link(&mut self, who: NodeLife, link: u64, out: &mut Vec<GroupEffect>) {
+        if let Some((last, known)) = self.links.get(&who.node) {
+            if *last >= link {
+                return;
+            }
+            // A boot brings another host and a higher life. A lower one from another host is a second machine.
+            if known.host != who.host && known.life >= who.life {
+                out.push(GroupEffect::TwoHosts { node: who.node });
+            }
+        }
+        self.links.insert(who.node, (link, who));
+        let life = self.lives.entry((who.node, who.host)).or_default();
+        *life = (*life).max(who.life);
+        self.member_linked(who.node, out);
+    }
+
+    fn on_message(
+        &mut self,
+        promise: &mut Promise,
+        from: NodeId,
+        link: u64,
+        message: GroupMessage,
+        out: &mut Vec<GroupEffect>,
+    ) {
+        // What comes on an earlier link was said by who knew less: a copy that was put back may have followed.
+        let Some((last, who)) = self.links.get(&from).copied() else { return };
+        if link < last || !self.ring.contains(&from) {
+            return;
+        }
+        match message {
+            GroupMessage::Append { epoch, after, ends, commit, synced, .. } => {
+                self.on_append(promise, from, epoch, (after, &ends), (commit, synced), out);
+            }
+            GroupMessage::Has { epoch, tenure, written, synced, room, stuck, differs } => {
+                self.on_has(from, epoch, tenure, (written, synced), (room, stuck, differs));
+            }
+            GroupMessage::SyncTo { epoch, number, seq, bodies } => {
+                self.on_sync_to(epoch, number, seq, bodies, out);
+            }
+            GroupMessage::SyncedTo { epoch, tenure, number } => {
+                self.on_synced_to(from, epoch, tenure, number)
+            }
+            GroupMessage::Join { tenure, checkpoint, epochs } => {
+                self.on_join(from, tenure, checkpoint, epochs, out)
+            }
+            GroupMessage::Released { epoch } => self.on_released(epoch, out),
+            GroupMessage::Refused { epoch } => self.on_refused(epoch, out),
+            GroupMessage::Standing { last, tenure, void, cut, asks } => {
+                self.on_standing(from, last, VoidCopy { tenure, last, cut }, (void, asks), out);
+            }
+            GroupMessage::Resign { epoch, to, last } => {
+                self.resigned = Some(Resigned { who, epoch, to, last, at_ms: self.now });
+                self.store.read(self.now, out);
+            }
+            GroupMessage::Halted { .. } => self.on_halted(from),
+            // Bytes of bodies are the engine's.
+            GroupMessage::Fetch { .. } | GroupMessage::Fetched { .. } => {}
+        }
+    }
+
+    /// A node has seen a higher epoch than the one that is led here: the record says who leads.
+    fn on_refused(&mut self, epoch: u32, out: &mut Vec<GroupEffect>) {
+        if matches!(&self.state, Doing::Leading(leading) if epoch > leading.epoch) {
+            self.store.read(self.now, out);
+        }
+    }
+
+    /// Follows whoever leads.
+    pub(crate) fn follow(&mut self, promise: &mut Promise) {
+        promise.allow();
+        self.state = Doing::Following(Following::default());
+    }
+
+    /// A primary that is one no more: everything that it has decided and not told is dropped with its engine.
+    pub(crate) fn step_down(&mut self, promise: &mut Promise, out: &mut Vec<GroupEffect>) {
+        promise.allow();
+        self.state = Doing::Closing;
+        out.push(GroupEffect::Close);
+    }
+
+    fn on_opened(&mut self, promise: &mut Promise, log: OpenedLog, out: &mut Vec<GroupEffect>) {
+        if !matches!(self.state, Doing::Closing) {
+            return;
+        }
+        if !log.whole {
+            self.seat.tenure += 1;
+            out.push(GroupEffect::SaveSeat(self.seat.clone()));
+        }
+        out.push(GroupEffect::NoteWhole);
+        self.log = OwnLog::new(log);
+        let last = self.log.last().seq;
+        (self.committed, self.synced) = (self.committed.min(last), self.synced.min(last));
+        self.follow(promise);
+    }
+
+    /// The own disk has failed.
+    fn stop(&mut self, promise: &mut Promise, out: &mut Vec<GroupEffect>) {
+        let was = std::mem::replace(&mut self.state, Doing::Halted);
+        promise.allow();
+        promise.refuse();
+        match was {
+            Doing::Leading(leading) => {
+                out.push(GroupEffect::Close);
+                self.tell_resigned(leading.epoch, None, out);
+            }
+            Doing::Following(Following { epoch, primary: Some(primary), .. }) => {
+                out.push(GroupEffect::Tell { to: primary, message: GroupMessage::Halted { epoch } });
+            }
+            _ => {}
+        }
+    }
+
+    /// This copy's place, if it had one.
+    pub(crate) fn own_seat(&self) -> Seat {
+        Seat { node: self.me.node, tenure: self.seat.tenure }
+    }
+
+    /// Whether the record has a place for this copy's data.
+    pub(crate) fn has_seat(&self) -> bool {
+        self.known.as_ref().is_some_and(|known| known.record.in_sync.contains(&self.own_seat()))
+    }
+
+    /// Whether some beats could have come since time passes again.
+    pub(crate) fn is_awake(&self) -> bool {
+        self.awake_ms == self.start_ms || self.now >= self.awake_ms + 2 * BEAT_MS
+    }
+
+    /// What this copy is doing.
+    pub fn role(&self, promise: &Promise) -> Role {
+        match &self.state {
+            Doing::Following(following) if self.has_seat() => {
+                Role::Following { epoch: promise.seen, primary: following.primary }
+            }
+            Doing::Following(_) => Role::Void,
+            Doing::Standing(_) => Role::Standing,
+            Doing::Claiming { .. } => Role::Claiming,
+            Doing::Leading(leading) => {
+                Role::Leading { epoch: leading.epoch, begun: self.committed >= leading.barrier }
+            }
+            Doing::Closing => Role::Closing,
+            Doing::Halted => Role::Halted,
+        }
+    }
+
+    /// What the copy remembers.
+    pub const fn seat(&self) -> &SeatFile {
+        &self.seat
+    }
+
+    /// The record as it is known, with its revision.
+    pub fn record(&self) -> Option<(u64, &GroupRecord)> {
+        self.known.as_ref().map(|known| (known.revision, &known.record))
+    }
+
+    /// Up to where the group has committed and synced, as far as it is known here.
+    pub const fn reached(&self) -> (u64, u64) {
+        (self.committed, self.synced)
+    }
+
+    /// The own log's last record.
+    pub fn last(&self) -> Position {
+        self.log.last()
+    }
+
+    /// This copy cannot follow from its own log.
+    pub const fn must_be_filled(&self) -> bool {
+        self.must_fill
+    }
+
+    /// Stops the node if the machine contradicts itself.
+    pub(crate) fn check(&self, promise: &Promise) {
+        assert!(self.synced <= self.committed, "synced to {}, committed to {}", self.synced, self.committed);
+        assert!(self.log.synced <= self.log.written, "synced before written");
+        assert!(self.log.written <= self.log.last().seq, "written before appended");
+        let refuses = matches!(
+            self.state,
+            Doing::Standing(_) | Doing::Claiming { .. } | Doing::Leading(_) | Doing::Halted
+        );
+        assert!(promise.refusing == refuses, "a promise is given beside {:?}", self.state);
+        assert!(
+            promise.leads.is_some() == matches!(self.state, Doing::Leading(_)),
+            "leads {:?}",
+            promise.leads
+        );
+        self.check_leading();
+    }
+}
