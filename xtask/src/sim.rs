@@ -14,12 +14,18 @@ pub(crate) fn soak(root: &Path, args: &[&str]) -> bool {
     simulator(root, &["soak"], args)
 }
 
-/// Plants bugs; whether all are found: by runs of the simulator, or by the sequences that are written down for them.
+/// Plants bugs; whether all are found: by runs of the simulator, by the sequences that are written down for them, or
+/// by the small world of `pure/group`.
 pub(crate) fn planted(root: &Path, args: &[&str]) -> bool {
     let is_found = simulator(root, &["planted"], args);
     let test =
         ["test", "--quiet", "--locked", "--profile", "sim", "-p", "atoll-sim", "--features", "planted"];
-    is_found && (args.contains(&"--bug") || cargo(root, &test, &["--test", "across", "planted::"]))
+    let group =
+        ["test", "--quiet", "--locked", "--profile", "sim", "-p", "atoll-group", "--features", "planted"];
+    is_found
+        && (args.contains(&"--bug")
+            || (cargo(root, &test, &["--test", "across", "planted::"])
+                && cargo(root, &group, &["--test", "planted"])))
 }
 
 /// Prints a hash of each run of some seeds; whether that could be done.
