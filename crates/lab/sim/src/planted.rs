@@ -90,6 +90,7 @@ pub const fn shown_by(bug: Bug) -> Shown {
         | Bug::CutMayLead
         | Bug::ColdForgotten
         | Bug::NotedBeforeTenure
+        | Bug::OldRecordBelieved
         | Bug::LessIsCounted
         | Bug::SilenceIsVoid
         | Bug::AdmittedUnsynced

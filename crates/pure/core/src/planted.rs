@@ -134,6 +134,7 @@ bugs! {
     CutMayLead: "a copy whose bodies have bytes of cut records leads a cold start before one whose bodies have not",
     ColdForgotten: "a cold start whose process dies before its first record is not told as one",
     NotedBeforeTenure: "a copy that has lost something notes that it is whole before its higher tenure is written down",
+    OldRecordBelieved: "a record of an earlier epoch, from a control store that was put back, is believed",
     LessIsCounted: "a copy that comes back with less than was counted for it keeps its seat",
     SilenceIsVoid: "a copy of which nothing is heard counts as one that has lost something",
     AdmittedUnsynced: "a copy gets its seat before all have synced what there was when it was first counted",

@@ -44,6 +44,7 @@ const SEQUENCES: &[(Bug, fn())] = &[
     (Bug::LedEpochForgotten, sequences::an_epoch_that_was_led_is_not_forgotten),
     (Bug::CutMayLead, sequences::a_copy_that_was_cut_leads_no_cold_start),
     (Bug::NotedBeforeTenure, sequences::whole_is_noted_behind_the_tenure),
+    (Bug::OldRecordBelieved, sequences::a_store_that_went_back_is_refused),
     (Bug::LessIsCounted, sequences::less_than_was_counted_is_void),
     (Bug::OwesForEver, sequences::a_member_that_owes_is_dropped),
     (Bug::SyncedToldOnce, sequences::a_sync_ahead_of_the_commit_is_told),

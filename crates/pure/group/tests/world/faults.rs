@@ -58,8 +58,19 @@ impl World {
         let pause = 20 * MS + self.rng.below(self.chances.pause);
         self.after(pause, What::Fault);
         let c = self.chances;
-        let chances =
-            [c.kill, c.power, c.power_of_all, c.freeze, c.cut, c.store, c.disk, c.clone, c.order, c.crash];
+        let chances = [
+            c.kill,
+            c.power,
+            c.power_of_all,
+            c.freeze,
+            c.cut,
+            c.store,
+            c.disk,
+            c.clone,
+            c.order,
+            c.put_back,
+            c.crash,
+        ];
         let mut n = self.rng.below(chances.iter().sum());
         let which = chances.iter().position(|chance| {
             let is_it = n < *chance;
@@ -100,6 +111,7 @@ impl World {
             }
             7 => self.clone_greets(machine),
             8 => self.order(),
+            9 => self.put_back(),
             _ => self.machines[machine].crash_in = Some(1 + self.rng.below(60)),
         }
     }
@@ -140,6 +152,18 @@ impl World {
         }
     }
 
+    /// The store is restored from a copy. Whoever has not seen the present epoch could not know.
+    fn put_back(&mut self) {
+        let group = self.rng.index(self.groups.len());
+        let epoch = self.store.records[group].1.epoch;
+        let all_know = self.groups[group].iter().all(|copy| self.copies[*copy].disk.seat.seen >= epoch);
+        let which = self.rng.below(1_000);
+        if all_know {
+            self.say(|| format!("the store's record of group {group} is put back"));
+            self.store.put_back(group, which);
+        }
+    }
+
     /// An administrator moves an island, or stops a node in order.
     fn order(&mut self) {
         let group = self.rng.index(self.groups.len());
@@ -159,6 +183,7 @@ impl World {
     pub fn calm(&mut self) {
         self.say(|| "all faults end".to_owned());
         self.is_calm = true;
+        self.store.mend();
         self.cuts.clear();
         self.store.away_until = 0;
         for machine in 0..MACHINES {

@@ -39,6 +39,8 @@ pub struct Chances {
     pub disk: u64,
     pub clone: u64,
     pub order: u64,
+    /// The store is put back to an earlier epoch.
+    pub put_back: u64,
     /// A process dies between two effects.
     pub crash: u64,
     /// Percent of messages that are lost, doubled or late.
@@ -62,6 +64,7 @@ impl Chances {
             disk: 5,
             clone: 2,
             order: 5,
+            put_back: 0,
             crash: 5,
             loss: 2,
             pause: 700 * MS,
@@ -205,7 +208,8 @@ impl World {
             groups.push((copies.len()..copies.len() + members.len()).collect());
             copies.extend(members.iter().map(|m| Copy::new(group, *m, ring.clone())));
         }
-        let chances = Chances::drawn(&mut rng);
+        let mut chances = Chances::drawn(&mut rng);
+        chances.put_back = if seed.is_multiple_of(4) { 3 } else { 0 };
         let mut world = Self {
             seed,
             rng,

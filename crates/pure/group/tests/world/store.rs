@@ -42,32 +42,78 @@ pub struct Store {
     pub away_until: u64,
     /// Of each group the record before the last swap.
     pub before: Vec<GroupRecord>,
-    /// It shows an old record.
+    /// It shows an old record, or has done so.
     pub is_put_back: bool,
+    /// Of each group all records, and the one that is hidden by an older one.
+    history: Vec<Vec<(u64, GroupRecord)>>,
+    hidden: BTreeMap<usize, (u64, GroupRecord)>,
+    /// The first request after the store was put back.
+    put_back_at: u64,
 }
 
 impl Store {
     pub fn new(records: Vec<GroupRecord>) -> Self {
         let before = records.clone();
+        let history = vec![Vec::new(); records.len()];
         let records = records.into_iter().map(|record| (1, record)).collect();
-        Self { records, requests: BTreeMap::new(), numbers: 0, away_until: 0, before, is_put_back: false }
+        Self {
+            records,
+            requests: BTreeMap::new(),
+            numbers: 0,
+            away_until: 0,
+            before,
+            is_put_back: false,
+            history,
+            hidden: BTreeMap::new(),
+            put_back_at: 0,
+        }
     }
 
     pub fn execute(&mut self, request: u64) {
+        // What was asked of the store before it was put back, it has forgotten.
+        let is_forgotten = request < self.put_back_at;
         let Some(request) = self.requests.get_mut(&request) else { return };
+        let is_hidden = self.hidden.contains_key(&request.group);
         let (revision, record) = &mut self.records[request.group];
         match &request.asked {
             Asked::Read => request.found = Some((*revision, record.clone())),
+            Asked::Swap(..) if is_forgotten => {}
             Asked::Swap(expect, next) => {
+                assert!(
+                    !is_hidden || expect != revision,
+                    "{next:?} is swapped in behind a record that was put back"
+                );
                 request.outcome = Some(if *expect == *revision {
                     *revision += 1;
                     self.before[request.group] = record.clone();
+                    self.history[request.group].push((*revision - 1, record.clone()));
                     *record = next.clone();
                     SwapOutcome::Done(*revision)
                 } else {
                     SwapOutcome::Conflict
                 });
             }
+        }
+    }
+
+    /// Shows the record of an earlier epoch, if there was one; nobody may have seen less than the present one.
+    pub fn put_back(&mut self, group: usize, which: u64) {
+        let epoch = self.records[group].1.epoch;
+        let older: Vec<_> =
+            self.history[group].iter().filter(|(_, record)| record.epoch < epoch).cloned().collect();
+        if older.is_empty() || self.hidden.contains_key(&group) {
+            return;
+        }
+        self.is_put_back = true;
+        self.put_back_at = self.numbers + 1;
+        let old = older[which as usize % older.len()].clone();
+        self.hidden.insert(group, std::mem::replace(&mut self.records[group], old));
+    }
+
+    /// Somebody mends it.
+    pub fn mend(&mut self) {
+        for (group, record) in std::mem::take(&mut self.hidden) {
+            self.records[group] = record;
         }
     }
 
