@@ -394,7 +394,7 @@ impl State {
             RowChange::Incarnation { incarnation, ended } => {
                 if *ended != LifeEnd::Promoted {
                     // Of incarnations that left no record, nothing has survived: they count with the last that did.
-                    let last = incarnation - 1;
+                    let last = incarnation.saturating_sub(1);
                     self.survived.insert(last, self.meta.stamp);
                     self.survived_dirty.insert(last);
                     if self.survived.len() > SURVIVED_MAX {
