@@ -1,6 +1,6 @@
 //! The row of an island about itself.
 
-use atoll_core::{Stamp, Time, wire_struct};
+use atoll_core::{Decode, Encode, Stamp, Time, wire_struct};
 
 wire_struct! {
     /// What an island must not forget about itself.
@@ -24,6 +24,12 @@ wire_struct! {
 }
 
 impl Meta {
+    /// Whether these bytes are the row of a version before islands had copies: it ends before the time.
+    pub fn is_of_older_version(bytes: &[u8]) -> bool {
+        let with_time = [bytes, &Time::default().to_vec()].concat();
+        Self::from_slice(bytes).is_err() && Self::from_slice(&with_time).is_ok()
+    }
+
     /// A record sets this ctime.
     pub(crate) fn changed_at(&mut self, time: Option<Time>) {
         self.time = time.map_or(self.time, |time| time.max(self.time));

@@ -65,6 +65,11 @@ pub enum OpenError {
     /// A row or record that passed its checksum says something impossible.
     #[error("island {0}: {1}; run `atoll check`")]
     Malformed(IslandId, String),
+    /// Its rows are those of an older version.
+    #[error(
+        "island {0} was written by an older version of Atoll: `atoll rebuild` makes its state anew from the plain trees"
+    )]
+    OlderVersion(IslandId),
     /// Something is not there although the island was made.
     #[error("island {0}: its {1} is missing")]
     Missing(IslandId, &'static str),
@@ -95,6 +100,7 @@ impl OpenError {
             | Self::Body(id, _)
             | Self::Malformed(id, _)
             | Self::Missing(id, _)
+            | Self::OlderVersion(id)
             | Self::Io(id, _)
             | Self::Older { island: id, .. } => *id,
         }
@@ -106,7 +112,7 @@ impl OpenError {
             Self::Log(_, why) => matches!(why, LogError::Damaged(_) | LogError::Refused { .. }),
             Self::Snapshot(_, why) => matches!(why, SnapshotError::Damaged(_)),
             Self::Body(..) | Self::Io(..) => false,
-            Self::Malformed(..) | Self::Missing(..) | Self::Older { .. } => true,
+            Self::Malformed(..) | Self::Missing(..) | Self::OlderVersion(_) | Self::Older { .. } => true,
         }
     }
 }
@@ -189,6 +195,10 @@ impl<D: Disk> Engine<D> {
 
 fn open_state(snapshot: &Snapshot, id: IslandId, seed: u64) -> Result<State, OpenError> {
     const PAGE: usize = 4096;
+    let meta = snapshot.get(&RowKey::Meta.to_bytes()).map_err(|e| OpenError::Snapshot(id, e))?;
+    if meta.is_some_and(|meta| atoll_state::state::Meta::is_of_older_version(&meta)) {
+        return Err(OpenError::OlderVersion(id));
+    }
     let mut state = State::new(seed);
     for &tag in State::ALWAYS_IN_MEMORY {
         let mut from = vec![tag];

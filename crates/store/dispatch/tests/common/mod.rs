@@ -17,7 +17,7 @@ use bytes::Bytes;
 pub(crate) const ISLAND: IslandId = IslandId(0);
 
 /// Time stands still.
-struct Still;
+pub(crate) struct Still;
 
 impl Clock for Still {
     fn now(&self) -> Now {
@@ -75,7 +75,12 @@ impl Life {
     }
 
     fn setup(is_new: bool) -> (Setup, Arc<Heard>) {
-        let setup = Setup {
+        (Self::setup_of(is_new), Arc::default())
+    }
+
+    /// Options of the island.
+    pub(crate) fn setup_of(is_new: bool) -> Setup {
+        Setup {
             volume: VolumeId(1),
             node: NodeId(0),
             island: Config::new(ISLAND, 1, Table::new(1), vec![ISLAND]),
@@ -88,8 +93,7 @@ impl Life {
             root: false,
             is_new,
             reached: None,
-        };
-        (setup, Arc::default())
+        }
     }
 
     pub(crate) fn ask(&mut self, seq: u64, op: ClientOp, data: &[u8]) -> (Outcome, Vec<u8>) {
