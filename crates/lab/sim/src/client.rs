@@ -9,7 +9,8 @@ use atoll_proto::{ClientOp, FileHandle, Outcome};
 use atoll_route::{KEEP_MS, OutgoingRequest, Route, RouteOut};
 
 use crate::clocks::Pace;
-use crate::net::{End, ToClient};
+use crate::links::Party;
+use crate::net::ToClient;
 use crate::world::{Short, World};
 
 /// How an operation ended, with the bytes beside its answer.
@@ -166,7 +167,7 @@ impl World {
 
     /// A client reads what an island has sent.
     pub(crate) fn client_takes(&mut self, conn: usize, message: ToClient) {
-        let (End::Client(client), to) = (self.conns[conn].from, self.conns[conn].to) else { return };
+        let (Party::Client(client), to) = (self.conns[conn].from, self.conns[conn].to) else { return };
         let (island, now_ms) = (IslandId(to as u16), self.client_ms(client));
         self.note(format_args!("client {client}: from {island}: {}", Short(&message)));
         match message {

@@ -10,7 +10,8 @@ use atoll_links::BothWays;
 use atoll_proto::DaemonLife;
 use atoll_view::{Conflict, Why};
 
-use crate::net::{End, Out, Port, ToIsland, conn_of};
+use crate::links::Party;
+use crate::net::{Out, Port, ToIsland, conn_of};
 use crate::thread::Thread;
 use crate::world::{Choice, Happening, TICK_US, World};
 
@@ -110,7 +111,7 @@ impl World {
                 self.tick_island(island, life);
                 for conn in 0..self.conns.len() {
                     let c = &self.conns[conn];
-                    if (c.to == island || c.from == End::Island(island)) && !c.open {
+                    if (c.to == island || c.from == Party::Island(island)) && !c.open {
                         self.try_open(conn);
                         self.dial_later(conn);
                     }
@@ -335,7 +336,7 @@ impl World {
                 }
                 Out::Peer(to, message) => {
                     let to = usize::from(to.0);
-                    let conn = self.conn_between(End::Island(island), to);
+                    let conn = self.conn_between(Party::Island(island), to);
                     if self.conns[conn].open {
                         self.send_to_island(conn, ToIsland::Peer(message));
                     }
@@ -380,7 +381,7 @@ impl World {
         self.hash_files(island);
         for conn in 0..self.conns.len() {
             let c = &self.conns[conn];
-            if c.to == island || c.from == End::Island(island) || c.via == Some(island) {
+            if c.to == island || c.from == Party::Island(island) || c.via == Some(island) {
                 self.break_conn(conn);
             }
         }

@@ -6,8 +6,8 @@ use atoll_posix::{Caller, Op, SetAttr};
 use bytes::Bytes;
 
 use crate::cause::Failure;
-use crate::links::{Ending, SILENCE_US};
-use crate::net::{End, ToClient};
+use crate::links::{Ending, Party, SILENCE_US};
+use crate::net::ToClient;
 use crate::recalls::alone;
 use crate::scenario::Run;
 use crate::world::{Config, Happening, World};
@@ -37,7 +37,7 @@ impl World {
         }
         self.schedule_at(until, Happening::Woken { client });
         for conn in 0..self.conns.len() {
-            if self.conns[conn].from == End::Client(client) {
+            if self.conns[conn].from == Party::Client(client) {
                 let generation = self.conns[conn].generation;
                 self.schedule(SILENCE_US, Happening::GivenUp { conn, generation });
             }
@@ -58,8 +58,8 @@ impl World {
             Happening::Opened { conn, .. }
             | Happening::Closed { conn, .. }
             | Happening::ToClient { conn, .. } => match self.conns[*conn].from {
-                End::Client(client) => client,
-                End::Island(_) => return Some(what),
+                Party::Client(client) => client,
+                Party::Island(_) => return Some(what),
             },
             _ => return Some(what),
         };
@@ -95,7 +95,7 @@ impl World {
 
     /// An island has heard nothing of a client that is still suspended, and ends their link.
     pub(crate) fn given_up(&mut self, conn: usize, generation: u64) {
-        let End::Client(client) = self.conns[conn].from else { return };
+        let Party::Client(client) = self.conns[conn].from else { return };
         if self.is_asleep(client) && self.conns[conn].generation == generation {
             self.end_link(conn, Ending::Silent);
         }
@@ -108,7 +108,7 @@ impl World {
         let now_ms = self.now_us() / 1000;
         for conn in 0..self.conns.len() {
             let c = &mut self.conns[conn];
-            if c.from == End::Client(client) && std::mem::take(&mut c.whole) {
+            if c.from == Party::Client(client) && std::mem::take(&mut c.whole) {
                 c.dialer.closed(now_ms);
                 let (to, generation) = (c.to, c.generation);
                 c.broken = (generation, 0, 0);

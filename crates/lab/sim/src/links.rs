@@ -5,11 +5,11 @@ use atoll_disk::sim::Fault;
 use atoll_island::Event;
 use atoll_links::{BothWays, Via};
 
-use crate::net::{End, ToClient, ToIsland};
+use crate::net::{ToClient, ToIsland};
 use crate::world::{Happening, World};
 use atoll_proto::PeerOp;
 
-/// A participant of a partition.
+/// Who can be at an end of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Party {
     /// The client of this number.
@@ -75,7 +75,7 @@ impl World {
     /// Breaks all links of a client.
     pub fn break_client_links(&mut self, client: usize) {
         for conn in 0..self.conns.len() {
-            if self.conns[conn].from == End::Client(client) {
+            if self.conns[conn].from == Party::Client(client) {
                 self.break_conn(conn);
             }
         }
@@ -88,7 +88,7 @@ impl World {
         let session = SessionId(1_000 + self.injected.mounts);
         self.note(format_args!("client {client}: DIES; the next one has session {session}"));
         for conn in 0..self.conns.len() {
-            if self.conns[conn].from == End::Client(client) {
+            if self.conns[conn].from == Party::Client(client) {
                 self.break_conn(conn);
                 let c = &mut self.conns[conn];
                 // What is on the way to it arrives nowhere.
@@ -101,7 +101,7 @@ impl World {
 
     /// A number that is another one when a link of a client has ended meanwhile; none while one is not whole.
     pub(crate) fn links_of(&self, client: usize) -> Option<u64> {
-        let mut links = self.conns.iter().filter(|conn| conn.from == End::Client(client));
+        let mut links = self.conns.iter().filter(|conn| conn.from == Party::Client(client));
         links.try_fold(0, |sum, conn| {
             (conn.open && conn.whole && !conn.loses()).then_some(sum + conn.generation)
         })
@@ -159,7 +159,7 @@ impl World {
             self.schedule(to_late + gone_late, Happening::LinkGone { conn, generation, life, ended });
         }
         let c = &mut self.conns[conn];
-        let sender_died = matches!(from, End::Island(i) if self.nodes[i].engine.is_none());
+        let sender_died = matches!(from, Party::Island(i) if self.nodes[i].engine.is_none());
         if self.nodes[to].engine.is_none() {
             c.busy = false;
             c.unread.clear();
@@ -176,7 +176,7 @@ impl World {
         let mut any = false;
         for conn in 0..self.conns.len() {
             let c = &mut self.conns[conn];
-            let (from, to) = (one_side(c.from.party()), one_side(Party::Island(c.to)));
+            let (from, to) = (one_side(c.from), one_side(Party::Island(c.to)));
             if from == to {
                 continue;
             }
@@ -189,7 +189,7 @@ impl World {
             let c = &mut self.conns[conn];
             c.deaf_to |= from || both;
             c.deaf_from |= to || both;
-            if let End::Client(_) = c.from {
+            if let Party::Client(_) = c.from {
                 let until = 1 + self.rng.below(CLIENT_DEAF_US_MAX);
                 self.schedule(until, Happening::Heard { conn, since_us: now });
             }
@@ -207,7 +207,7 @@ impl World {
         let mut any = false;
         for conn in 0..self.conns.len() {
             let c = &self.conns[conn];
-            if one_side(c.from.party()) && !one_side(Party::Island(c.to)) {
+            if one_side(c.from) && !one_side(Party::Island(c.to)) {
                 any = true;
                 self.conns[conn].cut = true;
                 self.break_conn(conn);
@@ -277,7 +277,7 @@ impl World {
         let mut any = false;
         for conn in 0..self.conns.len() {
             let c = &self.conns[conn];
-            let cut = one_side(c.from.party()) != one_side(Party::Island(c.to));
+            let cut = one_side(c.from) != one_side(Party::Island(c.to));
             self.conns[conn].cut = cut;
             any |= cut;
             if cut && self.conns[conn].via.is_none() {
@@ -292,7 +292,7 @@ impl World {
 
     /// Whatever is cut, clients can reach every island.
     pub(crate) fn let_clients_through(&mut self) {
-        for conn in self.conns.iter_mut().filter(|conn| matches!(conn.from, End::Client(_))) {
+        for conn in self.conns.iter_mut().filter(|conn| matches!(conn.from, Party::Client(_))) {
             conn.cut = false;
         }
     }
@@ -316,17 +316,17 @@ impl World {
 
     // -------------------------------------------------------------------- links
 
-    pub(crate) fn conn_between(&self, from: End, to: usize) -> usize {
+    pub(crate) fn conn_between(&self, from: Party, to: usize) -> usize {
         self.conns
             .iter()
             .position(|c| c.from == from && c.to == to)
             .expect("everybody has a link to everybody")
     }
 
-    pub(crate) fn end_is_up(&self, end: End) -> bool {
-        match end {
-            End::Client(_) => true,
-            End::Island(i) => self.nodes[i].engine.is_some(),
+    pub(crate) fn party_is_up(&self, party: Party) -> bool {
+        match party {
+            Party::Client(_) => true,
+            Party::Island(i) => self.nodes[i].engine.is_some(),
         }
     }
 
@@ -339,7 +339,7 @@ impl World {
 
     pub(crate) fn open_conn(&mut self, conn: usize) {
         let c = &self.conns[conn];
-        let possible = !c.is_cut() && self.end_is_up(c.from) && self.nodes[c.to].engine.is_some();
+        let possible = !c.is_cut() && self.party_is_up(c.from) && self.nodes[c.to].engine.is_some();
         let now_ms = self.now_us() / 1000;
         let c = &mut self.conns[conn];
         c.opening = false;
@@ -406,7 +406,7 @@ impl World {
 
     pub(crate) fn dial(&mut self, conn: usize) {
         self.conns[conn].dialing = false;
-        if !self.end_is_up(self.conns[conn].from) {
+        if !self.party_is_up(self.conns[conn].from) {
             // It is asked when that starts.
             return;
         }
@@ -441,10 +441,10 @@ impl World {
     /// Whether an island can pass on what is sent on a link: it reaches the other side directly.
     fn may_relay(&self, conn: usize, relay: usize) -> bool {
         let c = &self.conns[conn];
-        let there = &self.conns[self.conn_between(End::Island(relay), c.to)];
+        let there = &self.conns[self.conn_between(Party::Island(relay), c.to)];
         let is_up = |island: usize| self.nodes[island].engine.is_some();
         self.passes(conn, relay)
-            && self.end_is_up(c.from)
+            && self.party_is_up(c.from)
             && is_up(c.to)
             && is_up(relay)
             && there.open
@@ -456,7 +456,7 @@ impl World {
     fn passes(&self, conn: usize, relay: usize) -> bool {
         let c = &self.conns[conn];
         let here = self.conn_between(c.from, relay);
-        let there = self.conn_between(End::Island(relay), c.to);
+        let there = self.conn_between(Party::Island(relay), c.to);
         [here, there].iter().all(|leg| !self.conns[*leg].is_cut())
     }
 
@@ -477,7 +477,7 @@ impl World {
         let now = self.now_us();
         for conn in 0..self.conns.len() {
             let c = &self.conns[conn];
-            let (from, to) = (c.from.party(), Party::Island(c.to));
+            let (from, to) = (c.from, Party::Island(c.to));
             let (there, back) = ((from, to) == (one, other), (from, to) == (other, one));
             match cut {
                 Cut::Opening { both } if there || (back && both) => {
@@ -532,14 +532,14 @@ impl World {
             None => self.note(format_args!("{from:?} has a link to island {to}")),
         }
         match from {
-            End::Client(client) => {
+            Party::Client(client) => {
                 let island = IslandId(to as u16);
                 self.with_client(client, &[], |route, out| match replaces {
                     true => route.replaced(island, out),
                     false => route.reachable(island, true, out),
                 });
             }
-            End::Island(i) => {
+            Party::Island(i) => {
                 self.judge_links(to, i, |both| both.accepted(generation));
                 self.judge_links(i, to, |both| if replaces { both.replaced() } else { both.outgoing(true) });
             }
@@ -557,11 +557,11 @@ impl World {
         if was_open {
             self.note(format_args!("{from:?} has lost its link to island {to}"));
             match from {
-                End::Client(client) => {
+                Party::Client(client) => {
                     let island = IslandId(to as u16);
                     self.with_client(client, &[], |route, out| route.reachable(island, false, out));
                 }
-                End::Island(i) => self.judge_links(i, to, |both| both.outgoing(false)),
+                Party::Island(i) => self.judge_links(i, to, |both| both.outgoing(false)),
             }
         }
         self.try_open(conn);
@@ -638,7 +638,7 @@ mod tests {
         let mut world = World::new(config).unwrap();
         world.cut_way(Party::Client(0), Party::Island(0), Cut::Opening { both: true });
         world.run_for(2_000_000).unwrap();
-        let conn = world.conn_between(End::Client(0), 0);
+        let conn = world.conn_between(Party::Client(0), 0);
         assert!(world.conns[conn].open && world.conns[conn].via.is_some(), "{}", world.tail(20));
         world
     }
@@ -646,7 +646,7 @@ mod tests {
     #[test]
     fn the_end_of_a_relayed_link_is_silence_to_its_island() {
         let mut world = relayed();
-        let conn = world.conn_between(End::Client(0), 0);
+        let conn = world.conn_between(Party::Client(0), 0);
         let relay = world.conns[conn].via.expect("it is relayed");
         let link = crate::net::link_id(conn, world.conns[conn].generation);
         // The client may still have its end of it: what it keeps is waited for.
@@ -661,7 +661,7 @@ mod tests {
         let mut world = relayed();
         world.partition(|_| true);
         world.run_for(40_000_000).unwrap();
-        let conn = world.conn_between(End::Client(0), 0);
+        let conn = world.conn_between(Party::Client(0), 0);
         assert!(world.conns[conn].open && world.conns[conn].via.is_none(), "{}", world.tail(20));
     }
 
@@ -669,7 +669,7 @@ mod tests {
     fn an_attempt_at_the_direct_way_is_over_also_while_the_end_of_a_relayed_link_is_not_told() {
         let mut world = relayed();
         world.partition(|_| true);
-        let conn = world.conn_between(End::Client(0), 0);
+        let conn = world.conn_between(Party::Client(0), 0);
         let due_ms = world.conns[conn].dialer.next_ms().expect("the direct way is tried again");
         assert_eq!(world.conns[conn].dialer.due(due_ms), Some(Via::Direct));
         world.break_conn(conn);

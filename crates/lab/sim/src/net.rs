@@ -13,27 +13,11 @@ use std::sync::{Arc, Mutex};
 
 use crate::links::Party;
 
-/// Who opens a link.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum End {
-    Client(usize),
-    /// An island, to send to another; what comes back travels on the other one's own link.
-    Island(usize),
-}
-
-impl End {
-    pub(crate) const fn party(self) -> Party {
-        match self {
-            Self::Client(i) => Party::Client(i),
-            Self::Island(i) => Party::Island(i),
-        }
-    }
-}
-
 /// A link that is opened again whenever it breaks.
 #[derive(Debug)]
 pub(crate) struct Conn {
-    pub(crate) from: End,
+    /// Who opens it. An island does to send to another; what comes back travels on the other one's own link.
+    pub(crate) from: Party,
     pub(crate) to: usize,
     /// Counts openings.
     pub(crate) generation: u64,
@@ -71,7 +55,7 @@ pub(crate) struct Conn {
 }
 
 impl Conn {
-    pub(crate) fn new(from: End, to: usize, relays: Vec<NodeId>) -> Self {
+    pub(crate) fn new(from: Party, to: usize, relays: Vec<NodeId>) -> Self {
         Self {
             from,
             to,

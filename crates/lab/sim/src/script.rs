@@ -10,7 +10,7 @@ use atoll_proto::{ParticipantWork, TxnState};
 use atoll_state::RowKey;
 
 use crate::cause::Failure;
-use crate::net::End;
+use crate::links::Party;
 use crate::thread::Thread;
 use crate::world::{Happening, World};
 
@@ -62,7 +62,7 @@ impl World {
     }
 
     fn cut_one(&mut self, from: usize, to: usize, cut: bool) {
-        let conn = self.conn_between(End::Island(from), to);
+        let conn = self.conn_between(Party::Island(from), to);
         self.conns[conn].cut = cut;
         if cut {
             self.break_conn(conn);

@@ -23,7 +23,8 @@ use crate::client::{Client, Done};
 use crate::clocks::{Pace, Paces, SimClock, TrueTime};
 use crate::disks::{self, Ailment};
 use crate::injected::Injected;
-use crate::net::{Conn, End, Port, ToClient, ToIsland, link_id};
+use crate::links::Party;
+use crate::net::{Conn, Port, ToClient, ToIsland, link_id};
 use crate::thread::Thread;
 use crate::transcript::Transcript;
 use crate::wire::Wire;
@@ -346,11 +347,11 @@ impl World {
             others.map(|other| NodeId(other as u16)).collect()
         };
         for client in 0..config.clients {
-            conns.extend((0..islands).map(|to| Conn::new(End::Client(client), to, relays(None, to))));
+            conns.extend((0..islands).map(|to| Conn::new(Party::Client(client), to, relays(None, to))));
         }
         for from in 0..islands {
             let others = (0..islands).filter(|to| *to != from);
-            conns.extend(others.map(|to| Conn::new(End::Island(from), to, relays(Some(from), to))));
+            conns.extend(others.map(|to| Conn::new(Party::Island(from), to, relays(Some(from), to))));
         }
         let both = vec![vec![BothWays::default(); islands]; islands];
         let mut world = Self {
@@ -531,11 +532,11 @@ impl World {
                 let (from, to) = (self.conns[conn].from, self.conns[conn].to);
                 match from {
                     _ if self.nodes[to].life != life => {}
-                    End::Client(_) => {
+                    Party::Client(_) => {
                         let link = link_id(conn, generation);
                         self.begin(to, None, Event::LinkClosed { link, ended });
                     }
-                    End::Island(other) => self.judge_links(to, other, |both| both.ended(generation)),
+                    Party::Island(other) => self.judge_links(to, other, |both| both.ended(generation)),
                 }
             }
             Happening::Silence { conn, generation, since_us } => self.silence(conn, generation, since_us),
@@ -586,7 +587,7 @@ impl World {
             self.schedule(self.config.recall_us, Happening::Recalled { client });
         }
         for (island, sent) in sends {
-            let conn = self.conn_between(End::Client(client), usize::from(island.0));
+            let conn = self.conn_between(Party::Client(client), usize::from(island.0));
             if self.conns[conn].open {
                 let link = link_id(conn, self.conns[conn].generation);
                 let (id, request, data) = (sent.id, sent.request, sent.data);
