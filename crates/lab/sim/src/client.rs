@@ -10,7 +10,7 @@ use atoll_route::{KEEP_MS, OutgoingRequest, Route, RouteOut};
 
 use crate::clocks::Pace;
 use crate::links::Party;
-use crate::net::ToClient;
+use crate::net::{Frame, ToClient};
 use crate::world::{Short, World};
 
 /// How an operation ended, with the bytes beside its answer.
@@ -38,7 +38,7 @@ pub(crate) struct Client {
     /// Its machine is suspended until then, by true time; 0: it runs.
     pub(crate) asleep_until_us: u64,
     /// What has come meanwhile, and is read when it runs again.
-    pub(crate) unread: Vec<(usize, ToClient)>,
+    pub(crate) unread: Vec<(usize, Frame<ToClient>)>,
     /// How often it has given a sign of life.
     pub(crate) renewals: u64,
     /// Until then, by its own clock, an answer that it was told may be used; 0: it has dropped all.
@@ -166,9 +166,9 @@ impl World {
     }
 
     /// A client reads what an island has sent.
-    pub(crate) fn client_takes(&mut self, conn: usize, message: ToClient) {
-        let (Party::Client(client), to) = (self.conns[conn].from, self.conns[conn].to) else { return };
-        let (island, now_ms) = (IslandId(to as u16), self.client_ms(client));
+    pub(crate) fn client_takes(&mut self, conn: usize, frame: Frame<ToClient>) {
+        let Party::Client(client) = self.conns[conn].from else { return };
+        let (Frame { island, message }, now_ms) = (frame, self.client_ms(client));
         self.note(format_args!("client {client}: from {island}: {}", Short(&message)));
         match message {
             ToClient::Reply { id, reply, data } => {

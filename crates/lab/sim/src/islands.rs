@@ -11,7 +11,7 @@ use atoll_proto::DaemonLife;
 use atoll_view::{Conflict, Why};
 
 use crate::links::Party;
-use crate::net::{Out, Port, ToIsland, conn_of};
+use crate::net::{Frame, Out, Port, ToIsland, conn_of};
 use crate::thread::Thread;
 use crate::world::{Choice, Happening, TICK_US, World};
 
@@ -220,9 +220,9 @@ impl World {
     }
 
     /// A thread of the island takes a message off a link.
-    pub(crate) fn read(&mut self, conn: usize, message: ToIsland) {
-        let to = self.conns[conn].to;
-        let event = match message {
+    pub(crate) fn read(&mut self, conn: usize, frame: Frame<ToIsland>) {
+        let to = usize::from(frame.island.0);
+        let event = match frame.message {
             ToIsland::Request { link, id, request, data } => Event::Request { link, id, request, data },
             ToIsland::Peer(message) => Event::Peer(message),
         };
@@ -270,8 +270,8 @@ impl World {
     fn reads_on(&mut self, conn: usize) {
         let c = &mut self.conns[conn];
         c.busy = false;
-        if let Some(message) = c.unread.pop_front() {
-            self.read(conn, message);
+        if let Some(frame) = c.unread.pop_front() {
+            self.read(conn, frame);
         }
     }
 
@@ -332,13 +332,12 @@ impl World {
             match out {
                 Out::Client(link, message) => {
                     let (conn, generation) = conn_of(link);
-                    self.send_to_client(conn, generation, message);
+                    self.send_to_client(conn, generation, Frame { island: IslandId(island as u16), message });
                 }
                 Out::Peer(to, message) => {
-                    let to = usize::from(to.0);
-                    let conn = self.conn_between(Party::Island(island), to);
+                    let conn = self.conn_between(Party::Island(island), usize::from(to.0));
                     if self.conns[conn].open {
-                        self.send_to_island(conn, ToIsland::Peer(message));
+                        self.send_to_island(conn, Frame { island: to, message: ToIsland::Peer(message) });
                     }
                 }
                 Out::Halted(why) if !dead => self.halted(island, &why),

@@ -7,7 +7,6 @@ use bytes::Bytes;
 
 use crate::cause::Failure;
 use crate::links::{Ending, Party, SILENCE_US};
-use crate::net::ToClient;
 use crate::recalls::alone;
 use crate::scenario::Run;
 use crate::world::{Config, Happening, World};
@@ -68,10 +67,10 @@ impl World {
             return Some(what);
         }
         match what {
-            Happening::ToClient { conn, generation, message } => {
+            Happening::ToClient { conn, generation, frame } => {
                 let now = self.now_us();
                 if self.conns[conn].arrives(generation, now, false) {
-                    self.clients[client].unread.push((conn, message));
+                    self.clients[client].unread.push((conn, frame));
                 }
             }
             what => self.schedule_at(until, what),
@@ -87,9 +86,8 @@ impl World {
             let now_ms = self.client_ms(client);
             self.with_client(client, &[], |route, out| route.tick(now_ms, out));
         }
-        let unread: Vec<(usize, ToClient)> = std::mem::take(&mut self.clients[client].unread);
-        for (conn, message) in unread {
-            self.client_takes(conn, message);
+        for (conn, frame) in std::mem::take(&mut self.clients[client].unread) {
+            self.client_takes(conn, frame);
         }
     }
 

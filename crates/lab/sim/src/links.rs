@@ -5,7 +5,7 @@ use atoll_disk::sim::Fault;
 use atoll_island::Event;
 use atoll_links::{BothWays, Via};
 
-use crate::net::{ToClient, ToIsland};
+use crate::net::{Frame, ToClient, ToIsland};
 use crate::world::{Happening, World};
 use atoll_proto::PeerOp;
 
@@ -253,22 +253,22 @@ impl World {
             return;
         }
         let (to, from) = (std::mem::take(&mut c.lost_to), std::mem::take(&mut c.lost_from));
-        for message in to {
-            self.island_takes(conn, message);
+        for frame in to {
+            self.island_takes(conn, frame);
         }
-        for message in from {
-            self.client_takes(conn, message);
+        for frame in from {
+            self.client_takes(conn, frame);
         }
     }
 
-    pub(crate) fn island_takes(&mut self, conn: usize, message: ToIsland) {
+    pub(crate) fn island_takes(&mut self, conn: usize, frame: Frame<ToIsland>) {
         let c = &mut self.conns[conn];
         if self.nodes[c.to].engine.is_none() {
             self.injected.dropped += 1;
         } else if c.busy {
-            c.unread.push_back(message);
+            c.unread.push_back(frame);
         } else {
-            self.read(conn, message);
+            self.read(conn, frame);
         }
     }
 
@@ -574,9 +574,9 @@ impl World {
         delay
     }
 
-    pub(crate) fn send_to_island(&mut self, conn: usize, message: ToIsland) {
-        let message = match self.wire.for_island(message) {
-            Ok(message) => message,
+    pub(crate) fn send_to_island(&mut self, conn: usize, frame: Frame<ToIsland>) {
+        let frame = match self.wire.for_island(frame) {
+            Ok(frame) => frame,
             Err(why) => {
                 return self
                     .fail(format!("{:?} to island {}: {why}", self.conns[conn].from, self.conns[conn].to));
@@ -588,7 +588,7 @@ impl World {
         }
         // Threads that perform the effects of one island overtake each other; but one thread sends all
         // that ends with `HelloDone`.
-        let may = matches!(&message, ToIsland::Peer(m) if !matches!(m.op, PeerOp::HelloDone));
+        let may = matches!(&frame.message, ToIsland::Peer(m) if !matches!(m.op, PeerOp::HelloDone));
         let overtakes = may && self.rng.percent(10);
         self.injected.reordered += u64::from(overtakes);
         let c = &mut self.conns[conn];
@@ -598,19 +598,19 @@ impl World {
         c.last_to_us = at.max(c.last_to_us);
         let generation = c.generation;
         // A link brings nothing twice; but islands say again what may be lost, and clients never on the same link.
-        let is_peer = matches!(message, ToIsland::Peer(_));
+        let is_peer = matches!(frame.message, ToIsland::Peer(_));
         if is_peer && self.config.doubles > 0 && self.rng.percent(self.config.doubles) {
             self.injected.duplicated += 1;
-            let (later, message) = (at + self.delay(), message.clone());
+            let (later, frame) = (at + self.delay(), frame.clone());
             self.conns[conn].last_to_us = later.max(self.conns[conn].last_to_us);
-            self.schedule_at(later, Happening::ToIsland { conn, generation, message });
+            self.schedule_at(later, Happening::ToIsland { conn, generation, frame });
         }
-        self.schedule_at(at, Happening::ToIsland { conn, generation, message });
+        self.schedule_at(at, Happening::ToIsland { conn, generation, frame });
     }
 
-    pub(crate) fn send_to_client(&mut self, conn: usize, generation: u64, message: ToClient) {
-        let message = match self.wire.for_client(message) {
-            Ok(message) => message,
+    pub(crate) fn send_to_client(&mut self, conn: usize, generation: u64, frame: Frame<ToClient>) {
+        let frame = match self.wire.for_client(frame) {
+            Ok(frame) => frame,
             Err(why) => {
                 return self
                     .fail(format!("island {} to {:?}: {why}", self.conns[conn].to, self.conns[conn].from));
@@ -622,7 +622,7 @@ impl World {
             return;
         }
         c.last_from_us = at;
-        self.schedule_at(at, Happening::ToClient { conn, generation, message });
+        self.schedule_at(at, Happening::ToClient { conn, generation, frame });
     }
 }
 

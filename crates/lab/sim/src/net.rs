@@ -32,8 +32,8 @@ pub(crate) struct Conn {
     pub(crate) deaf_from: bool,
     pub(crate) deaf_since_us: u64,
     /// It is sent again when that is over, unless the link has ended by then.
-    pub(crate) lost_to: VecDeque<ToIsland>,
-    pub(crate) lost_from: VecDeque<ToClient>,
+    pub(crate) lost_to: VecDeque<Frame<ToIsland>>,
+    pub(crate) lost_from: VecDeque<Frame<ToClient>>,
     /// An attempt to open it directly is under way.
     pub(crate) opening: bool,
     /// When it is opened again, and by which way.
@@ -51,7 +51,7 @@ pub(crate) struct Conn {
     pub(crate) broken: (u64, u64, u64),
     /// The island reads one message at a time of a link; these wait.
     pub(crate) busy: bool,
-    pub(crate) unread: VecDeque<ToIsland>,
+    pub(crate) unread: VecDeque<Frame<ToIsland>>,
 }
 
 impl Conn {
@@ -98,22 +98,22 @@ impl Conn {
 
     /// A message of this generation would arrive now: it is lost, or waits behind one that was. Then it is
     /// kept, to be sent again.
-    pub(crate) fn loses_to(&mut self, generation: u64, message: ToIsland) -> Option<ToIsland> {
+    pub(crate) fn loses_to(&mut self, generation: u64, frame: Frame<ToIsland>) -> Option<Frame<ToIsland>> {
         let loses = self.via.is_none() && self.deaf_to;
         if generation != self.generation || (!loses && self.lost_to.is_empty()) {
-            return Some(message);
+            return Some(frame);
         }
-        self.lost_to.push_back(message);
+        self.lost_to.push_back(frame);
         None
     }
 
     /// The same in the other direction.
-    pub(crate) fn loses_from(&mut self, generation: u64, message: ToClient) -> Option<ToClient> {
+    pub(crate) fn loses_from(&mut self, generation: u64, frame: Frame<ToClient>) -> Option<Frame<ToClient>> {
         let loses = self.via.is_none() && self.deaf_from;
         if generation != self.generation || (!loses && self.lost_from.is_empty()) {
-            return Some(message);
+            return Some(frame);
         }
-        self.lost_from.push_back(message);
+        self.lost_from.push_back(frame);
         None
     }
 
@@ -135,6 +135,13 @@ pub(crate) const fn link_id(conn: usize, generation: u64) -> LinkId {
 /// Connection and generation of a link.
 pub(crate) const fn conn_of(link: LinkId) -> (usize, u64) {
     ((link.0 >> 40) as usize, link.0 & ((1 << 40) - 1))
+}
+
+/// A message on a link. Its head names the island to which it goes, or from which it comes.
+#[derive(Debug, Clone)]
+pub(crate) struct Frame<M> {
+    pub(crate) island: IslandId,
+    pub(crate) message: M,
 }
 
 /// A message on its way to an island.

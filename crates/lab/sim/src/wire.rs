@@ -7,7 +7,7 @@ use atoll_core::{Decode, Encode, IslandId};
 use atoll_rpc::Kind;
 use atoll_rpc::header::{HEADER_BYTES, VERSION_HIGHEST, encode_head};
 
-use crate::net::{ToClient, ToIsland};
+use crate::net::{Frame, ToClient, ToIsland};
 
 /// Turns messages into bytes and back.
 #[derive(Debug, Default)]
@@ -22,37 +22,41 @@ impl Wire {
     ///
     /// # Errors
     /// The product does not send it, or another message would arrive. Says why.
-    pub(crate) fn for_island(&mut self, message: ToIsland) -> Result<ToIsland, String> {
-        Ok(match message {
+    pub(crate) fn for_island(&mut self, frame: Frame<ToIsland>) -> Result<Frame<ToIsland>, String> {
+        let Frame { island, message } = frame;
+        let message = match message {
             ToIsland::Request { link, id, request, data } => {
-                let request = self.carry(Kind::Request, request, &data)?;
+                let request = self.carry(Kind::Request, island, request, &data)?;
                 ToIsland::Request { link, id, request, data }
             }
-            ToIsland::Peer(message) => ToIsland::Peer(self.carry(Kind::Peer, message, &[])?),
-        })
+            ToIsland::Peer(message) => ToIsland::Peer(self.carry(Kind::Peer, island, message, &[])?),
+        };
+        Ok(Frame { island, message })
     }
 
     /// A message to a client, as that reads it.
     ///
     /// # Errors
     /// As [`Wire::for_island`].
-    pub(crate) fn for_client(&mut self, message: ToClient) -> Result<ToClient, String> {
-        Ok(match message {
+    pub(crate) fn for_client(&mut self, frame: Frame<ToClient>) -> Result<Frame<ToClient>, String> {
+        let Frame { island, message } = frame;
+        let message = match message {
             ToClient::Reply { id, reply, data } => {
-                let reply = self.carry(Kind::Reply, reply, &data)?;
+                let reply = self.carry(Kind::Reply, island, reply, &data)?;
                 ToClient::Reply { id, reply, data }
             }
-            ToClient::Notice(notice) => ToClient::Notice(self.carry(Kind::Notice, notice, &[])?),
-        })
+            ToClient::Notice(notice) => ToClient::Notice(self.carry(Kind::Notice, island, notice, &[])?),
+        };
+        Ok(Frame { island, message })
     }
 
-    fn carry<T>(&mut self, kind: Kind, message: T, payload: &[u8]) -> Result<T, String>
+    fn carry<T>(&mut self, kind: Kind, island: IslandId, message: T, payload: &[u8]) -> Result<T, String>
     where
         T: Encode + Decode + PartialEq + Debug,
     {
         let brief = |message: &T| format!("{message:.200?}").chars().take(300).collect::<String>();
         self.frame.clear();
-        encode_head(VERSION_HIGHEST, kind, IslandId(0), 0, &message, payload, false, &mut self.frame)
+        encode_head(VERSION_HIGHEST, kind, island, 0, &message, payload, false, &mut self.frame)
             .map_err(|why| format!("the product does not send a {kind:?}: {why}: {}", brief(&message)))?;
         let meta = &self.frame[HEADER_BYTES..];
         self.bytes_max = self.bytes_max.max(meta.len());
@@ -72,12 +76,19 @@ mod tests {
     use atoll_proto::{JournalEntry, Notice, Outcome, PeerMessage, PeerOp, Reply};
     use atoll_rpc::header::{META_BYTES_MAX, PAYLOAD_BYTES_MAX};
 
+    const fn from_first<M>(message: M) -> Frame<M> {
+        Frame { island: IslandId(0), message }
+    }
+
     #[test]
     fn what_arrives_is_what_was_sent() {
         let mut wire = Wire::default();
         let sent = ToClient::Notice(Notice::Orphan { ino: Ino(7) });
-        let got = wire.for_client(sent);
-        assert!(matches!(got, Ok(ToClient::Notice(Notice::Orphan { ino: Ino(7) }))), "{got:?}");
+        let got = wire.for_client(from_first(sent));
+        assert!(
+            matches!(got, Ok(Frame { message: ToClient::Notice(Notice::Orphan { ino: Ino(7) }), .. })),
+            "{got:?}"
+        );
         assert!(wire.bytes_max > 0);
     }
 
@@ -88,13 +99,14 @@ mod tests {
         let entries = entries.into_iter().map(|stamp| (stamp, JournalEntry::ClockBump)).collect();
         let peer = PeerOp::Journal { after: Default::default(), entries };
         let message = PeerMessage { from: IslandId(0), incarnation: 1, vector: Vec::new(), op: peer };
-        let why = wire.for_island(ToIsland::Peer(message)).expect_err("it is too long");
+        let why = wire.for_island(from_first(ToIsland::Peer(message))).expect_err("it is too long");
         assert!(why.contains("a meta part of"), "{why}");
         assert!(why.len() < 600, "{why}");
         let outcome = Outcome::Data { data: bytes::Bytes::new() };
         let reply = Reply { vector: Vec::new(), outcome };
         let data = vec![0; PAYLOAD_BYTES_MAX + 1];
-        let why = wire.for_client(ToClient::Reply { id: 1, reply, data }).expect_err("it is too long");
+        let why =
+            wire.for_client(from_first(ToClient::Reply { id: 1, reply, data })).expect_err("it is too long");
         assert!(why.contains("a payload part of"), "{why}");
     }
 }

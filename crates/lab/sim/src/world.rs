@@ -24,7 +24,7 @@ use crate::clocks::{Pace, Paces, SimClock, TrueTime};
 use crate::disks::{self, Ailment};
 use crate::injected::Injected;
 use crate::links::Party;
-use crate::net::{Conn, Port, ToClient, ToIsland, link_id};
+use crate::net::{Conn, Frame, Port, ToClient, ToIsland, link_id};
 use crate::thread::Thread;
 use crate::transcript::Transcript;
 use crate::wire::Wire;
@@ -223,12 +223,12 @@ pub(crate) enum Happening {
     ToIsland {
         conn: usize,
         generation: u64,
-        message: ToIsland,
+        frame: Frame<ToIsland>,
     },
     ToClient {
         conn: usize,
         generation: u64,
-        message: ToClient,
+        frame: Frame<ToClient>,
     },
     Go {
         island: usize,
@@ -547,21 +547,21 @@ impl World {
                 }
             }
             Happening::Again { conn, generation } => self.again(conn, generation),
-            Happening::ToIsland { conn, generation, message } => {
+            Happening::ToIsland { conn, generation, frame } => {
                 let c = &mut self.conns[conn];
                 if !c.arrives(generation, self.time.us(), true) {
                     self.injected.dropped += 1;
-                } else if let Some(message) = c.loses_to(generation, message) {
-                    self.island_takes(conn, message);
+                } else if let Some(frame) = c.loses_to(generation, frame) {
+                    self.island_takes(conn, frame);
                 }
             }
-            Happening::ToClient { conn, generation, message } => {
+            Happening::ToClient { conn, generation, frame } => {
                 let now = self.now_us();
                 let c = &mut self.conns[conn];
                 if !c.arrives(generation, now, false) {
                     self.injected.dropped += 1;
-                } else if let Some(message) = c.loses_from(generation, message) {
-                    self.client_takes(conn, message);
+                } else if let Some(frame) = c.loses_from(generation, frame) {
+                    self.client_takes(conn, frame);
                 }
             }
         }
@@ -591,7 +591,8 @@ impl World {
             if self.conns[conn].open {
                 let link = link_id(conn, self.conns[conn].generation);
                 let (id, request, data) = (sent.id, sent.request, sent.data);
-                self.send_to_island(conn, ToIsland::Request { link, id, request, data });
+                let message = ToIsland::Request { link, id, request, data };
+                self.send_to_island(conn, Frame { island, message });
             }
         }
         let Client { orphans, closed, .. } = &mut self.clients[client];
