@@ -4,13 +4,14 @@
 
 use std::collections::BTreeMap;
 
-use atoll_core::{H3, Ino, Key, Name};
+use atoll_core::{H3, Ino, Key, Name, NodeId};
 use atoll_disk::sim::Fault;
 use atoll_model::Rng;
 use atoll_posix::{Answer, Caller, Kind, Op, RenameMode, SetAttr, XattrMode};
 use bytes::Bytes;
 
 use crate::cause::Failure;
+use crate::machines::Numbered;
 use crate::scenario::Run;
 use crate::world::{Config, World};
 
@@ -185,7 +186,7 @@ pub(crate) fn run(run: &mut Run, absence: Absence) -> Result<(), Failure> {
     world.settle()?;
     world.checkpoint_all()?;
     let mut under_way: Vec<Option<(u64, Op)>> = (0..CLIENTS).map(|_| None).collect();
-    let mut away = vec![false; usize::from(islands)];
+    let mut away: Numbered<NodeId, bool> = world.machines.ids().map(|_| false).collect();
     for _ in 0..steps {
         for (client, slot) in under_way.iter_mut().enumerate() {
             if let Some((token, op)) = slot.take() {
@@ -215,42 +216,43 @@ pub(crate) fn run(run: &mut Run, absence: Absence) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Time passes; islands go away, return, die while they do, and are cut apart.
-fn disturb(world: &mut World, away: &mut [bool], power: bool) -> Result<(), Failure> {
-    let island = world.rng.index(away.len());
+/// Time passes; machines go away, return, die while they do, and are cut apart.
+fn disturb(world: &mut World, away: &mut Numbered<NodeId, bool>, power: bool) -> Result<(), Failure> {
+    let node = world.any_machine();
     let fault = if power && world.rng.percent(70) {
         Fault::PowerCut { seed: world.rng.bits() }
     } else {
         Fault::ProcessDeath
     };
     let gone = away.iter().filter(|away| **away).count();
+    let is_last = gone + 1 == away.iter().len();
     match world.rng.below(100) {
-        0..10 if !away[island] && gone + 1 < away.len() => {
-            away[island] = true;
-            world.stay_away(island, fault);
+        0..10 if !away[node] && !is_last => {
+            away[node] = true;
+            world.stay_away(node, fault);
         }
         10..18 => {
-            if let Some(island) = (0..away.len()).find(|i| away[*i]) {
-                away[island] = false;
-                world.come_back(island);
+            if let Some(node) = away.ids().find(|node| away[*node]) {
+                away[node] = false;
+                world.come_back(node);
                 if world.rng.percent(40) {
                     // Often in the middle of its comparison.
                     world.run_for(2_000)?;
-                    if world.is_up(island) {
+                    if world.is_up(node) {
                         let effects = 1 + world.rng.below(60);
-                        world.arm(island, effects, fault);
+                        world.arm(node, effects, fault);
                     }
                 }
             }
         }
         18..24 => {
-            let other = (island + 1 + world.rng.index(away.len() - 1)) % away.len();
+            let other = world.any_other(node);
             let cut = world.rng.percent(50);
-            world.cut_between(island, other, cut);
+            world.cut_between(node, other, cut);
         }
-        24..27 if !away[island] => {
+        24..27 if !away[node] => {
             let effects = 1 + world.rng.below(40);
-            world.arm(island, effects, fault);
+            world.arm(node, effects, fault);
         }
         _ => {}
     }

@@ -160,8 +160,8 @@ impl World {
     }
 
     /// How many files an island holds for a session; none if it has none.
-    pub fn held_by(&self, island: usize, session: SessionId) -> Option<usize> {
-        let engine = self.nodes[island].engine.as_ref()?;
+    pub fn held_by(&self, island: IslandId, session: SessionId) -> Option<usize> {
+        let engine = self.engine_of(island)?;
         engine.with_island(|i| i.state().session(session).map(|row| row.held.len()))
     }
 

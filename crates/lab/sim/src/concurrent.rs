@@ -100,14 +100,14 @@ pub(crate) fn run(run: &mut Run, trouble: Trouble) -> Result<(), Failure> {
 
 pub(crate) fn deaths(world: &mut World) {
     if world.rng.percent(25) {
-        let island = world.rng.index(world.nodes.len());
-        if world.is_up(island) {
+        let node = world.any_machine();
+        if world.is_up(node) {
             let effects = 1 + world.rng.below(20);
             if effects > 12 && world.is_chosen(Choice::Stops) {
                 let pause = world.rng.below(5_000);
-                return world.stop_later(island, pause);
+                return world.stop_later(node, pause);
             }
-            world.arm(island, effects, Fault::ProcessDeath);
+            world.arm(node, effects, Fault::ProcessDeath);
         }
     }
 }
@@ -118,12 +118,12 @@ pub(crate) fn partition(world: &mut World) {
         // Clients reach everybody: what is cut are islands from each other.
         let side = |end| match end {
             Party::Client(_) => true,
-            Party::Island(i) => sides >> i & 1 == 0,
+            Party::Machine(node) => sides >> node.0 & 1 == 0,
         };
         // Some clients, too, are on the other side.
         let any_side = |end| match end {
             Party::Client(i) => sides >> (16 + i) & 1 == 0,
-            Party::Island(_) => side(end),
+            Party::Machine(_) => side(end),
         };
         match sides >> 56 & 3 {
             kind @ 0..3 if world.is_chosen(Choice::OneWay) => {
@@ -147,11 +147,11 @@ pub(crate) fn partition(world: &mut World) {
 
 /// An island's disk takes up to seconds for a sync, or for a body.
 fn slow(world: &mut World) {
-    let island = world.rng.index(world.nodes.len());
+    let node = world.any_machine();
     match world.rng.below(100) {
         0..15 => {
             let us_max = *world.rng.pick(&[20_000, 400_000, 4_000_000]);
-            world.slow_disk(island, us_max);
+            world.slow_disk(node, us_max);
         }
         15..25 => world.mend_disks(),
         _ => {}
@@ -160,7 +160,7 @@ fn slow(world: &mut World) {
 
 /// An island's disk fills up: as far as the volume may fill it, or further, because others do.
 fn full(world: &mut World) {
-    let island = world.rng.index(world.nodes.len());
+    let node = world.any_machine();
     match world.rng.below(100) {
         0..12 => {
             let left = match world.rng.below(4) {
@@ -168,9 +168,9 @@ fn full(world: &mut World) {
                 1 => world.rng.below(RESERVE_BYTES),
                 _ => RESERVE_BYTES + world.rng.below(300 << 10),
             };
-            world.fill_disk(island, left);
+            world.fill_disk(node, left);
             if world.rng.percent(40) {
-                world.checkpoint(island);
+                world.checkpoint_on(node);
             }
         }
         12..30 => world.mend_disks(),
@@ -180,16 +180,16 @@ fn full(world: &mut World) {
 
 /// An effect of an island's disk fails, or all do for a while, or a part of a file cannot be read.
 fn errors(world: &mut World) {
-    let island = world.rng.index(world.nodes.len());
+    let node = world.any_machine();
     match world.rng.below(100) {
-        0..12 if world.is_up(island) => {
+        0..12 if world.is_up(node) => {
             let effects = 1 + world.rng.below(25);
-            world.fail_disk(island, effects, false);
+            world.fail_disk(node, effects, false);
         }
-        12..14 => world.fail_disk(island, 1, true),
-        14..20 => world.spoil_disk(island),
+        12..14 => world.fail_disk(node, 1, true),
+        14..20 => world.spoil_disk(node),
         20..40 => world.mend_disks(),
-        40..44 => world.kill(island, Fault::ProcessDeath),
+        40..44 => world.kill(node, Fault::ProcessDeath),
         _ => {}
     }
 }

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
-use atoll_core::{H3, Ino, Name};
+use atoll_core::{H3, Ino, IslandId, Name, NodeId};
 use atoll_disk::sim::Fault;
 use atoll_model::{Dump, Step, Strictness};
 use atoll_posix::{Caller, Errno, Op, RenameMode, SetAttr};
@@ -165,8 +165,8 @@ pub fn scripts() -> Vec<Script> {
 /// Where and how to die.
 #[derive(Debug, Clone, Copy)]
 pub struct Point {
-    /// Which island.
-    pub island: usize,
+    /// Which machine.
+    pub node: NodeId,
     /// At its how-manieth effect from the beginning of the operation, from 1.
     pub effect: u64,
     /// How.
@@ -188,12 +188,12 @@ pub(crate) fn run(run: &mut Run, power: bool, lists: bool) -> Result<(), Failure
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(new) => new.insert(count(script, islands, run.seed)?),
         };
-        let island = rng.index(counts.len());
-        if counts[island] == 0 {
+        let at = rng.index(counts.len());
+        if counts[at] == 0 {
             continue;
         }
         let fault = if power { Fault::PowerCut { seed: rng.bits() } } else { Fault::ProcessDeath };
-        let point = Point { island, effect: 1 + rng.below(counts[island]), fault };
+        let point = Point { node: NodeId(at as u16), effect: 1 + rng.below(counts[at]), fault };
         let mut config = config_of(script, islands, run.seed, 1 + usize::from(lists));
         config.drifts = true;
         let world = run.next_world(World::new(config)?);
@@ -221,7 +221,7 @@ const fn config_of(script: Script, islands: u16, seed: u64, clients: usize) -> C
     config
 }
 
-/// How many effects each island has during a script that nothing disturbs.
+/// How many effects each machine has during a script that nothing disturbs.
 pub fn count(script: Script, islands: u16, seed: u64) -> Result<Vec<u64>, Failure> {
     let mut world = world(script, islands, seed)?;
     one(&mut world, script, None)
@@ -232,18 +232,18 @@ fn name(text: &str) -> Name {
 }
 
 /// A name in the root for a directory that this island owns.
-fn name_owned_by(world: &World, island: usize, but: &[Name]) -> Name {
+fn name_owned_by(world: &World, island: IslandId, but: &[Name]) -> Name {
     let h3 = H3::new(world.config.seed);
     (0..)
         .map(|i| name(&format!("d{i}")))
         .find(|n| {
             let key = h3.path([n]).expect("short").key();
-            usize::from(world.table.owner(key).0) == island && !but.contains(n)
+            world.table.owner(key) == island && !but.contains(n)
         })
         .expect("every island owns some")
 }
 
-/// Runs a script, with or without a death, and judges it. The effects of each island.
+/// Runs a script, with or without a death, and judges it. The effects of each machine.
 pub fn one(world: &mut World, script: Script, point: Option<Point>) -> Result<Vec<u64>, Failure> {
     let mut judge = Judge::new(world)?;
     let prepared = match script {
@@ -260,8 +260,8 @@ pub fn one(world: &mut World, script: Script, point: Option<Point>) -> Result<Ve
         enlarge(world, &mut judge, &op)?;
         return strike(world, judge, op, Bytes::new(), point);
     }
-    let root_owner = usize::from(world.table.owner(atoll_core::Key(0)).0);
-    let other = (root_owner + 1) % world.nodes.len();
+    let root_owner = world.table.owner(atoll_core::Key(0));
+    let other = IslandId((root_owner.0 + 1) % world.config.islands);
     let (a, b) = (name_owned_by(world, other, &[]), name("to"));
     let c = name_owned_by(world, other, std::slice::from_ref(&a));
     let mkdir = |n: &Name| Op::Mkdir { dir: Ino::ROOT, name: n.clone(), mode: 0o755, umask: 0 };
@@ -302,7 +302,7 @@ pub fn one(world: &mut World, script: Script, point: Option<Point>) -> Result<Ve
     }
     // Everything so far survives.
     world.settle()?;
-    for island in 0..world.nodes.len() {
+    for island in world.islands() {
         world.checkpoint(island);
     }
     world.settle()?;
@@ -339,10 +339,10 @@ pub fn one(world: &mut World, script: Script, point: Option<Point>) -> Result<Ve
 
 /// Makes directories and files for an operation between directories.
 fn prepare(world: &mut World, judge: &mut Judge, what: Between) -> Result<Op, Failure> {
-    let islands = world.nodes.len();
+    let islands = world.config.islands;
     let mut names: Vec<Name> = Vec::new();
     for island in 0..3 {
-        let next = name_owned_by(world, island % islands, &names);
+        let next = name_owned_by(world, IslandId(island % islands), &names);
         let mkdir = Op::Mkdir { dir: Ino::ROOT, name: next.clone(), mode: 0o755, umask: 0 };
         step(world, judge, mkdir, &[])?;
         names.push(next);
@@ -375,7 +375,7 @@ fn prepare(world: &mut World, judge: &mut Judge, what: Between) -> Result<Op, Fa
         let h3 = H3::new(world.config.seed);
         let owns = |n: &Name| {
             let key = h3.path([&names[above], n]).expect("short").key();
-            usize::from(world.table.owner(key).0) == home as usize % islands
+            world.table.owner(key) == IslandId(home as u16 % islands)
         };
         let called = (0..).map(|i| name(&format!("m{i}"))).find(owns).expect("every island owns some");
         let mkdir = Op::Mkdir { dir: dirs[above], name: called.clone(), mode: 0o755, umask: 0 };
@@ -457,11 +457,11 @@ fn enlarge(world: &mut World, judge: &mut Judge, op: &Op) -> Result<(), Failure>
 
 /// Makes two directories, and links to one of them, of which all islands know.
 fn prepare_link(world: &mut World, judge: &mut Judge, what: Linked) -> Result<Op, Failure> {
-    let islands = world.nodes.len();
+    let islands = world.config.islands;
     let mut dirs = Vec::new();
     let mut names: Vec<Name> = Vec::new();
     for island in 0..2 {
-        let next = name_owned_by(world, island % islands, &names);
+        let next = name_owned_by(world, IslandId(island % islands), &names);
         step(world, judge, Op::Mkdir { dir: Ino::ROOT, name: next.clone(), mode: 0o755, umask: 0 }, &[])?;
         dirs.extend(judge.model.children(Ino::ROOT).find(|(n, _)| **n == next).map(|(_, ino)| ino));
         names.push(next);
@@ -519,9 +519,9 @@ fn strike(
     point: Option<Point>,
 ) -> Result<Vec<u64>, Failure> {
     world.walk_to(0, &judge.model, &op)?;
-    let before: Vec<u64> = world.nodes.iter().map(|n| n.disk.effects()).collect();
+    let before = world.effects();
     if let Some(point) = point {
-        world.arm(point.island, point.effect, point.fault);
+        world.arm(point.node, point.effect, point.fault);
     }
     let faults = world.faults;
     let (got, taken) = match world.clients.len() {
@@ -540,7 +540,7 @@ fn strike(
         _ => answered_before_death,
     };
     world.run_for(AFTER_US)?;
-    let effects = world.nodes.iter().zip(&before).map(|(n, b)| n.disk.effects() - b).collect();
+    let effects = world.effects().iter().zip(&before).map(|(after, before)| after - before).collect();
     world.settle()?;
     // What the client was told must hold, unless the power failed after that.
     let mut after = judge.clone();

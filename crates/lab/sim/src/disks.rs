@@ -1,6 +1,7 @@
 //! Disks of the world that are slow, full, or fail: the faults, the next step of an island that stopped
 //! because of one, and the answers that its clients may get meanwhile.
 
+use atoll_core::{IslandId, NodeId};
 use atoll_disk::sim::{Fault, SimDisk};
 use atoll_disk::{Disk, DiskFile, FileKind, OpenHow};
 use atoll_dispatch::SpaceState;
@@ -8,8 +9,9 @@ use atoll_posix::{Errno, Op};
 use rustix::io::Errno as Native;
 
 use crate::client::Done;
+use crate::machines::{CopyId, IslandCopy};
 use crate::thread::Thread;
-use crate::world::{Choice, Happening, Node, World};
+use crate::world::{Choice, Happening, World};
 
 /// Microseconds after there is room again within which an island may still refuse what grows: it looks
 /// when it keeps house.
@@ -20,19 +22,19 @@ const RETRY_US_MAX: u64 = 400_000;
 /// Bytes of extended attributes that ext4 holds of one file: a block, less its header.
 const XATTR_BYTES_OF_EXT4: usize = 4064;
 
-/// The disk of one island. With the limits of a native disk it holds as few extended attributes as ext4.
+/// The folder of one copy. With the limits of a native disk it holds as few extended attributes as ext4.
 pub(crate) fn new(seed: u64, limits: bool) -> SimDisk {
     let disk = SimDisk::new(seed);
     disk.limit_xattrs(limits.then_some(XATTR_BYTES_OF_EXT4));
     disk
 }
 
-/// What is wrong with an island's disk.
+/// What is wrong with a machine's disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Ailment {
     /// What may take long takes up to so many microseconds; 0: no time.
     pub(crate) slow_us: u64,
-    /// Space is limited; and it was in this life of the island.
+    /// Space is limited; and it was in this life of the machine.
     pub(crate) full: bool,
     pub(crate) was_full: bool,
     /// Some effects or reads fail, or have failed in this life.
@@ -41,20 +43,16 @@ pub(crate) struct Ailment {
     pub(crate) flipped: bool,
 }
 
-impl Node {
+impl Ailment {
     /// An error of the disk is what was to be expected.
-    pub(crate) const fn is_excused(&self) -> bool {
-        let Ailment { full, was_full, fails, flipped, .. } = self.ailment;
+    pub(crate) const fn excuses(&self) -> bool {
+        let Self { full, was_full, fails, flipped, .. } = *self;
         full || was_full || fails || flipped
     }
+}
 
-    /// A life begins: what failed in the last one is over, if nothing is told to fail any more.
-    pub(crate) fn life_ails(&mut self) {
-        self.ailment.was_full = false;
-        self.ailment.fails &= self.disk.is_told_to_fail();
-    }
-
-    /// All files on its disk, whatever they are for.
+impl IslandCopy {
+    /// All its files, whatever they are for.
     pub(crate) fn files(&self) -> Vec<Vec<u8>> {
         let mut files = Vec::new();
         let mut dirs = vec![Vec::new()];
@@ -75,13 +73,21 @@ impl Node {
 }
 
 impl World {
-    /// Adds an island's files to the hash of the run, if that takes everything.
-    pub(crate) fn hash_files(&mut self, island: usize) {
+    /// A life begins: what failed in the last one is over, if nothing is told to fail any more.
+    pub(crate) fn life_ails(&mut self, node: NodeId) {
+        let told = self.copies_on(node).iter().any(|copy| self.copies[*copy].disk.is_told_to_fail());
+        let ailment = &mut self.machines[node].ailment;
+        ailment.was_full = false;
+        ailment.fails &= told;
+    }
+
+    /// Adds a copy's files to the hash of the run, if that takes everything.
+    pub(crate) fn hash_files(&mut self, copy: CopyId) {
         if !self.transcript.takes_everything() {
             return;
         }
-        for path in self.nodes[island].files() {
-            let disk = &self.nodes[island].disk;
+        for path in self.copies[copy].files() {
+            let disk = &self.copies[copy].disk;
             let size = disk.stat(&path).map_or(0, |stat| stat.size);
             let mut bytes = vec![0; size as usize];
             if let Ok(file) = disk.open(&path, OpenHow::Read) {
@@ -93,83 +99,95 @@ impl World {
         }
     }
 
-    /// From now on what may take long on an island's disk takes up to so long.
-    pub fn slow_disk(&mut self, island: usize, us_max: u64) {
-        self.note(format_args!("island {island}: its disk is slow, up to {us_max} us"));
-        self.nodes[island].ailment.slow_us = us_max;
+    /// From now on what may take long on a machine's disk takes up to so long.
+    pub fn slow_disk(&mut self, node: NodeId, us_max: u64) {
+        self.note(format_args!("island {node}: its disk is slow, up to {us_max} us"));
+        self.machines[node].ailment.slow_us = us_max;
         self.injected.slow += 1;
     }
 
-    /// An island's disk has room for so many bytes more than it holds.
-    pub fn fill_disk(&mut self, island: usize, left: u64) {
-        self.note(format_args!("island {island}: its disk has {left} bytes left"));
-        let node = &mut self.nodes[island];
-        node.disk.set_space(Some(node.disk.used() + left));
-        node.ailment.full = true;
+    /// A machine's disk has room for so many bytes more than each copy on it holds.
+    pub fn fill_disk(&mut self, node: NodeId, left: u64) {
+        self.note(format_args!("island {node}: its disk has {left} bytes left"));
+        for copy in self.copies_on(node) {
+            let disk = &self.copies[copy].disk;
+            disk.set_space(Some(disk.used() + left));
+        }
+        self.machines[node].ailment.full = true;
         self.full_until_us = u64::MAX;
         self.injected.full += 1;
     }
 
     /// Space is no longer limited.
-    pub fn free_disk(&mut self, island: usize) {
-        self.nodes[island].disk.set_space(None);
-        if std::mem::take(&mut self.nodes[island].ailment.full) {
+    pub fn free_disk(&mut self, node: NodeId) {
+        for copy in self.copies_on(node) {
+            self.copies[copy].disk.set_space(None);
+        }
+        let ailment = &mut self.machines[node].ailment;
+        if std::mem::take(&mut ailment.full) {
             // Until it has looked, and what it has refused is told.
-            self.nodes[island].ailment.was_full = true;
-            self.note(format_args!("island {island}: its disk has room again"));
+            ailment.was_full = true;
+            self.note(format_args!("island {node}: its disk has room again"));
             self.full_until_us = self.now_us() + FULL_US;
         }
     }
 
-    /// An effect of an island's disk will fail, or from then on all do until it is mended.
-    pub fn fail_disk(&mut self, island: usize, effects: u64, for_good: bool) {
-        self.note(format_args!("island {island}: effect {effects} of its disk will fail, {for_good}"));
-        let node = &mut self.nodes[island];
-        node.ailment.fails = true;
-        if for_good {
-            node.disk.fail_all(Some(Native::IO));
-        } else {
-            node.disk.fail_after(effects, Native::IO);
-        }
-    }
-
-    /// Some bytes of a file on an island's disk cannot be read.
-    pub fn spoil_disk(&mut self, island: usize) {
-        let files = self.nodes[island].files();
-        if files.is_empty() {
-            return;
-        }
-        let path = &files[self.rng.index(files.len())];
-        let node = &mut self.nodes[island];
-        let size = node.disk.stat(path).map_or(0, |stat| stat.size);
-        let from = self.rng.below(size.max(1));
-        let len = 1 + self.rng.below(8192);
-        if node.disk.fail_reads(path, from..from + len).is_ok() {
-            node.ailment.fails = true;
-            self.injected.unreadable += 1;
-            let shown = path.escape_ascii().to_string();
-            self.note(format_args!("island {island}: {len} bytes at {from} of {shown} cannot be read"));
-        }
-    }
-
-    /// Disks are quick, have room, and do what they are told. Islands whose disks have failed start again, as
-    /// whoever mends a disk has them.
-    pub fn mend_disks(&mut self) {
-        for island in 0..self.nodes.len() {
-            self.free_disk(island);
-            let node = &mut self.nodes[island];
-            node.ailment.slow_us = 0;
-            if node.ailment.fails {
-                node.disk.fail_all(None);
-                node.disk.heal_all_reads();
-                self.kill(island, Fault::ProcessDeath);
+    /// An effect on a machine's disk will fail for each copy, or from then on all do until it is mended.
+    pub fn fail_disk(&mut self, node: NodeId, effects: u64, for_good: bool) {
+        self.note(format_args!("island {node}: effect {effects} of its disk will fail, {for_good}"));
+        self.machines[node].ailment.fails = true;
+        for copy in self.copies_on(node) {
+            let disk = &self.copies[copy].disk;
+            if for_good {
+                disk.fail_all(Some(Native::IO));
+            } else {
+                disk.fail_after(effects, Native::IO);
             }
         }
     }
 
-    /// Whether a disk fails, or has failed in a life of its island that goes on.
+    /// Some bytes of a file on a machine's disk cannot be read.
+    pub fn spoil_disk(&mut self, node: NodeId) {
+        let on_it = self.copies_on(node).into_iter();
+        let files: Vec<(CopyId, Vec<u8>)> = on_it
+            .flat_map(|copy| self.copies[copy].files().into_iter().map(move |path| (copy, path)))
+            .collect();
+        if files.is_empty() {
+            return;
+        }
+        let (copy, path) = &files[self.rng.index(files.len())];
+        let disk = &self.copies[*copy].disk;
+        let size = disk.stat(path).map_or(0, |stat| stat.size);
+        let from = self.rng.below(size.max(1));
+        let len = 1 + self.rng.below(8192);
+        if disk.fail_reads(path, from..from + len).is_ok() {
+            self.machines[node].ailment.fails = true;
+            self.injected.unreadable += 1;
+            let shown = path.escape_ascii().to_string();
+            self.note(format_args!("island {node}: {len} bytes at {from} of {shown} cannot be read"));
+        }
+    }
+
+    /// Disks are quick, have room, and do what they are told. Processes whose disks have failed start again, as
+    /// whoever mends a disk has them.
+    pub fn mend_disks(&mut self) {
+        for node in self.machines.ids() {
+            self.free_disk(node);
+            let ailment = &mut self.machines[node].ailment;
+            ailment.slow_us = 0;
+            if ailment.fails {
+                for copy in self.copies_on(node) {
+                    self.copies[copy].disk.fail_all(None);
+                    self.copies[copy].disk.heal_all_reads();
+                }
+                self.kill(node, Fault::ProcessDeath);
+            }
+        }
+    }
+
+    /// Whether a disk fails, or has failed in a life of its machine that goes on.
     pub(crate) fn is_ailing(&self) -> bool {
-        self.nodes.iter().any(Node::is_excused)
+        self.machines.iter().any(|machine| machine.ailment.excuses())
     }
 
     /// Whether a client may be told so for lack of space.
@@ -182,61 +200,72 @@ impl World {
         matches!(op, Op::Fsync { .. } | Op::FsyncDir { .. }) && self.halts + self.injected.power_cuts > 0
     }
 
+    /// Effects of each machine's disk so far.
+    pub(crate) fn effects(&self) -> Vec<u64> {
+        let on = |node| self.copies_on(node).iter().map(|copy| self.copies[*copy].disk.effects()).sum();
+        self.machines.ids().map(on).collect()
+    }
+
     /// Effects that failed because they were told to.
     pub(crate) fn failed_effects(&self) -> u64 {
-        self.nodes.iter().map(|node| node.disk.failed()).sum()
+        self.copies.iter().map(|copy| copy.disk.failed()).sum()
     }
 
     /// An island takes only what makes room, or everything again.
-    pub(crate) fn space_told(&mut self, island: usize, state: SpaceState) {
+    pub(crate) fn space_told(&mut self, island: IslandId, state: SpaceState) {
         self.note(format_args!("island {island}: {state:?}"));
         if state != SpaceState::Normal {
             self.injected.read_only += 1;
         }
     }
 
-    /// An island has stopped. Over its disk: its process ends, and is started again.
-    pub(crate) fn halted(&mut self, island: usize, why: &str) {
+    /// A copy has stopped. Over its disk: its process ends, and is started again.
+    pub(crate) fn halted(&mut self, id: CopyId, why: &str) {
+        let IslandCopy { island, node, .. } = self.copies[id];
         // A disk that is full stops no island.
-        let Ailment { fails, flipped, .. } = self.nodes[island].ailment;
+        let Ailment { fails, flipped, .. } = self.machines[node].ailment;
         if !fails && !flipped {
             return self.fail(format!("island {island} has halted: {why}"));
         }
         self.note(format_args!("island {island}: has halted: {why}"));
-        self.nodes[island].fault = Fault::ProcessDeath;
-        self.nodes[island].halted = true;
+        self.machines[node].fault = Fault::ProcessDeath;
+        self.copies[id].halted = true;
         self.halts += 1;
     }
 
-    /// An island could not be opened for its disk: it is tried again.
-    pub(crate) fn open_later(&mut self, island: usize) {
-        let life = self.nodes[island].life;
+    /// A process has ended because it could not open a copy for its disk: it is tried again.
+    pub(crate) fn start_later(&mut self, node: NodeId) {
+        for copy in self.copies_on(node) {
+            self.copies[copy].close();
+        }
+        let life = self.machines[node].life;
         let pause = 1_000 + self.rng.below(RETRY_US_MAX);
-        self.schedule(pause, Happening::Start { island, life });
+        self.schedule(pause, Happening::Start { node, life });
     }
 
-    /// A thread of an island waits for its slow disk.
-    pub(crate) fn wait_for_disk(&mut self, island: usize, thread: Thread) {
-        let node = &mut self.nodes[island];
-        node.waiting += 1;
-        let (life, slow_us) = (node.life, node.ailment.slow_us);
+    /// A thread of a copy waits for its slow disk.
+    pub(crate) fn wait_for_disk(&mut self, id: CopyId, thread: Thread) {
+        let copy = &mut self.copies[id];
+        copy.waiting += 1;
+        let machine = &self.machines[copy.node];
+        let (life, slow_us) = (machine.life, machine.ailment.slow_us);
         let pause = 1 + self.rng.below(slow_us);
-        self.schedule(pause, Happening::DiskDone { island, life, thread: Box::new(thread) });
+        self.schedule(pause, Happening::DiskDone { copy: id, life, thread: Box::new(thread) });
     }
 
     /// Its disk got around to it.
-    pub(crate) fn disk_done(&mut self, island: usize, life: u64, mut thread: Thread) {
+    pub(crate) fn disk_done(&mut self, id: CopyId, life: u64, mut thread: Thread) {
         let apart = self.is_chosen(Choice::Apart);
-        let node = &mut self.nodes[island];
-        if node.life != life {
+        let copy = &mut self.copies[id];
+        if self.machines[copy.node].life != life {
             return;
         }
-        node.waiting -= 1;
-        let Some(engine) = &node.engine else { return };
+        copy.waiting -= 1;
+        let Some(engine) = &copy.engine else { return };
         thread.go_on(engine, apart);
-        node.threads.push(thread);
-        self.after_effects(island);
-        self.let_read(island);
-        self.keep_going(island);
+        copy.threads.push(thread);
+        self.after_effects(id);
+        self.let_read(id);
+        self.keep_going(id);
     }
 }

@@ -195,7 +195,7 @@ pub(crate) fn run(run: &mut Run, trouble: Trouble) -> Result<(), Failure> {
     for n in 1..=run.steps {
         trouble.disturb(world);
         if world.rng.percent(10) {
-            let island = world.rng.index(world.nodes.len());
+            let island = world.any_island();
             world.checkpoint(island);
         }
         // Mostly one: with two, many orders are to be tried.
@@ -221,10 +221,10 @@ pub(crate) fn run_listed(world: &mut World, op: Op, data: Bytes) -> Result<(Done
     let (alone, mut heal_us) = (world.rng.percent(50), None);
     while world.now_us() < until_us || !listing.is_over() {
         world.step()?;
-        let dead = (0..world.nodes.len()).find(|island| !world.is_up(*island));
+        let dead = world.machines.ids().find(|node| !world.is_up(*node));
         if let Some(dead) = dead.filter(|_| alone && heal_us.is_none()) {
             // It comes back, and for a while nobody can tell it what it has lost; but clients can ask it.
-            world.partition(|end| !matches!(end, Party::Island(island) if island == dead));
+            world.partition(|end| end != Party::Machine(dead));
             world.let_clients_through();
             heal_us = Some(world.now_us() + ALONE_US);
             until_us = until_us.max(world.now_us().saturating_add(ALONE_US + LISTED_US));

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use atoll_core::{Ino, SessionId};
+use atoll_core::{Ino, IslandId, NodeId, SessionId};
 use atoll_disk::sim::{Fault, SimDisk};
 use atoll_disk::{Disk, DiskFile, OpenHow};
 use atoll_model::{Step, Weights, Workload};
@@ -64,20 +64,21 @@ pub(crate) fn run(run: &mut Run) -> Result<(), Failure> {
     }
     world.settle()?;
     world.run_for(1_000_000)?;
-    let island = world.rng.index(world.nodes.len());
+    let island = world.any_island();
+    let node = world.machine_of(island);
     let part = *world.rng.pick(&[Part::Log, Part::State, Part::Body, Part::Names]);
-    world.stay_away(island, Fault::ProcessDeath);
+    world.stay_away(node, Fault::ProcessDeath);
     let flipped = flip(world, island, part);
-    world.nodes[island].ailment.flipped = true;
-    world.come_back(island);
+    world.machines[node].ailment.flipped = true;
+    world.come_back(node);
     let told = started(world, island)?;
     world.note(format_args!("island {island}: {part:?} flipped, {told:?}"));
     let is_over = match told {
         Told::Refused => {
             // Nothing was changed: when the bits are right again, so is everything.
             flip_back(world, island, &flipped);
-            world.nodes[island].ailment.flipped = false;
-            world.come_back(island);
+            world.machines[node].ailment.flipped = false;
+            world.come_back(node);
             world.settle()?;
             judge.compare_trees(world, atoll_model::Strictness::FULL)?;
             false
@@ -88,7 +89,7 @@ pub(crate) fn run(run: &mut Run) -> Result<(), Failure> {
             return Err(Failure::new(format!("flips in {part:?} led to {told:?}")));
         }
         Told::Serves => {
-            let stopped = look(world, &mut judge, island)?;
+            let stopped = look(world, &mut judge, node)?;
             // A file that was in use when its island ended is laid again, by the audit at the latest.
             if world.config.lays
                 && has_other_modes(world, island, &flipped)
@@ -112,9 +113,9 @@ pub(crate) fn run(run: &mut Run) -> Result<(), Failure> {
 }
 
 /// Whether a mode that was changed is so still: two flips may be of one bit.
-fn has_other_modes(world: &World, island: usize, flipped: &[Flip]) -> bool {
+fn has_other_modes(world: &World, island: IslandId, flipped: &[Flip]) -> bool {
     flipped.iter().any(|flip| match flip {
-        Flip::Mode(path, _, was) => world.nodes[island].disk.stat(path).is_ok_and(|stat| stat.mode != *was),
+        Flip::Mode(path, _, was) => world.leader(island).disk.stat(path).is_ok_and(|stat| stat.mode != *was),
         Flip::Bit(..) => false,
     })
 }
@@ -127,9 +128,10 @@ enum Flip {
     Mode(Vec<u8>, u8, u32),
 }
 
-fn flip(world: &mut World, island: usize, part: Part) -> Vec<Flip> {
+fn flip(world: &mut World, island: IslandId, part: Part) -> Vec<Flip> {
     let mut flipped = Vec::new();
-    let files: Vec<(Vec<u8>, u64)> = world.nodes[island]
+    let files: Vec<(Vec<u8>, u64)> = world
+        .leader(island)
         .files()
         .into_iter()
         .filter(|path| match part {
@@ -138,7 +140,7 @@ fn flip(world: &mut World, island: usize, part: Part) -> Vec<Flip> {
             Part::Body | Part::Names => path.starts_with(b"bodies/"),
         })
         .filter_map(|path| {
-            let size = world.nodes[island].disk.stat(&path).ok()?.size;
+            let size = world.leader(island).disk.stat(&path).ok()?.size;
             (size > 0).then_some((path, size))
         })
         .collect();
@@ -151,7 +153,7 @@ fn flip(world: &mut World, island: usize, part: Part) -> Vec<Flip> {
         let (byte, bit) = (world.rng.below(used), world.rng.below(12) as u8);
         world.note(format_args!("island {island}: flips {} at {byte} of {used}", path.escape_ascii()));
         world.injected.flips += 1;
-        let disk = &world.nodes[island].disk;
+        let disk = &world.leader(island).disk;
         if part == Part::Names {
             let before = |flip: &Flip| match flip {
                 Flip::Mode(of, _, was) if *of == path => Some(*was),
@@ -175,8 +177,8 @@ fn flip(world: &mut World, island: usize, part: Part) -> Vec<Flip> {
 }
 
 /// Bytes up to the last one that is not zero: what lies behind is space that was reserved.
-fn used(world: &World, island: usize, path: &[u8], size: u64) -> u64 {
-    let Ok(file) = world.nodes[island].disk.open(path, OpenHow::Read) else { return size };
+fn used(world: &World, island: IslandId, path: &[u8], size: u64) -> u64 {
+    let Ok(file) = world.leader(island).disk.open(path, OpenHow::Read) else { return size };
     let mut bytes = vec![0; size as usize];
     let _ = file.read_at(&mut bytes, 0);
     bytes.iter().rposition(|byte| *byte != 0).map_or(size, |at| at as u64 + 1)
@@ -188,8 +190,8 @@ fn byte_at(disk: &SimDisk, path: &[u8], byte: u64) -> Option<u8> {
     (n == 1).then_some(found[0])
 }
 
-fn flip_back(world: &World, island: usize, flipped: &[Flip]) {
-    let disk = &world.nodes[island].disk;
+fn flip_back(world: &World, island: IslandId, flipped: &[Flip]) {
+    let disk = &world.leader(island).disk;
     // The last one first: two may be in one byte.
     for flip in flipped.iter().rev() {
         // What the bit was in may be gone by now.
@@ -202,18 +204,18 @@ fn flip_back(world: &World, island: usize, flipped: &[Flip]) {
     }
 }
 
-fn started(world: &mut World, island: usize) -> Result<Told, Failure> {
+fn started(world: &mut World, island: IslandId) -> Result<Told, Failure> {
     let until = world.now_us() + START_US;
     while world.now_us() < until {
         world.run_for(50_000)?;
-        let node = &world.nodes[island];
-        if node.refused {
+        let copy = world.leader(island);
+        if copy.refused {
             return Ok(Told::Refused);
         }
-        if node.torn_bytes > 0 {
+        if copy.torn_bytes > 0 {
             return Ok(Told::Cut);
         }
-        if world.nodes[island].corrected {
+        if copy.corrected {
             return Ok(Told::Corrected);
         }
         if world.is_calm() {
@@ -224,7 +226,7 @@ fn started(world: &mut World, island: usize) -> Result<Told, Failure> {
 }
 
 /// Asks for all that there is. True if the island has stopped over it.
-fn look(world: &mut World, judge: &mut Judge, island: usize) -> Result<bool, Failure> {
+fn look(world: &mut World, judge: &mut Judge, node: NodeId) -> Result<bool, Failure> {
     let kinds: BTreeMap<Ino, Kind> = judge
         .model
         .inos()
@@ -238,10 +240,10 @@ fn look(world: &mut World, judge: &mut Judge, island: usize) -> Result<bool, Fai
             _ => Op::GetAttr { ino },
         };
         for op in [Op::GetAttr { ino }, Op::ListXattr { ino }, more] {
-            let life = world.nodes[island].life;
+            let life = world.machines[node].life;
             let step = Step { session: SessionId(1), caller: Caller::ROOT, op, data: Bytes::new() };
             let judged = judge.run(world, 0, &step);
-            if world.nodes[island].life != life {
+            if world.machines[node].life != life {
                 return Ok(true);
             }
             judged?;

@@ -24,14 +24,14 @@ pub fn invariants(world: &mut World) -> Result<(), Failure> {
     world.checkpoint_all()?;
     world.audit_all()?;
     let (mut islands, mut all_sums) = (Vec::new(), Vec::new());
-    for island in 0..world.nodes.len() {
+    for island in world.islands() {
         let (rows, sums) = read(world, island)?;
         islands.push(rows);
         all_sums.push(sums);
     }
     let volume = Volume { table: world.table.clone(), seed: world.config.seed };
     let mut broken: Vec<String> = check_at_rest(&volume, &islands).iter().map(ToString::to_string).collect();
-    for (island, (rows, sums)) in islands.iter().zip(&all_sums).enumerate() {
+    for ((island, rows), sums) in world.islands().into_iter().zip(&islands).zip(&all_sums) {
         broken
             .extend(bodies(world, island, rows, sums).iter().map(|what| format!("island {island}: {what}")));
     }
@@ -42,11 +42,11 @@ pub fn invariants(world: &mut World) -> Result<(), Failure> {
 }
 
 /// Reads all rows of an island that has just made a checkpoint and is at rest.
-fn read(world: &World, island: usize) -> Result<(Rows, Sums), Failure> {
-    let engine = world.nodes[island].engine.as_ref().ok_or_else(|| Failure::new("an island is down"))?;
+fn read(world: &World, island: IslandId) -> Result<(Rows, Sums), Failure> {
+    let engine = world.engine_of(island).ok_or_else(|| Failure::new("an island is down"))?;
     let failed = |why: String| Failure::new(format!("snapshot of island {island}: {why}"));
     let all = engine.snapshot().range(&[0], &[255], usize::MAX).map_err(|e| failed(e.to_string()))?;
-    let mut rows = Rows::new(IslandId(island as u16));
+    let mut rows = Rows::new(island);
     let mut sums = Sums::new();
     for (key, value) in all {
         rows.take(&key, &value);
@@ -58,8 +58,8 @@ fn read(world: &World, island: usize) -> Result<(Rows, Sums), Failure> {
 }
 
 /// Every block of every body has its checksum, and no chunk of checksums is left over.
-fn bodies(world: &World, island: usize, rows: &Rows, sums: &Sums) -> Vec<String> {
-    let engine = world.nodes[island].engine.as_ref().expect("it is up");
+fn bodies(world: &World, island: IslandId, rows: &Rows, sums: &Sums) -> Vec<String> {
+    let engine = world.engine_of(island).expect("it is up");
     let mut broken = Vec::new();
     for (ino, chunk) in sums.keys() {
         let size = rows.inodes.get(ino).map_or(0, |row| row.attr.size);

@@ -1,4 +1,4 @@
-//! Islands of the world: started, ticked, stepped from effect to effect, killed.
+//! Processes of machines, and in them the copies of islands: started, ticked, stepped from effect to effect, killed.
 
 use std::sync::Arc;
 
@@ -11,6 +11,7 @@ use atoll_proto::DaemonLife;
 use atoll_view::{Conflict, Why};
 
 use crate::links::Party;
+use crate::machines::{CopyId, IslandCopy};
 use crate::net::{Frame, Out, Port, ToIsland, conn_of};
 use crate::thread::Thread;
 use crate::world::{Choice, Happening, TICK_US, World};
@@ -38,9 +39,9 @@ impl World {
     }
 
     /// An island that serves is told of the volume's table.
-    pub fn tell_table(&mut self, island: usize) {
-        if self.is_up(island) {
-            self.begin(island, None, Event::Table(self.table.clone()));
+    pub fn tell_table(&mut self, island: IslandId) {
+        if self.engine_of(island).is_some() {
+            self.tell(island, Event::Table(self.table.clone()));
         }
     }
 
@@ -49,97 +50,118 @@ impl World {
         self.clients[client].route.table().version()
     }
 
-    pub(crate) fn start_island(&mut self, island: usize, life: u64) {
-        let node = &mut self.nodes[island];
-        if node.life != life || node.engine.is_some() || node.held_down {
+    /// A machine's process starts, unless it runs or has started since. It opens the copies that it keeps.
+    pub(crate) fn start(&mut self, node: NodeId, life: u64) {
+        if self.machines[node].life != life || self.machines[node].held_down || self.is_up(node) {
             return;
         }
-        node.life += 1;
-        let life = node.life;
-        node.clock.begin_life(life);
-        node.port = Port::default();
+        let machine = &mut self.machines[node];
+        machine.life += 1;
+        machine.clock.begin_life(machine.life);
+        for copy in self.copies_on(node) {
+            if !self.open(copy) {
+                return;
+            }
+        }
+        for conn in 0..self.conns.len() {
+            let c = &self.conns[conn];
+            if (c.to == node || c.from == Party::Machine(node)) && !c.open {
+                self.try_open(conn);
+                self.dial_later(conn);
+            }
+        }
+    }
+
+    /// Opens a copy, which its process leads or not. False if nothing of that process goes on.
+    fn open(&mut self, id: CopyId) -> bool {
+        let copy = &mut self.copies[id];
+        let (island, node) = (copy.island, copy.node);
+        let machine = &self.machines[node];
+        copy.port = Port::default();
         let setup = Setup {
             volume: VolumeId(1),
-            node: NodeId(island as u16),
+            node,
             island: atoll_island::Config {
-                life: DaemonLife { daemon: 1 + island as u64, incarnation: life as u32 },
+                life: DaemonLife { daemon: 1 + u64::from(node.0), incarnation: machine.life as u32 },
                 rows_max: self.config.rows_max,
                 outbox_max: self.config.outbox_max,
                 outbox_bytes_max: self.config.outbox_bytes_max,
                 moving: self.config.moves.then_some(MOVING),
                 reserve_bytes: self.config.reserve_bytes,
                 ..atoll_island::Config::new(
-                    IslandId(island as u16),
+                    island,
                     self.config.seed,
                     self.table.clone(),
-                    (0..self.config.islands).map(IslandId).collect(),
+                    self.groups.ids().collect(),
                 )
             },
-            log: log_of(self.config.limits_of_product, node.boot),
+            log: log_of(self.config.limits_of_product, machine.boot),
             snapshot_cache_bytes: 1 << 20,
             root: false,
-            is_new: !node.made,
+            is_new: !copy.made,
             reached: None,
         };
-        let disk = Arc::new(node.disk.clone());
-        let clock: Arc<dyn Clock> = Arc::new(node.clock.clone());
-        let opened = Engine::open(disk, setup, Arc::new(node.port.clone()), clock);
+        let life = machine.life;
+        let disk = Arc::new(copy.disk.clone());
+        let clock: Arc<dyn Clock> = Arc::new(machine.clock.clone());
+        let opened = Engine::open(disk, setup, Arc::new(copy.port.clone()), clock);
         match opened {
             Ok((engine, report)) => {
                 self.note(format_args!("island {island}: life {life} begins, {report:?}"));
                 let damaged = report.corrected.iter().find(|(_, what)| what.contains("Damaged"));
-                self.nodes[island].torn_bytes = report.torn_bytes;
-                self.nodes[island].corrected = !report.corrected.is_empty();
-                if let Some((ino, what)) = damaged.filter(|_| !self.nodes[island].ailment.flipped) {
+                self.copies[id].torn_bytes = report.torn_bytes;
+                self.copies[id].corrected = !report.corrected.is_empty();
+                if let Some((ino, what)) = damaged.filter(|_| !self.machines[node].ailment.flipped) {
                     self.fail(format!("island {island}: body {ino} came back as {what}"));
                 }
                 let engine = Arc::new(engine);
-                self.judge_start(island, &engine, &report);
-                self.nodes[island].life_ails();
-                self.nodes[island].made = true;
-                self.nodes[island].engine = Some(Arc::clone(&engine));
+                self.judge_start(id, &engine, &report);
+                self.life_ails(node);
+                self.copies[id].made = true;
+                self.copies[id].engine = Some(Arc::clone(&engine));
                 if self.config.lays {
                     match Laying::open(engine, true, true) {
-                        Ok(laying) => self.nodes[island].laying = Some(laying),
+                        Ok(laying) => self.copies[id].laying = Some(laying),
                         Err(error) => {
-                            self.laying_failed(island, &error);
-                            self.nodes[island].halted |= self.nodes[island].is_excused();
-                            return self.after_effects(island);
+                            self.laying_failed(id, &error);
+                            self.copies[id].halted |= self.machines[node].ailment.excuses();
+                            self.after_effects(id);
+                            return false;
                         }
                     }
                 }
-                self.tick_island(island, life);
-                for conn in 0..self.conns.len() {
-                    let c = &self.conns[conn];
-                    if (c.to == island || c.from == Party::Island(island)) && !c.open {
-                        self.try_open(conn);
-                        self.dial_later(conn);
-                    }
-                }
+                self.tick(id, life);
+                true
             }
-            Err(error) if self.nodes[island].disk.is_dead() => {
+            Err(error) if self.copies[id].disk.is_dead() => {
                 self.note(format_args!("island {island}: dies while it opens: {error}"));
-                self.die(island);
+                self.die(node);
+                false
             }
-            Err(error) if self.nodes[island].ailment.flipped => {
+            Err(error) if self.machines[node].ailment.flipped => {
                 self.note(format_args!("island {island}: is refused: {error}"));
-                self.nodes[island].refused = true;
+                self.copies[id].refused = true;
+                false
             }
-            Err(error) if self.nodes[island].is_excused() && !error.is_damage() => {
+            Err(error) if self.machines[node].ailment.excuses() && !error.is_damage() => {
                 self.note(format_args!("island {island}: cannot be opened: {error}"));
-                // It ends with its log in use: for all that it knows, something may be lost.
+                // Its process ends with the log in use: for all that it knows, something may be lost.
                 self.halts += 1;
-                self.open_later(island);
+                self.start_later(node);
+                false
             }
-            Err(error) => self.fail(format!("island {island} cannot be opened: {error}")),
+            Err(error) => {
+                self.fail(format!("island {island} cannot be opened: {error}"));
+                false
+            }
         }
     }
 
     /// No stamp is given twice, whatever ended the last life; and an orderly end leaves nothing to be done.
-    fn judge_start(&mut self, island: usize, engine: &Engine<SimDisk>, report: &Report) {
-        let node = &mut self.nodes[island];
-        let given = node.given;
-        if std::mem::take(&mut node.in_order) && *report != Report::default() {
+    fn judge_start(&mut self, id: CopyId, engine: &Engine<SimDisk>, report: &Report) {
+        let copy = &mut self.copies[id];
+        let (island, given) = (copy.island, self.groups[copy.island].given);
+        if std::mem::take(&mut copy.in_order) && *report != Report::default() {
             self.fail(format!("island {island} was stopped in order, and recovers {report:?}"));
         }
         let after = engine.with_island(|machine| machine.stamps_after());
@@ -150,87 +172,108 @@ impl World {
         }
     }
 
-    /// The island stops in order, as a daemon that is told to: its links end, what its threads have begun they do,
-    /// and all of it goes into a checkpoint. Then it starts again. Where its disk is slow or fails, it dies.
-    pub fn stop_in_order(&mut self, island: usize) {
-        let node = &mut self.nodes[island];
-        let Some(engine) = node.engine.clone() else { return };
-        if node.waiting == 0 && !node.is_excused() {
-            engine.enter(Event::Stopping);
-            for thread in &mut node.threads {
-                while !thread.is_done() {
-                    thread.go_on(&engine, false);
-                }
-            }
-            node.in_order = engine.stop().is_ok();
-            // Its links have ended before that.
-            drop(node.port.take());
-            let in_order = node.in_order;
-            self.injected.stops += u64::from(in_order);
-            self.note(format_args!("island {island}: stops, in order: {in_order}"));
+    /// A machine's process stops in order, as a daemon that is told to: its links end, what its threads have begun they
+    /// do, and all of it goes into checkpoints. Then it starts again. Where its disk is slow or fails, it dies.
+    pub fn stop_in_order(&mut self, node: NodeId) {
+        if !self.is_up(node) {
+            return;
         }
-        self.kill(island, Fault::ProcessDeath);
+        let copies = self.copies_on(node);
+        let waits = copies.iter().any(|copy| self.copies[*copy].waiting > 0);
+        if !waits && !self.machines[node].ailment.excuses() {
+            for copy in copies {
+                self.stop_copy(copy);
+            }
+        }
+        self.kill(node, Fault::ProcessDeath);
     }
 
-    pub(crate) fn tick_island(&mut self, island: usize, life: u64) {
-        let node = &self.nodes[island];
-        let Some(engine) = node.engine.as_ref().filter(|_| node.life == life) else { return };
+    fn stop_copy(&mut self, id: CopyId) {
+        let copy = &mut self.copies[id];
+        let (island, Some(engine)) = (copy.island, copy.engine.clone()) else { return };
+        engine.enter(Event::Stopping);
+        for thread in &mut copy.threads {
+            while !thread.is_done() {
+                thread.go_on(&engine, false);
+            }
+        }
+        copy.in_order = engine.stop().is_ok();
+        // Its links have ended before that.
+        drop(copy.port.take());
+        let in_order = copy.in_order;
+        self.injected.stops += u64::from(in_order);
+        self.note(format_args!("island {island}: stops, in order: {in_order}"));
+    }
+
+    pub(crate) fn tick(&mut self, id: CopyId, life: u64) {
+        let copy = &self.copies[id];
+        let node = copy.node;
+        let Some(engine) = copy.engine.as_ref().filter(|_| self.machines[node].life == life) else { return };
         engine.tick();
         engine.housekeep();
         if self.config.lays && self.rng.percent(LAYS_PERCENT) {
-            self.lay(island);
+            self.lay(id);
         }
-        self.after_effects(island);
-        let slow_us = self.nodes[island].ailment.slow_us;
+        self.after_effects(id);
+        let slow_us = self.machines[node].ailment.slow_us;
         // Not for long: what is at rest is looked at a second later.
         let slow = if slow_us > 0 { self.rng.below(slow_us.min(500_000)) } else { 0 };
         let pause = TICK_US + self.rng.below(100) + slow;
-        self.schedule(pause, Happening::Tick { island, life });
+        self.schedule(pause, Happening::Tick { copy: id, life });
     }
 
-    fn lay(&mut self, island: usize) {
-        let Some(laying) = &mut self.nodes[island].laying else { return };
+    fn lay(&mut self, id: CopyId) {
+        let Some(laying) = &mut self.copies[id].laying else { return };
         match laying.round() {
-            Ok(report) => self.judge_laid(island, &report.conflicts, false),
-            Err(error) => self.laying_failed(island, &error),
+            Ok(report) => self.judge_laid(id, &report.conflicts, false),
+            Err(error) => self.laying_failed(id, &error),
         }
     }
 
     /// Nobody changes the plain trees by hand, so nothing may look as if somebody did; and at rest nothing
     /// may stand in the way. Before, an island may have two directories for one name: of the older one it
     /// has not heard yet that it is gone.
-    pub(crate) fn judge_laid(&mut self, island: usize, conflicts: &[Conflict], at_rest: bool) {
+    pub(crate) fn judge_laid(&mut self, id: CopyId, conflicts: &[Conflict], at_rest: bool) {
         let bad = |c: &&Conflict| match c.why {
             Why::ChangedByHand => true,
             Why::Device | Why::Refused(_) | Why::Spilled(_) => false,
             _ => at_rest,
         };
         if let Some(conflict) = conflicts.iter().find(bad) {
+            let island = self.copies[id].island;
             self.fail(format!("island {island}: laying meets {conflict:?}"));
         }
     }
 
-    fn laying_failed(&mut self, island: usize, error: &std::io::Error) {
+    fn laying_failed(&mut self, id: CopyId, error: &std::io::Error) {
+        let IslandCopy { island, node, .. } = self.copies[id];
         // A disk that has died is seen to after this, as after any other effect.
-        if self.nodes[island].is_excused() {
+        if self.machines[node].ailment.excuses() {
             self.note(format_args!("island {island}: its tree is not laid: {error}"));
-        } else if !self.nodes[island].disk.is_dead() {
+        } else if !self.copies[id].disk.is_dead() {
             self.fail(format!("island {island} cannot lay its tree: {error}"));
         }
     }
 
-    /// A thread of the island takes a message off a link.
+    /// A thread of a machine takes a message off a link, for the island whose number it has.
     pub(crate) fn read(&mut self, conn: usize, frame: Frame<ToIsland>) {
-        let to = usize::from(frame.island.0);
+        let copy =
+            self.copy_at(frame.island, self.conns[conn].to).expect("it was sent to a machine that leads it");
         let event = match frame.message {
             ToIsland::Request { link, id, request, data } => Event::Request { link, id, request, data },
             ToIsland::Peer(message) => Event::Peer(message),
         };
         self.conns[conn].busy = true;
-        self.begin(to, Some(conn), event);
+        self.begin(copy, Some(conn), event);
     }
 
-    pub(crate) fn begin(&mut self, island: usize, reads: Option<usize>, event: Event) {
+    /// Something happens to an island: its leader hears of it.
+    pub(crate) fn tell(&mut self, island: IslandId, event: Event) {
+        self.begin(self.groups[island].leader, None, event);
+    }
+
+    fn begin(&mut self, id: CopyId, reads: Option<usize>, event: Event) {
+        let island = self.copies[id].island;
         match &event {
             Event::Request { link, id, request, .. } => {
                 let (session, seq) = (request.session, request.seq);
@@ -243,25 +286,25 @@ impl World {
             Event::Peer(m) => self.note(format_args!("island {island}: from {}: {:?}", m.from, m.op)),
             other => self.note(format_args!("island {island}: {other:?}")),
         }
-        let Some(engine) = &self.nodes[island].engine else { return };
+        let Some(engine) = &self.copies[id].engine else { return };
         let work = engine.begin(event);
         if self.transcript.takes_everything() {
             self.transcript.hash_also(format_args!("{work:?}"));
         }
-        self.nodes[island].threads.push(Thread { work, reads, came: None });
-        self.let_read(island);
-        self.after_effects(island);
-        self.keep_going(island);
+        self.copies[id].threads.push(Thread { work, reads, came: None });
+        self.let_read(id);
+        self.after_effects(id);
+        self.keep_going(id);
     }
 
     /// Links are read on where a thread has nothing more to do, or is about to wait for the disk.
-    pub(crate) fn let_read(&mut self, island: usize) {
+    pub(crate) fn let_read(&mut self, id: CopyId) {
         loop {
-            let node = &mut self.nodes[island];
-            let free = node.threads.iter_mut().find_map(|thread| {
+            let copy = &mut self.copies[id];
+            let free = copy.threads.iter_mut().find_map(|thread| {
                 if thread.is_done() || thread.is_slow() { thread.reads.take() } else { None }
             });
-            node.threads.retain(|thread| !thread.is_done());
+            copy.threads.retain(|thread| !thread.is_done());
             let Some(conn) = free else { return };
             self.reads_on(conn);
         }
@@ -275,56 +318,60 @@ impl World {
         }
     }
 
-    pub(crate) fn keep_going(&mut self, island: usize) {
-        let node = &mut self.nodes[island];
-        if node.going || node.threads.is_empty() {
+    pub(crate) fn keep_going(&mut self, id: CopyId) {
+        let copy = &mut self.copies[id];
+        if copy.going || copy.threads.is_empty() {
             return;
         }
-        node.going = true;
-        let life = node.life;
+        copy.going = true;
+        let life = self.machines[copy.node].life;
         let pause = self.rng.below(60);
-        self.schedule(pause, Happening::Go { island, life });
+        self.schedule(pause, Happening::Go { copy: id, life });
     }
 
-    /// One of the island's threads performs its next effect.
-    pub(crate) fn go(&mut self, island: usize, life: u64) {
+    /// One of the copy's threads performs its next effect.
+    pub(crate) fn go(&mut self, id: CopyId, life: u64) {
         let apart = self.is_chosen(Choice::Apart);
-        let node = &mut self.nodes[island];
-        if node.life != life {
+        let copy = &mut self.copies[id];
+        let machine = &self.machines[copy.node];
+        if machine.life != life {
             return;
         }
-        node.going = false;
-        let Some(engine) = &node.engine else { return };
-        if !node.threads.is_empty() {
-            let chosen = self.rng.index(node.threads.len());
-            if node.ailment.slow_us > 0 && node.threads[chosen].is_slow() {
-                let mut thread = node.threads.swap_remove(chosen);
+        copy.going = false;
+        let Some(engine) = &copy.engine else { return };
+        if !copy.threads.is_empty() {
+            let chosen = self.rng.index(copy.threads.len());
+            if machine.ailment.slow_us > 0 && copy.threads[chosen].is_slow() {
+                let mut thread = copy.threads.swap_remove(chosen);
                 // Another thread reads its link meanwhile.
                 let reads = thread.reads.take();
                 // Its work may be done long before the thread hears of it, or long after it has begun to wait.
                 if apart && self.rng.percent(50) {
                     thread.go_on(engine, apart);
                 }
-                self.wait_for_disk(island, thread);
+                self.wait_for_disk(id, thread);
                 if let Some(conn) = reads {
                     self.reads_on(conn);
                 }
             } else {
-                node.threads[chosen].go_on(engine, apart);
+                copy.threads[chosen].go_on(engine, apart);
             }
         }
-        self.after_effects(island);
-        self.let_read(island);
-        self.keep_going(island);
+        self.after_effects(id);
+        self.let_read(id);
+        self.keep_going(id);
     }
 
-    /// Delivers what the island has sent; buries it if its disk has died.
-    pub(crate) fn after_effects(&mut self, island: usize) {
-        let outs = self.nodes[island].port.take();
-        let dead = self.nodes[island].disk.is_dead();
-        if let Some(engine) = self.nodes[island].engine.as_ref().filter(|_| !dead) {
+    /// Delivers what the copy has sent; buries its process if the disk has died.
+    pub(crate) fn after_effects(&mut self, id: CopyId) {
+        let copy = &self.copies[id];
+        let IslandCopy { island, node, .. } = *copy;
+        let outs = copy.port.take();
+        let dead = copy.disk.is_dead();
+        if let Some(engine) = copy.engine.as_ref().filter(|_| !dead) {
             engine.with_island(|machine| machine.check());
         }
+        let is_excused = self.machines[node].ailment.excuses();
         for out in outs {
             if self.transcript.takes_everything() {
                 self.transcript.hash_also(format_args!("{out:?}"));
@@ -332,62 +379,66 @@ impl World {
             match out {
                 Out::Client(link, message) => {
                     let (conn, generation) = conn_of(link);
-                    self.send_to_client(conn, generation, Frame { island: IslandId(island as u16), message });
+                    self.send_to_client(conn, generation, Frame { island, message });
                 }
                 Out::Peer(to, message) => {
-                    let conn = self.conn_between(Party::Island(island), usize::from(to.0));
+                    let conn = self.conn_to(Party::Machine(node), to);
                     if self.conns[conn].open {
                         self.send_to_island(conn, Frame { island: to, message: ToIsland::Peer(message) });
                     }
                 }
-                Out::Halted(why) if !dead => self.halted(island, &why),
+                Out::Halted(why) if !dead => self.halted(id, &why),
                 Out::Space(state) => self.space_told(island, state),
-                Out::Damaged(why) if !dead && self.nodes[island].is_excused() => {
+                Out::Damaged(why) if !dead && is_excused => {
                     self.note(format_args!("island {island}: {why}"));
                 }
                 Out::Damaged(why) if !dead => self.fail(format!("island {island}: {why}")),
                 Out::Halted(_) | Out::Damaged(_) => {}
             }
         }
-        if (dead || self.nodes[island].halted) && self.nodes[island].engine.is_some() {
-            self.die(island);
+        let copy = &self.copies[id];
+        if (dead || copy.halted) && copy.engine.is_some() {
+            self.die(node);
         }
     }
 
-    pub(crate) fn die(&mut self, island: usize) {
-        let fault = self.nodes[island].fault;
+    /// The process of a machine ends, and all that it did with the copies on it.
+    pub(crate) fn die(&mut self, node: NodeId) {
+        let fault = self.machines[node].fault;
         self.faults += 1;
         match fault {
             Fault::ProcessDeath => self.injected.deaths += 1,
             Fault::PowerCut { .. } => self.injected.power_cuts += 1,
         }
-        self.note(format_args!("island {island}: DIES, {fault:?}"));
-        let node = &mut self.nodes[island];
-        if let Some(engine) = &node.engine {
-            node.given = node.given.max(engine.with_island(|machine| machine.stamps_after()));
+        self.note(format_args!("island {node}: DIES, {fault:?}"));
+        let copies = self.copies_on(node);
+        for id in copies.iter().copied() {
+            let copy = &mut self.copies[id];
+            if let Some(engine) = &copy.engine {
+                let given = &mut self.groups[copy.island].given;
+                *given = engine.with_island(|machine| machine.stamps_after()).max(*given);
+            }
+            // First the disk: what the old life does while it is taken apart must not reach it.
+            copy.disk = copy.disk.revive(fault);
+            copy.close();
         }
-        // First the disk: what the old life does while it is taken apart must not reach it.
-        node.disk = node.disk.revive(fault);
-        node.boot += u128::from(matches!(fault, Fault::PowerCut { .. }));
-        node.laying = None;
-        node.engine = None;
-        node.threads.clear();
-        (node.waiting, node.halted) = (0, false);
-        node.going = false;
-        node.life += 1;
-        let life = node.life;
-        let held = node.held_down;
-        self.hash_files(island);
+        let machine = &mut self.machines[node];
+        machine.boot += u128::from(matches!(fault, Fault::PowerCut { .. }));
+        machine.life += 1;
+        let (life, held) = (machine.life, machine.held_down);
+        for copy in copies {
+            self.hash_files(copy);
+        }
         for conn in 0..self.conns.len() {
             let c = &self.conns[conn];
-            if c.to == island || c.from == Party::Island(island) || c.via == Some(island) {
+            if c.to == node || c.from == Party::Machine(node) || c.via == Some(node) {
                 self.break_conn(conn);
             }
         }
-        self.both[island].fill_with(BothWays::default);
+        self.machines[node].both.iter_mut().for_each(|both| *both = BothWays::default());
         if !held {
             let pause = 1000 + self.rng.below(if self.rng.clone().percent(20) { 4_000_000 } else { 300_000 });
-            self.schedule(pause, Happening::Start { island, life });
+            self.schedule(pause, Happening::Start { node, life });
         }
     }
 }

@@ -229,19 +229,19 @@ impl User<'_> {
         if self.faults == Faults::No || !world.rng.percent(FAULTS_PERCENT) {
             return;
         }
-        let island = world.rng.index(world.nodes.len());
+        let node = world.any_machine();
         let power = Fault::PowerCut { seed: world.rng.bits() };
         let fault = if world.rng.percent(30) { power } else { Fault::ProcessDeath };
         match world.rng.below(10) {
-            0..6 if world.is_up(island) => {
+            0..6 if world.is_up(node) => {
                 let effects = 1 + world.rng.below(40);
-                world.arm(island, effects, fault);
+                world.arm(node, effects, fault);
             }
             6..9 => {
                 let conn = world.rng.index(world.conns.len());
                 world.break_later(conn, 1_000);
             }
-            _ => world.kill(island, fault),
+            _ => world.kill(node, fault),
         }
     }
 
@@ -357,7 +357,7 @@ impl User<'_> {
         }
         self.world.settle()?;
         self.world.run_for(GONE_US)?;
-        for island in 0..self.world.nodes.len() {
+        for island in self.world.islands() {
             if let Some(held) = self.world.held_by(island, session) {
                 return Err(Failure::new(format!(
                     "island {island} still has session {session} with {held} files"

@@ -58,7 +58,7 @@ impl World {
             | Happening::Closed { conn, .. }
             | Happening::ToClient { conn, .. } => match self.conns[*conn].from {
                 Party::Client(client) => client,
-                Party::Island(_) => return Some(what),
+                Party::Machine(_) => return Some(what),
             },
             _ => return Some(what),
         };
@@ -110,7 +110,7 @@ impl World {
                 c.dialer.closed(now_ms);
                 let (to, generation) = (c.to, c.generation);
                 c.broken = (generation, 0, 0);
-                let life = self.nodes[to].life;
+                let life = self.machines[to].life;
                 self.faults += 1;
                 self.injected.breaks += 1;
                 self.schedule(1, Happening::LinkGone { conn, generation, life, ended: true });

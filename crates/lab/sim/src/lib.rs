@@ -28,6 +28,7 @@ mod leases;
 mod link;
 mod links;
 mod locks;
+mod machines;
 mod net;
 #[cfg(feature = "planted")]
 pub mod planted;

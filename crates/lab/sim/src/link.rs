@@ -92,13 +92,12 @@ pub(crate) fn run(run: &mut Run, trouble: Trouble) -> Result<(), Failure> {
 fn cut_one(world: &mut World, trouble: Trouble) {
     world.lose_nothing();
     world.partition(|_| true);
-    let islands = usize::from(world.config.islands);
-    let one = world.rng.index(islands);
-    let other = (one + 1 + world.rng.index(islands - 1)) % islands;
+    let one = world.any_machine();
+    let other = world.any_other(one);
     let (one, other) = match world.rng.below(3) {
-        0 => (Side::Client(world.rng.index(CLIENTS)), Side::Island(other)),
-        1 => (Side::Island(one), Side::Client(world.rng.index(CLIENTS))),
-        _ => (Side::Island(one), Side::Island(other)),
+        0 => (Side::Client(world.rng.index(CLIENTS)), Side::Machine(other)),
+        1 => (Side::Machine(one), Side::Client(world.rng.index(CLIENTS))),
+        _ => (Side::Machine(one), Side::Machine(other)),
     };
     let both = match trouble {
         Trouble::Both => true,

@@ -4,8 +4,9 @@ use atoll_core::{IslandId, NodeId, SessionId};
 use atoll_disk::sim::Fault;
 use atoll_island::Event;
 use atoll_links::{BothWays, Via};
+use atoll_route::{Route, RouteOut};
 
-use crate::net::{Frame, ToClient, ToIsland};
+use crate::net::{Frame, ToClient, ToIsland, link_id};
 use crate::world::{Happening, World};
 use atoll_proto::PeerOp;
 
@@ -14,8 +15,17 @@ use atoll_proto::PeerOp;
 pub enum Party {
     /// The client of this number.
     Client(usize),
-    /// The island of this number.
-    Island(usize),
+    /// The machine of this number.
+    Machine(NodeId),
+}
+
+impl std::fmt::Display for Party {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Client(client) => write!(f, "Client({client})"),
+            Self::Machine(node) => write!(f, "Island({node})"),
+        }
+    }
 }
 
 /// Microseconds for which what a client sends, or is sent, is lost at most: less than its session lasts
@@ -51,25 +61,27 @@ pub(crate) enum Ending {
 impl World {
     // ------------------------------------------------------------------- faults
 
-    /// The island's disk dies at its `effects`-th effect from now.
-    pub fn arm(&mut self, island: usize, effects: u64, fault: Fault) {
-        self.note(format_args!("island {island}: will die at effect {effects}, {fault:?}"));
-        self.nodes[island].fault = fault;
-        self.nodes[island].disk.die_after(effects);
-    }
-
-    /// The island ends now, wherever it is.
-    pub fn kill(&mut self, island: usize, fault: Fault) {
-        self.nodes[island].fault = fault;
-        if self.nodes[island].engine.is_some() {
-            self.die(island);
+    /// The machine dies at the `effects`-th effect from now of one of its copies.
+    pub fn arm(&mut self, node: NodeId, effects: u64, fault: Fault) {
+        self.note(format_args!("island {node}: will die at effect {effects}, {fault:?}"));
+        self.machines[node].fault = fault;
+        for copy in self.copies_on(node) {
+            self.copies[copy].disk.die_after(effects);
         }
     }
 
-    /// The island ends now, and stays down until everything is healed.
-    pub fn hold_down(&mut self, island: usize) {
-        self.nodes[island].held_down = true;
-        self.kill(island, Fault::ProcessDeath);
+    /// The machine's process ends now, wherever it is.
+    pub fn kill(&mut self, node: NodeId, fault: Fault) {
+        self.machines[node].fault = fault;
+        if self.is_up(node) {
+            self.die(node);
+        }
+    }
+
+    /// The machine's process ends now, and stays down until everything is healed.
+    pub fn hold_down(&mut self, node: NodeId) {
+        self.machines[node].held_down = true;
+        self.kill(node, Fault::ProcessDeath);
     }
 
     /// Breaks all links of a client.
@@ -107,20 +119,15 @@ impl World {
         })
     }
 
-    /// Whether the island runs.
-    pub fn is_up(&self, island: usize) -> bool {
-        self.nodes[island].engine.is_some()
-    }
-
     /// Breaks a link in a while.
     pub fn break_later(&mut self, conn: usize, in_us: u64) {
         self.schedule(in_us, Happening::Break { conn });
     }
 
-    /// Stops an island in order after a pause, unless it has died by then.
-    pub(crate) fn stop_later(&mut self, island: usize, in_us: u64) {
-        let life = self.nodes[island].life;
-        self.schedule(in_us, Happening::Stop { island, life });
+    /// Stops a machine's process in order after a pause, unless it has died by then.
+    pub(crate) fn stop_later(&mut self, node: NodeId, in_us: u64) {
+        let life = self.machines[node].life;
+        self.schedule(in_us, Happening::Stop { node, life });
     }
 
     /// Breaks a link.
@@ -155,12 +162,12 @@ impl World {
             self.faults += 1;
             self.injected.breaks += 1;
             self.schedule(from_late + closed_late, Happening::Closed { conn, generation });
-            let life = self.nodes[to].life;
+            let life = self.machines[to].life;
             self.schedule(to_late + gone_late, Happening::LinkGone { conn, generation, life, ended });
         }
+        let (sender_died, receiver_died) = (!self.party_is_up(from), !self.is_up(to));
         let c = &mut self.conns[conn];
-        let sender_died = matches!(from, Party::Island(i) if self.nodes[i].engine.is_none());
-        if self.nodes[to].engine.is_none() {
+        if receiver_died {
             c.busy = false;
             c.unread.clear();
         }
@@ -176,7 +183,7 @@ impl World {
         let mut any = false;
         for conn in 0..self.conns.len() {
             let c = &mut self.conns[conn];
-            let (from, to) = (one_side(c.from), one_side(Party::Island(c.to)));
+            let (from, to) = (one_side(c.from), one_side(Party::Machine(c.to)));
             if from == to {
                 continue;
             }
@@ -207,7 +214,7 @@ impl World {
         let mut any = false;
         for conn in 0..self.conns.len() {
             let c = &self.conns[conn];
-            if one_side(c.from) && !one_side(Party::Island(c.to)) {
+            if one_side(c.from) && !one_side(Party::Machine(c.to)) {
                 any = true;
                 self.conns[conn].cut = true;
                 self.break_conn(conn);
@@ -254,19 +261,18 @@ impl World {
         }
         let (to, from) = (std::mem::take(&mut c.lost_to), std::mem::take(&mut c.lost_from));
         for frame in to {
-            self.island_takes(conn, frame);
+            self.machine_takes(conn, frame);
         }
         for frame in from {
             self.client_takes(conn, frame);
         }
     }
 
-    pub(crate) fn island_takes(&mut self, conn: usize, frame: Frame<ToIsland>) {
-        let c = &mut self.conns[conn];
-        if self.nodes[c.to].engine.is_none() {
+    pub(crate) fn machine_takes(&mut self, conn: usize, frame: Frame<ToIsland>) {
+        if !self.is_up(self.conns[conn].to) {
             self.injected.dropped += 1;
-        } else if c.busy {
-            c.unread.push_back(frame);
+        } else if self.conns[conn].busy {
+            self.conns[conn].unread.push_back(frame);
         } else {
             self.read(conn, frame);
         }
@@ -277,7 +283,7 @@ impl World {
         let mut any = false;
         for conn in 0..self.conns.len() {
             let c = &self.conns[conn];
-            let cut = one_side(c.from) != one_side(Party::Island(c.to));
+            let cut = one_side(c.from) != one_side(Party::Machine(c.to));
             self.conns[conn].cut = cut;
             any |= cut;
             if cut && self.conns[conn].via.is_none() {
@@ -290,7 +296,7 @@ impl World {
         self.break_relayed();
     }
 
-    /// Whatever is cut, clients can reach every island.
+    /// Whatever is cut, clients can reach every machine.
     pub(crate) fn let_clients_through(&mut self) {
         for conn in self.conns.iter_mut().filter(|conn| matches!(conn.from, Party::Client(_))) {
             conn.cut = false;
@@ -299,14 +305,15 @@ impl World {
 
     /// No disk will die, no link is cut, everybody starts.
     pub fn heal(&mut self) {
-        for island in 0..self.nodes.len() {
-            let node = &mut self.nodes[island];
-            node.held_down = false;
-            if node.engine.is_some() {
-                node.disk.die_after(u64::MAX);
+        for node in self.machines.ids() {
+            self.machines[node].held_down = false;
+            if self.is_up(node) {
+                for copy in self.copies_on(node) {
+                    self.copies[copy].disk.die_after(u64::MAX);
+                }
             } else {
-                let life = node.life;
-                self.schedule(1000, Happening::Start { island, life });
+                let life = self.machines[node].life;
+                self.schedule(1000, Happening::Start { node, life });
             }
         }
         self.mend_disks();
@@ -316,17 +323,22 @@ impl World {
 
     // -------------------------------------------------------------------- links
 
-    pub(crate) fn conn_between(&self, from: Party, to: usize) -> usize {
+    pub(crate) fn conn_between(&self, from: Party, to: NodeId) -> usize {
         self.conns
             .iter()
             .position(|c| c.from == from && c.to == to)
             .expect("everybody has a link to everybody")
     }
 
+    /// The link on which somebody sends to an island: it ends at the machine that leads it.
+    pub(crate) fn conn_to(&self, from: Party, island: IslandId) -> usize {
+        self.conn_between(from, self.machine_of(island))
+    }
+
     pub(crate) fn party_is_up(&self, party: Party) -> bool {
         match party {
             Party::Client(_) => true,
-            Party::Island(i) => self.nodes[i].engine.is_some(),
+            Party::Machine(node) => self.is_up(node),
         }
     }
 
@@ -339,7 +351,7 @@ impl World {
 
     pub(crate) fn open_conn(&mut self, conn: usize) {
         let c = &self.conns[conn];
-        let possible = !c.is_cut() && self.party_is_up(c.from) && self.nodes[c.to].engine.is_some();
+        let possible = !c.is_cut() && self.party_is_up(c.from) && self.is_up(c.to);
         let now_ms = self.now_us() / 1000;
         let c = &mut self.conns[conn];
         c.opening = false;
@@ -368,12 +380,12 @@ impl World {
         self.establish(conn, None);
         // The other side had the new one before it was told that the old one ends.
         let at = self.conns[conn].last_to_us.max(now + late) + gone_late;
-        let life = self.nodes[to].life;
+        let life = self.machines[to].life;
         self.schedule_at(at, Happening::LinkGone { conn, generation, life, ended: true });
     }
 
-    /// A link is opened from here on, perhaps through another island.
-    fn establish(&mut self, conn: usize, via: Option<usize>) {
+    /// A link is opened from here on, perhaps through another machine.
+    fn establish(&mut self, conn: usize, via: Option<NodeId>) {
         let at = self.now_us() + self.delay();
         let c = &mut self.conns[conn];
         c.whole = true;
@@ -414,9 +426,9 @@ impl World {
         while let Some(via) = self.conns[conn].dialer.due(now_ms) {
             match via {
                 Via::Direct => self.try_open(conn),
-                Via::Relay(relay) if self.may_relay(conn, usize::from(relay.0)) => {
+                Via::Relay(relay) if self.may_relay(conn, relay) => {
                     let pause = self.delay() + self.delay();
-                    self.schedule(pause, Happening::OpenRelayed { conn, relay: usize::from(relay.0) });
+                    self.schedule(pause, Happening::OpenRelayed { conn, relay });
                 }
                 Via::Relay(_) => self.conns[conn].dialer.failed(now_ms, via),
             }
@@ -424,8 +436,8 @@ impl World {
         self.dial_later(conn);
     }
 
-    pub(crate) fn open_relayed(&mut self, conn: usize, relay: usize) {
-        let (now_ms, via) = (self.now_us() / 1000, Via::Relay(NodeId(relay as u16)));
+    pub(crate) fn open_relayed(&mut self, conn: usize, relay: NodeId) {
+        let (now_ms, via) = (self.now_us() / 1000, Via::Relay(relay));
         let may = self.may_relay(conn, relay);
         let c = &mut self.conns[conn];
         if !may {
@@ -438,29 +450,28 @@ impl World {
         self.dial_later(conn);
     }
 
-    /// Whether an island can pass on what is sent on a link: it reaches the other side directly.
-    fn may_relay(&self, conn: usize, relay: usize) -> bool {
+    /// Whether a machine can pass on what is sent on a link: it reaches the other side directly.
+    fn may_relay(&self, conn: usize, relay: NodeId) -> bool {
         let c = &self.conns[conn];
-        let there = &self.conns[self.conn_between(Party::Island(relay), c.to)];
-        let is_up = |island: usize| self.nodes[island].engine.is_some();
+        let there = &self.conns[self.conn_between(Party::Machine(relay), c.to)];
         self.passes(conn, relay)
             && self.party_is_up(c.from)
-            && is_up(c.to)
-            && is_up(relay)
+            && self.is_up(c.to)
+            && self.is_up(relay)
             && there.open
             && there.whole
             && there.via.is_none()
     }
 
-    /// Whether the ways to an island that passes something on, and from it, are whole.
-    fn passes(&self, conn: usize, relay: usize) -> bool {
+    /// Whether the ways to a machine that passes something on, and from it, are whole.
+    fn passes(&self, conn: usize, relay: NodeId) -> bool {
         let c = &self.conns[conn];
         let here = self.conn_between(c.from, relay);
-        let there = self.conn_between(Party::Island(relay), c.to);
+        let there = self.conn_between(Party::Machine(relay), c.to);
         [here, there].iter().all(|leg| !self.conns[*leg].is_cut())
     }
 
-    /// Links that are passed on end where a way to or from the island between is cut.
+    /// Links that are passed on end where a way to or from the machine between is cut.
     pub(crate) fn break_relayed(&mut self) {
         for conn in 0..self.conns.len() {
             if let Some(relay) = self.conns[conn].via.filter(|_| self.conns[conn].whole)
@@ -473,11 +484,11 @@ impl World {
 
     /// One way between two parties is cut, and nothing else.
     pub(crate) fn cut_way(&mut self, one: Party, other: Party, cut: Cut) {
-        self.note(format_args!("between {one:?} and {other:?}: {cut:?}"));
+        self.note(format_args!("between {one} and {other}: {cut:?}"));
         let now = self.now_us();
         for conn in 0..self.conns.len() {
             let c = &self.conns[conn];
-            let (from, to) = (c.from, Party::Island(c.to));
+            let (from, to) = (c.from, Party::Machine(c.to));
             let (there, back) = ((from, to) == (one, other), (from, to) == (other, one));
             match cut {
                 Cut::Opening { both } if there || (back && both) => {
@@ -506,16 +517,46 @@ impl World {
 
     // ------------------------------------------------------------------ reached
 
-    /// An island learns something of its links with another one, and is told if that one can be reached now, or
-    /// not any more.
+    /// A machine learns something of its links with another one. The islands that it leads are told if those that
+    /// the other one leads can be reached now, or not any more.
     pub(crate) fn judge_links(
         &mut self,
-        island: usize,
-        other: usize,
+        node: NodeId,
+        other: NodeId,
         change: impl FnOnce(&mut BothWays) -> Option<bool>,
     ) {
-        if let Some(up) = change(&mut self.both[island][other]) {
-            self.begin(island, None, Event::PeerReachable { island: IslandId(other as u16), up });
+        let Some(up) = change(&mut self.machines[node].both[other]) else { return };
+        for island in self.led_by(node) {
+            for other in self.led_by(other) {
+                self.tell(island, Event::PeerReachable { island: other, up });
+            }
+        }
+    }
+
+    /// A machine learns that a link that another party has opened is gone.
+    pub(crate) fn link_gone(&mut self, conn: usize, generation: u64, life: u64, ended: bool) {
+        let (from, to) = (self.conns[conn].from, self.conns[conn].to);
+        match from {
+            _ if self.machines[to].life != life => {}
+            Party::Client(_) => {
+                let link = link_id(conn, generation);
+                for island in self.led_by(to) {
+                    self.tell(island, Event::LinkClosed { link, ended });
+                }
+            }
+            Party::Machine(other) => self.judge_links(to, other, |both| both.ended(generation)),
+        }
+    }
+
+    /// A client learns something of its link to a machine, and so of the islands that this leads.
+    fn tell_client(
+        &mut self,
+        client: usize,
+        to: NodeId,
+        tell: impl Fn(&mut Route<u64>, IslandId, &mut RouteOut<u64>),
+    ) {
+        for island in self.led_by(to) {
+            self.with_client(client, &[], |route, out| tell(route, island, out));
         }
     }
 
@@ -528,20 +569,21 @@ impl World {
         c.open = true;
         let (from, to, via) = (c.from, c.to, c.via);
         match via {
-            Some(relay) => self.note(format_args!("{from:?} has a link to island {to} through {relay}")),
-            None => self.note(format_args!("{from:?} has a link to island {to}")),
+            Some(relay) => self.note(format_args!("{from} has a link to island {to} through {relay}")),
+            None => self.note(format_args!("{from} has a link to island {to}")),
         }
         match from {
-            Party::Client(client) => {
-                let island = IslandId(to as u16);
-                self.with_client(client, &[], |route, out| match replaces {
-                    true => route.replaced(island, out),
-                    false => route.reachable(island, true, out),
-                });
-            }
-            Party::Island(i) => {
-                self.judge_links(to, i, |both| both.accepted(generation));
-                self.judge_links(i, to, |both| if replaces { both.replaced() } else { both.outgoing(true) });
+            Party::Client(client) => self.tell_client(client, to, |route, island, out| match replaces {
+                true => route.replaced(island, out),
+                false => route.reachable(island, true, out),
+            }),
+            Party::Machine(node) => {
+                self.judge_links(to, node, |both| both.accepted(generation));
+                self.judge_links(
+                    node,
+                    to,
+                    |both| if replaces { both.replaced() } else { both.outgoing(true) },
+                );
             }
         }
         self.dial_later(conn);
@@ -555,13 +597,12 @@ impl World {
         let was_open = std::mem::take(&mut c.open);
         let (from, to) = (c.from, c.to);
         if was_open {
-            self.note(format_args!("{from:?} has lost its link to island {to}"));
+            self.note(format_args!("{from} has lost its link to island {to}"));
             match from {
                 Party::Client(client) => {
-                    let island = IslandId(to as u16);
-                    self.with_client(client, &[], |route, out| route.reachable(island, false, out));
+                    self.tell_client(client, to, |route, island, out| route.reachable(island, false, out));
                 }
-                Party::Island(i) => self.judge_links(i, to, |both| both.outgoing(false)),
+                Party::Machine(node) => self.judge_links(node, to, |both| both.outgoing(false)),
             }
         }
         self.try_open(conn);
@@ -575,11 +616,11 @@ impl World {
     }
 
     pub(crate) fn send_to_island(&mut self, conn: usize, frame: Frame<ToIsland>) {
+        let island = frame.island;
         let frame = match self.wire.for_island(frame) {
             Ok(frame) => frame,
             Err(why) => {
-                return self
-                    .fail(format!("{:?} to island {}: {why}", self.conns[conn].from, self.conns[conn].to));
+                return self.fail(format!("{} to island {island}: {why}", self.conns[conn].from));
             }
         };
         let mut at = self.now_us() + self.delay_of_message();
@@ -609,11 +650,11 @@ impl World {
     }
 
     pub(crate) fn send_to_client(&mut self, conn: usize, generation: u64, frame: Frame<ToClient>) {
+        let island = frame.island;
         let frame = match self.wire.for_client(frame) {
             Ok(frame) => frame,
             Err(why) => {
-                return self
-                    .fail(format!("island {} to {:?}: {why}", self.conns[conn].to, self.conns[conn].from));
+                return self.fail(format!("island {island} to {}: {why}", self.conns[conn].from));
             }
         };
         let at = (self.now_us() + self.delay_of_message()).max(self.conns[conn].last_from_us);
@@ -636,9 +677,9 @@ mod tests {
     fn relayed() -> World {
         let config = Config { relays: true, ..Config::new(1, 3) };
         let mut world = World::new(config).unwrap();
-        world.cut_way(Party::Client(0), Party::Island(0), Cut::Opening { both: true });
+        world.cut_way(Party::Client(0), Party::Machine(NodeId(0)), Cut::Opening { both: true });
         world.run_for(2_000_000).unwrap();
-        let conn = world.conn_between(Party::Client(0), 0);
+        let conn = world.conn_between(Party::Client(0), NodeId(0));
         assert!(world.conns[conn].open && world.conns[conn].via.is_some(), "{}", world.tail(20));
         world
     }
@@ -646,7 +687,7 @@ mod tests {
     #[test]
     fn the_end_of_a_relayed_link_is_silence_to_its_island() {
         let mut world = relayed();
-        let conn = world.conn_between(Party::Client(0), 0);
+        let conn = world.conn_between(Party::Client(0), NodeId(0));
         let relay = world.conns[conn].via.expect("it is relayed");
         let link = crate::net::link_id(conn, world.conns[conn].generation);
         // The client may still have its end of it: what it keeps is waited for.
@@ -661,7 +702,7 @@ mod tests {
         let mut world = relayed();
         world.partition(|_| true);
         world.run_for(40_000_000).unwrap();
-        let conn = world.conn_between(Party::Client(0), 0);
+        let conn = world.conn_between(Party::Client(0), NodeId(0));
         assert!(world.conns[conn].open && world.conns[conn].via.is_none(), "{}", world.tail(20));
     }
 
@@ -669,7 +710,7 @@ mod tests {
     fn an_attempt_at_the_direct_way_is_over_also_while_the_end_of_a_relayed_link_is_not_told() {
         let mut world = relayed();
         world.partition(|_| true);
-        let conn = world.conn_between(Party::Client(0), 0);
+        let conn = world.conn_between(Party::Client(0), NodeId(0));
         let due_ms = world.conns[conn].dialer.next_ms().expect("the direct way is tried again");
         assert_eq!(world.conns[conn].dialer.due(due_ms), Some(Via::Direct));
         world.break_conn(conn);

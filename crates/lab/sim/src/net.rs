@@ -1,4 +1,4 @@
-//! Links between clients and islands and among islands, as TCP makes them: in order within a link,
+//! Links between clients and machines and among machines, as TCP makes them: in order within a link,
 //! any order between links, and when a link breaks, what was sent first may still arrive.
 
 use std::collections::VecDeque;
@@ -16,9 +16,9 @@ use crate::links::Party;
 /// A link that is opened again whenever it breaks.
 #[derive(Debug)]
 pub(crate) struct Conn {
-    /// Who opens it. An island does to send to another; what comes back travels on the other one's own link.
+    /// Who opens it. A machine does to send to another; what comes back travels on the other one's own link.
     pub(crate) from: Party,
-    pub(crate) to: usize,
+    pub(crate) to: NodeId,
     /// Counts openings.
     pub(crate) generation: u64,
     /// What is sent arrives.
@@ -27,7 +27,7 @@ pub(crate) struct Conn {
     pub(crate) open: bool,
     /// A partition: it cannot be opened.
     pub(crate) cut: bool,
-    /// What is sent to the island, or by it, is lost on the way, and nobody is told.
+    /// What is sent to the machine, or by it, is lost on the way, and nobody is told.
     pub(crate) deaf_to: bool,
     pub(crate) deaf_from: bool,
     pub(crate) deaf_since_us: u64,
@@ -40,8 +40,8 @@ pub(crate) struct Conn {
     pub(crate) dialer: Dialer,
     /// The dialer will be asked.
     pub(crate) dialing: bool,
-    /// The island that passes on what is sent, if not everything goes directly.
-    pub(crate) via: Option<usize>,
+    /// The machine that passes on what is sent, if not everything goes directly.
+    pub(crate) via: Option<NodeId>,
     /// It takes the place of the one before it, and `from` was not told yet.
     pub(crate) replaces: bool,
     /// When the last message in each direction arrives.
@@ -49,13 +49,13 @@ pub(crate) struct Conn {
     pub(crate) last_from_us: u64,
     /// What still arrives of the generation that broke last: sent first, arriving until then.
     pub(crate) broken: (u64, u64, u64),
-    /// The island reads one message at a time of a link; these wait.
+    /// The machine reads one message at a time of a link; these wait.
     pub(crate) busy: bool,
     pub(crate) unread: VecDeque<Frame<ToIsland>>,
 }
 
 impl Conn {
-    pub(crate) fn new(from: Party, to: usize, relays: Vec<NodeId>) -> Self {
+    pub(crate) fn new(from: Party, to: NodeId, relays: Vec<NodeId>) -> Self {
         Self {
             from,
             to,
@@ -118,12 +118,12 @@ impl Conn {
     }
 
     /// Whether a message of this generation arrives at this time.
-    pub(crate) const fn arrives(&self, generation: u64, now_us: u64, to_island: bool) -> bool {
+    pub(crate) const fn arrives(&self, generation: u64, now_us: u64, to_machine: bool) -> bool {
         if self.whole && generation == self.generation {
             return true;
         }
         let (broken, until_to, until_from) = self.broken;
-        generation == broken && now_us <= if to_island { until_to } else { until_from }
+        generation == broken && now_us <= if to_machine { until_to } else { until_from }
     }
 }
 
@@ -168,7 +168,7 @@ pub(crate) enum Out {
     Space(SpaceState),
 }
 
-/// The network as one life of an island sees it: a list that the world empties.
+/// The network as one life of a copy sees it: a list that the world empties.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Port(Arc<Mutex<Vec<Out>>>);
 

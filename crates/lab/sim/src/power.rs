@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use atoll_core::{Ino, SessionId};
+use atoll_core::{Ino, NodeId, SessionId};
 use atoll_disk::sim::Fault;
 use atoll_model::{Dump, Model, Outcome, Step, Strictness, Weights, Workload};
 use atoll_posix::{Answer, Caller, Errno, Kind, Op};
@@ -17,6 +17,8 @@ use crate::judge::Judge;
 use crate::scenario::Run;
 use crate::world::{Config, World};
 
+/// The one machine.
+const NODE: NodeId = NodeId(0);
 /// Times of the operation under way are not known.
 const STRICT: Strictness = Strictness { mtime_ctime: false, ..Strictness::FULL };
 /// Effects within which the power fails once it is going to.
@@ -50,10 +52,10 @@ pub(crate) fn run(run: &mut Run, errors: bool) -> Result<(), Failure> {
             }
             let fault = Fault::PowerCut { seed: world.rng.bits() };
             let effects = 1 + world.rng.below(EFFECTS_MAX);
-            world.arm(0, effects, fault);
+            world.arm(NODE, effects, fault);
         }
         if world.rng.percent(3) {
-            world.checkpoint(0);
+            world.checkpoint_on(NODE);
         }
         if world.rng.percent(5) {
             let pause = world.rng.below(2_000_000);
@@ -111,12 +113,12 @@ pub(crate) fn run(run: &mut Run, errors: bool) -> Result<(), Failure> {
 /// Perhaps an effect of the disk will fail, or the disk is mended, which starts the island again.
 fn fail(world: &mut World) -> Result<(), Failure> {
     match world.rng.below(100) {
-        0..15 if world.is_up(0) => {
+        0..15 if world.is_up(NODE) => {
             let effects = 1 + world.rng.below(12);
-            world.fail_disk(0, effects, false);
+            world.fail_disk(NODE, effects, false);
         }
         15..25 if world.is_ailing() => world.settle()?,
-        25..28 => world.kill(0, Fault::ProcessDeath),
+        25..28 => world.kill(NODE, Fault::ProcessDeath),
         _ => {}
     }
     Ok(())

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use atoll_core::{Ino, Name};
+use atoll_core::{Ino, Name, NodeId};
 use atoll_disk::sim::Fault;
 use atoll_posix::{Answer, Caller, Errno, Kind, Op, RenameMode};
 use bytes::Bytes;
@@ -372,43 +372,43 @@ fn look(world: &mut World, savers: &mut [Saver], dirs: &[Ino]) -> Result<(), Fai
     crate::invariants(world)
 }
 
-/// `away`: an island that is, and until when.
-fn disturb(world: &mut World, away: &mut Option<(usize, u64)>) {
-    if let Some((island, until_us)) = *away
+/// `away`: a machine that is, and until when.
+fn disturb(world: &mut World, away: &mut Option<(NodeId, u64)>) {
+    if let Some((node, until_us)) = *away
         && world.now_us() > until_us
     {
-        world.come_back(island);
+        world.come_back(node);
         *away = None;
     }
-    let island = world.rng.index(world.nodes.len());
-    if !world.is_up(island) {
+    let node = world.any_machine();
+    if !world.is_up(node) {
         return;
     }
     let (effects, seed) = (1 + world.rng.below(EFFECTS_MAX), world.rng.bits());
     match world.rng.below(100) {
-        0..55 => world.arm(island, effects, Fault::PowerCut { seed }),
-        55..70 => world.arm(island, effects, Fault::ProcessDeath),
+        0..55 => world.arm(node, effects, Fault::PowerCut { seed }),
+        55..70 => world.arm(node, effects, Fault::ProcessDeath),
         70..80 => {
             // One of them may not come back with the power.
-            let stays = (seed % 2 == 0 && away.is_none()).then_some(island);
-            for island in 0..world.nodes.len() {
-                match (Some(island) == stays, Fault::PowerCut { seed }) {
-                    (true, fault) => stay_away(world, away, island, fault),
-                    (false, fault) => world.kill(island, fault),
+            let stays = (seed % 2 == 0 && away.is_none()).then_some(node);
+            for node in world.machines.ids() {
+                match (Some(node) == stays, Fault::PowerCut { seed }) {
+                    (true, fault) => stay_away(world, away, node, fault),
+                    (false, fault) => world.kill(node, fault),
                 }
             }
         }
         80..90 if away.is_none() => {
             let fault = if seed % 2 == 0 { Fault::ProcessDeath } else { Fault::PowerCut { seed } };
-            stay_away(world, away, island, fault);
+            stay_away(world, away, node, fault);
         }
-        _ => world.checkpoint(island),
+        _ => world.checkpoint_on(node),
     }
 }
 
-fn stay_away(world: &mut World, away: &mut Option<(usize, u64)>, island: usize, fault: Fault) {
-    world.stay_away(island, fault);
-    *away = Some((island, world.now_us() + world.rng.below(AWAY_US_MAX)));
+fn stay_away(world: &mut World, away: &mut Option<(NodeId, u64)>, node: NodeId, fault: Fault) {
+    world.stay_away(node, fault);
+    *away = Some((node, world.now_us() + world.rng.below(AWAY_US_MAX)));
 }
 
 pub(crate) fn run(run: &mut Run) -> Result<(), Failure> {
@@ -417,7 +417,9 @@ pub(crate) fn run(run: &mut Run) -> Result<(), Failure> {
     config.rows_max = [2, 20, 1000][(run.seed / 3 % 3) as usize];
     let islands = usize::from(config.islands);
     let world = run.world.insert(World::new(config.clone())?);
-    let dirs = (0..islands)
+    let dirs = world
+        .islands()
+        .into_iter()
         .map(|island| directory(world, &config, island))
         .collect::<Result<Vec<Ino>, Failure>>()?;
     for dir in dirs.iter().chain([&Ino::ROOT]) {
@@ -458,8 +460,8 @@ pub(crate) fn run(run: &mut Run) -> Result<(), Failure> {
                 return Err(Failure::new("nobody gets anything done"));
             }
         }
-        if let Some((island, _)) = away {
-            world.come_back(island);
+        if let Some((node, _)) = away {
+            world.come_back(node);
         }
         // What is under way ends, and nothing new begins.
         while let Some(saver) = savers.iter_mut().find(|saver| saver.job.is_some()) {

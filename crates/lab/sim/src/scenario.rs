@@ -53,7 +53,7 @@ impl Run {
 
     pub(crate) fn end_world(&mut self) {
         if let Some(mut old) = self.world.take() {
-            (0..old.nodes.len()).for_each(|island| old.hash_files(island));
+            old.copies.ids().for_each(|copy| old.hash_files(copy));
             self.operations += old.operations;
             self.virtual_us += old.now_us();
             self.injected += old.injected;

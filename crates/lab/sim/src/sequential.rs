@@ -52,7 +52,7 @@ pub(crate) fn run(run: &mut Run, faults: Faults) -> Result<(), Failure> {
             disturb(world);
         }
         if world.rng.percent(2) {
-            let island = world.rng.index(world.nodes.len());
+            let island = world.any_island();
             world.checkpoint(island);
         }
         let mut step = workload.next(&judge.model);
@@ -81,18 +81,18 @@ pub(crate) fn run(run: &mut Run, faults: Faults) -> Result<(), Failure> {
 /// Perhaps a fault.
 fn disturb(world: &mut World) {
     if world.rng.percent(6) {
-        let island = world.rng.index(world.nodes.len());
-        if world.is_up(island) {
+        let node = world.any_machine();
+        if world.is_up(node) {
             let effects = 1 + world.rng.below(12);
-            world.arm(island, effects, Fault::ProcessDeath);
+            world.arm(node, effects, Fault::ProcessDeath);
         }
     }
     if world.rng.percent(2) {
-        let island = world.rng.index(world.nodes.len());
+        let node = world.any_machine();
         if world.is_chosen(Choice::Stops) {
-            world.stop_in_order(island);
+            world.stop_in_order(node);
         } else {
-            world.kill(island, Fault::ProcessDeath);
+            world.kill(node, Fault::ProcessDeath);
         }
     }
     if world.rng.percent(12) {

@@ -408,10 +408,10 @@ pub(crate) fn run(run: &mut Run, faults: Faults) -> Result<(), Failure> {
 }
 
 fn disturb(world: &mut World) {
-    let island = world.rng.index(world.nodes.len());
-    if world.is_up(island) {
+    let node = world.any_machine();
+    if world.is_up(node) {
         let effects = 1 + world.rng.below(30);
-        world.arm(island, effects, Fault::ProcessDeath);
+        world.arm(node, effects, Fault::ProcessDeath);
     }
 }
 

@@ -1,6 +1,7 @@
 //! An island can send to another one that cannot answer, and no relay connects them. So the other one is
 //! away, and no change of a directory waits for it.
 
+use atoll_core::IslandId;
 use atoll_posix::{Caller, Errno, Op, SetAttr};
 use bytes::Bytes;
 
@@ -18,13 +19,14 @@ const STALL_US_MAX: u64 = 3_000_000;
 pub(crate) fn run(run: &mut Run) -> Result<(), Failure> {
     let config = Config::new(run.seed, 3);
     let world = run.world.insert(World::new(config.clone())?);
-    let hearing = world.rng.index(3);
-    let mute = (hearing + 1 + world.rng.index(2)) % 3;
+    let hearing = world.any_island();
+    let mute = IslandId((hearing.0 + 1 + world.rng.index(2) as u16) % 3);
     let dir = directory(world, &config, mute)?;
     let mine = directory(world, &config, hearing)?;
     world.settle()?;
     // What is sent to the other one arrives; it cannot open a link to answer.
-    world.cut_way(Party::Island(mute), Party::Island(hearing), Cut::Opening { both: false });
+    let machine = |island| Party::Machine(world.machine_of(island));
+    world.cut_way(machine(mute), machine(hearing), Cut::Opening { both: false });
     world.run_for(NOTICED_US)?;
     for mode in [0o700, 0o711] {
         let op = Op::SetAttr { ino: mine, set: SetAttr { mode: Some(mode), ..SetAttr::default() } };

@@ -1,7 +1,7 @@
 //! A participant dies about its vote, and is back while the coordinator is away: a name that was told to be there is
 //! not taken for one that is not.
 
-use atoll_core::{H3, Ino, Name, Table};
+use atoll_core::{H3, Ino, IslandId, Name, Table};
 use atoll_disk::sim::Fault;
 use atoll_posix::{Answer, Caller, Errno, Kind, Op, RenameMode};
 use bytes::Bytes;
@@ -11,8 +11,8 @@ use crate::scenario::Run;
 use crate::world::{Config, World};
 
 /// The coordinator owns the old name, the participant the new one.
-const COORDINATOR: usize = 0;
-const PARTICIPANT: usize = 1;
+const COORDINATOR: IslandId = IslandId(0);
+const PARTICIPANT: IslandId = IslandId(1);
 /// Until then it has died, or does not.
 const DEATH_US: u64 = 500_000;
 /// An answer is on its way for less.
@@ -34,9 +34,9 @@ pub(crate) fn ask(world: &mut World, client: usize, op: Op) -> Result<Ino, Failu
 }
 
 /// A directory in the root that an island owns, known to all clients.
-pub(crate) fn directory(world: &mut World, config: &Config, island: usize) -> Result<Ino, Failure> {
+pub(crate) fn directory(world: &mut World, config: &Config, island: IslandId) -> Result<Ino, Failure> {
     let (table, h3) = (Table::new(config.islands), H3::new(config.seed));
-    let owner = |n: &Name| usize::from(table.owner(h3.path([n]).expect("a path").key()).0);
+    let owner = |n: &Name| table.owner(h3.path([n]).expect("a path").key());
     let of = (0..).map(|i| name(&format!("d{i}"))).find(|n| owner(n) == island).expect("some are");
     let ino = ask(world, 0, Op::Mkdir { dir: Ino::ROOT, name: of.clone(), mode: 0o755, umask: 0 })?;
     for client in 1..config.clients {
@@ -57,8 +57,8 @@ fn rename(dir: Ino, from: &str, new_dir: Ino, to: &str) -> Op {
     Op::Rename { dir, name: name(from), new_dir, new_name: name(to), mode, meant: None, new_meant: None }
 }
 
-fn serve(world: &mut World, island: usize) -> Result<(), Failure> {
-    world.come_back(island);
+fn serve(world: &mut World, island: IslandId) -> Result<(), Failure> {
+    world.come_back(world.machine_of(island));
     let until = world.now_us() + PATIENCE_US;
     while !world.serves(island) {
         if world.now_us() > until {
@@ -90,16 +90,17 @@ pub(crate) fn run(run: &mut Run) -> Result<(), Failure> {
     };
     world.settle()?;
     let effect = 1 + world.rng.below(EFFECTS);
-    world.arm(PARTICIPANT, effect, Fault::ProcessDeath);
+    let (coordinator, participant) = (world.machine_of(COORDINATOR), world.machine_of(PARTICIPANT));
+    world.arm(participant, effect, Fault::ProcessDeath);
     let token = world.call(0, &Caller::ROOT, op, Bytes::new(), 0);
     let until = world.now_us() + DEATH_US;
-    while world.is_up(PARTICIPANT) && world.now_us() < until {
+    while world.is_up(participant) && world.now_us() < until {
         world.step()?;
     }
-    world.stay_away(PARTICIPANT, Fault::ProcessDeath);
+    world.stay_away(participant, Fault::ProcessDeath);
     world.run_for(ANSWER_US)?;
     let told = world.poll(0, token);
-    world.stay_away(COORDINATOR, Fault::ProcessDeath);
+    world.stay_away(coordinator, Fault::ProcessDeath);
     serve(world, PARTICIPANT)?;
     let look = Op::Lookup { dir: new, name: name("b") };
     let seen = world.run(1, &Caller::ROOT, look.clone(), Bytes::new())?;

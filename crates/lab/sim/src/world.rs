@@ -6,12 +6,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use atoll_core::{Ino, IslandId, NodeId, SessionId, Stamp, Table, Time};
+use atoll_core::{Ino, IslandId, NodeId, SessionId, Table, Time};
 
-use atoll_disk::sim::{Fault, SimDisk};
-use atoll_dispatch::{Engine, Laying};
-use atoll_island::{Event, Phase};
-use atoll_links::BothWays;
+use atoll_island::Event;
 use atoll_model::{Rng, Strictness};
 use atoll_posix::{Caller, Op};
 use atoll_route::{Route, RouteOut};
@@ -20,11 +17,11 @@ use bytes::Bytes;
 
 use crate::cause::Failure;
 use crate::client::{Client, Done};
-use crate::clocks::{Pace, Paces, SimClock, TrueTime};
-use crate::disks::{self, Ailment};
+use crate::clocks::{Pace, Paces, TrueTime};
 use crate::injected::Injected;
 use crate::links::Party;
-use crate::net::{Conn, Frame, Port, ToClient, ToIsland, link_id};
+use crate::machines::{CopyId, Group, IslandCopy, Layout, Machine, Numbered};
+use crate::net::{Conn, Frame, ToClient, ToIsland, link_id};
 use crate::thread::Thread;
 use crate::transcript::Transcript;
 use crate::wire::Wire;
@@ -129,49 +126,12 @@ impl Config {
     }
 }
 
-/// An island with its disk.
-#[derive(Debug)]
-pub(crate) struct Node {
-    pub(crate) disk: SimDisk,
-    pub(crate) clock: SimClock,
-    pub(crate) engine: Option<Arc<Engine<SimDisk>>>,
-    /// Its plain tree, in worlds that lay them.
-    pub(crate) laying: Option<Laying<SimDisk>>,
-    pub(crate) port: Port,
-    pub(crate) threads: Vec<Thread>,
-    pub(crate) going: bool,
-    /// Counts starts.
-    pub(crate) life: u64,
-    /// What its disk's death is, when it dies.
-    pub(crate) fault: Fault,
-    /// It stays down until told otherwise.
-    pub(crate) held_down: bool,
-    /// It was open once: nothing of it may be missing any more.
-    pub(crate) made: bool,
-    /// Counts its machine's power cuts, from 1.
-    pub(crate) boot: u128,
-    pub(crate) ailment: Ailment,
-    /// Its disk holds what was not written: it is not started.
-    pub(crate) refused: bool,
-    /// What its last start has cut off its log.
-    pub(crate) torn_bytes: u64,
-    /// It has found bodies that were not what its rows say.
-    pub(crate) corrected: bool,
-    /// It has stopped serving, and is about to end.
-    pub(crate) halted: bool,
-    /// Threads that wait for its slow disk.
-    pub(crate) waiting: usize,
-    /// Its last life was stopped in order.
-    pub(crate) in_order: bool,
-    /// The last stamp that any life of it has given.
-    pub(crate) given: Stamp,
-}
-
 /// Something that will happen.
 #[derive(Debug)]
 pub(crate) enum Happening {
+    /// A machine's process stops in order.
     Stop {
-        island: usize,
+        node: NodeId,
         life: u64,
     },
     Break {
@@ -184,10 +144,10 @@ pub(crate) enum Happening {
     Dial {
         conn: usize,
     },
-    /// A link is opened through another island.
+    /// A link is opened through another machine.
     OpenRelayed {
         conn: usize,
-        relay: usize,
+        relay: NodeId,
     },
     Opened {
         conn: usize,
@@ -197,7 +157,7 @@ pub(crate) enum Happening {
         conn: usize,
         generation: u64,
     },
-    /// An island learns that a link that another party has opened is gone.
+    /// A machine learns that a link that another party has opened is gone.
     LinkGone {
         conn: usize,
         generation: u64,
@@ -230,24 +190,26 @@ pub(crate) enum Happening {
         generation: u64,
         frame: Frame<ToClient>,
     },
+    /// A thread of a copy does its next effect.
     Go {
-        island: usize,
+        copy: CopyId,
         life: u64,
     },
     Tick {
-        island: usize,
+        copy: CopyId,
         life: u64,
     },
     ClientTick {
         client: usize,
     },
+    /// A machine's process starts.
     Start {
-        island: usize,
+        node: NodeId,
         life: u64,
     },
     /// A slow disk has got around to what a thread waits for.
     DiskDone {
-        island: usize,
+        copy: CopyId,
         life: u64,
         thread: Box<Thread>,
     },
@@ -283,12 +245,12 @@ pub struct World {
     pub(crate) rng: Rng,
     agenda: BTreeMap<(u64, u64), Happening>,
     next_event: u64,
-    pub(crate) nodes: Vec<Node>,
+    pub(crate) machines: Numbered<NodeId, Machine>,
+    pub(crate) copies: Numbered<CopyId, IslandCopy>,
+    pub(crate) groups: Numbered<IslandId, Group>,
     pub(crate) clients: Vec<Client>,
     pub(crate) conns: Vec<Conn>,
     pub(crate) wire: Wire,
-    /// What each island knows of its links with each other one.
-    pub(crate) both: Vec<Vec<BothWays>>,
     pub(crate) transcript: Transcript,
     /// Counts faults, so that a judge knows whether there was one meanwhile.
     pub(crate) faults: u64,
@@ -312,59 +274,37 @@ impl World {
     /// A new volume, served and attached.
     pub fn new(config: Config) -> Result<Self, Failure> {
         let table = Table::new(config.islands);
-        let islands = usize::from(config.islands);
         let mut rng = Rng::new(config.seed);
         let time = Arc::<TrueTime>::default();
         let drifts = config.drifts && is_chosen(config.seed, Choice::Drift);
         let mut pace = Paces::new(config.seed, drifts);
-        let nodes = (0..islands)
-            .map(|_| Node {
-                disk: disks::new(rng.bits(), config.limits_of_product),
-                clock: SimClock::new(Arc::clone(&time), pace.next()),
-                engine: None,
-                laying: None,
-                port: Port::default(),
-                threads: Vec::new(),
-                going: false,
-                life: 0,
-                fault: Fault::ProcessDeath,
-                held_down: false,
-                made: false,
-                boot: 1,
-                ailment: Ailment::default(),
-                refused: false,
-                torn_bytes: 0,
-                corrected: false,
-                halted: false,
-                waiting: 0,
-                in_order: false,
-                given: Stamp::default(),
-            })
-            .collect();
+        let Layout { machines, copies, groups } =
+            Layout::one_each(config.islands, config.limits_of_product, &time, &mut pace, &mut rng);
+        let nodes = || machines.ids();
         let mut conns = Vec::new();
-        let relays = |from: Option<usize>, to: usize| {
-            let others = (0..islands).filter(|other| config.relays && Some(*other) != from && *other != to);
-            others.map(|other| NodeId(other as u16)).collect()
+        let relays = |from: Option<NodeId>, to: NodeId| {
+            let others = nodes().filter(|other| config.relays && Some(*other) != from && *other != to);
+            others.collect()
         };
         for client in 0..config.clients {
-            conns.extend((0..islands).map(|to| Conn::new(Party::Client(client), to, relays(None, to))));
+            conns.extend(nodes().map(|to| Conn::new(Party::Client(client), to, relays(None, to))));
         }
-        for from in 0..islands {
-            let others = (0..islands).filter(|to| *to != from);
-            conns.extend(others.map(|to| Conn::new(Party::Island(from), to, relays(Some(from), to))));
+        for from in nodes() {
+            let others = nodes().filter(|to| *to != from);
+            conns.extend(others.map(|to| Conn::new(Party::Machine(from), to, relays(Some(from), to))));
         }
-        let both = vec![vec![BothWays::default(); islands]; islands];
         let mut world = Self {
             table,
             time,
             rng,
             agenda: BTreeMap::new(),
             next_event: 0,
-            nodes,
+            machines,
+            copies,
+            groups,
             clients: Vec::new(),
             conns,
             wire: Wire::default(),
-            both,
             transcript: Transcript::default(),
             faults: 0,
             halts: 0,
@@ -380,14 +320,17 @@ impl World {
             let at = world.delay();
             world.schedule(at, Happening::ClientTick { client });
         }
-        for island in 0..islands {
-            world.schedule(0, Happening::Start { island, life: 0 });
+        for node in world.machines.ids() {
+            world.schedule(0, Happening::Start { node, life: 0 });
         }
         world.settle()?;
         world.faults = 0;
         world.injected = Injected::default();
-        let paces =
-            world.nodes.iter().map(|node| node.clock.pace).chain(world.clients.iter().map(|c| c.pace));
+        let paces = world
+            .machines
+            .iter()
+            .map(|machine| machine.clock.pace)
+            .chain(world.clients.iter().map(|c| c.pace));
         world.injected.drifted = paces.filter(|pace| *pace != Pace::TRUE).count() as u64;
         Ok(world)
     }
@@ -399,7 +342,7 @@ impl World {
 
     /// All islands.
     pub fn islands(&self) -> Vec<IslandId> {
-        (0..self.config.islands).map(IslandId).collect()
+        self.groups.ids().collect()
     }
 
     /// Virtual microseconds since the beginning.
@@ -408,13 +351,13 @@ impl World {
     }
 
     pub(crate) fn now_wall(&self) -> Time {
-        self.nodes[0].clock.wall()
+        self.machines[NodeId(0)].clock.wall()
     }
 
-    /// The earliest and the latest time that a wall clock of an island shows.
+    /// The earliest and the latest time that a wall clock of a machine shows.
     pub(crate) fn walls(&self) -> (Time, Time) {
-        let walls = || self.nodes.iter().map(|node| node.clock.wall());
-        (walls().min().expect("there are islands"), walls().max().expect("there are islands"))
+        let walls = || self.machines.iter().map(|machine| machine.clock.wall());
+        (walls().min().expect("there are machines"), walls().max().expect("there are machines"))
     }
 
     /// What is compared where islands' clocks differ: an operation of several islands has the time of one of
@@ -422,7 +365,7 @@ impl World {
     pub(crate) fn strict(&self, strict: Strictness) -> Strictness {
         // Clocks that drift are furthest apart at the beginning or now.
         let apart = |us: u64| {
-            let walls = || self.nodes.iter().map(|node| node.clock.pace.wall(us));
+            let walls = || self.machines.iter().map(|machine| machine.clock.pace.wall(us));
             walls().max().zip(walls().min()).map_or(0, |(last, first)| last.nanos_from(first))
         };
         let apart_ns = match apart(0).max(apart(self.now_us())) {
@@ -499,10 +442,10 @@ impl World {
         match what {
             Happening::Woken { client } => self.woken(client),
             Happening::GivenUp { conn, generation } => self.given_up(conn, generation),
-            Happening::Start { island, life } => self.start_island(island, life),
-            Happening::DiskDone { island, life, thread } => self.disk_done(island, life, *thread),
-            Happening::Tick { island, life } => self.tick_island(island, life),
-            Happening::Go { island, life } => self.go(island, life),
+            Happening::Start { node, life } => self.start(node, life),
+            Happening::DiskDone { copy, life, thread } => self.disk_done(copy, life, *thread),
+            Happening::Tick { copy, life } => self.tick(copy, life),
+            Happening::Go { copy, life } => self.go(copy, life),
             Happening::ClientTick { client } => {
                 let now_ms = self.client_ms(client);
                 self.with_client(client, &[], |route, out| route.tick(now_ms, out));
@@ -520,7 +463,7 @@ impl World {
                 self.clients[client].kept_until_ms = 0;
                 self.with_client(client, &[], |route, out| route.recalled(out));
             }
-            Happening::Stop { island, life } if self.nodes[island].life == life => self.stop_in_order(island),
+            Happening::Stop { node, life } if self.machines[node].life == life => self.stop_in_order(node),
             Happening::Stop { .. } => {}
             Happening::Break { conn } => self.break_conn(conn),
             Happening::Open { conn } => self.open_conn(conn),
@@ -529,15 +472,7 @@ impl World {
             Happening::Opened { conn, generation } => self.opened(conn, generation),
             Happening::Closed { conn, generation } => self.closed(conn, generation),
             Happening::LinkGone { conn, generation, life, ended } => {
-                let (from, to) = (self.conns[conn].from, self.conns[conn].to);
-                match from {
-                    _ if self.nodes[to].life != life => {}
-                    Party::Client(_) => {
-                        let link = link_id(conn, generation);
-                        self.begin(to, None, Event::LinkClosed { link, ended });
-                    }
-                    Party::Island(other) => self.judge_links(to, other, |both| both.ended(generation)),
-                }
+                self.link_gone(conn, generation, life, ended);
             }
             Happening::Silence { conn, generation, since_us } => self.silence(conn, generation, since_us),
             Happening::Heard { conn, since_us } => {
@@ -552,7 +487,7 @@ impl World {
                 if !c.arrives(generation, self.time.us(), true) {
                     self.injected.dropped += 1;
                 } else if let Some(frame) = c.loses_to(generation, frame) {
-                    self.island_takes(conn, frame);
+                    self.machine_takes(conn, frame);
                 }
             }
             Happening::ToClient { conn, generation, frame } => {
@@ -587,7 +522,7 @@ impl World {
             self.schedule(self.config.recall_us, Happening::Recalled { client });
         }
         for (island, sent) in sends {
-            let conn = self.conn_between(Party::Client(client), usize::from(island.0));
+            let conn = self.conn_to(Party::Client(client), island);
             if self.conns[conn].open {
                 let link = link_id(conn, self.conns[conn].generation);
                 let (id, request, data) = (sent.id, sent.request, sent.data);
@@ -664,7 +599,7 @@ impl World {
     /// Whether every island serves and every link is open.
     pub fn is_calm(&self) -> bool {
         self.conns.iter().all(|c| c.open && c.whole && !c.is_deaf() && c.lost_to.is_empty())
-            && self.nodes.iter().all(|n| n.engine.as_ref().is_some_and(|e| e.phase() == Phase::Normal))
+            && self.groups.ids().all(|island| self.leader(island).serves())
             && self.clients.iter().all(|c| c.route.is_ready())
     }
 
@@ -674,14 +609,14 @@ impl World {
             return Some("not everything is up".to_owned());
         }
         if self.conns.iter().any(|c| c.via.is_some()) {
-            // It is replaced when the direct way is tried again: for a moment its island is away then.
+            // It is replaced when the direct way is tried again: for a moment its machine is away then.
             return Some("a link goes through a relay".to_owned());
         }
-        for (i, node) in self.nodes.iter().enumerate() {
-            if !node.threads.is_empty() || node.waiting > 0 {
+        for copy in self.copies.iter() {
+            let (i, engine) = (copy.island, copy.engine.as_ref().expect("it is calm"));
+            if !copy.threads.is_empty() || copy.waiting > 0 {
                 return Some(format!("island {i} has threads at work"));
             }
-            let engine = node.engine.as_ref().expect("it is calm");
             let why = engine.with_island(|island| {
                 let state = island.state();
                 if !island.is_idle() {
@@ -723,7 +658,7 @@ impl World {
         loop {
             self.run_for(20_000)?;
             let Some(why) = self.restless() else {
-                self.nodes.iter_mut().for_each(|node| node.ailment.was_full = false);
+                self.machines.iter_mut().for_each(|machine| machine.ailment.was_full = false);
                 return Ok(());
             };
             if self.now_us() > until {
@@ -737,11 +672,11 @@ impl World {
         const ROUNDS_MAX: u32 = 20;
         for _ in 0..ROUNDS_MAX {
             self.settle()?;
-            let newer = |node: &Node| {
-                let engine = node.engine.as_ref().expect("settled");
+            let newer = |island: &IslandId| {
+                let engine = self.engine_of(*island).expect("settled");
                 engine.with_island(|i| i.state().seq() > i.state().meta().seq)
             };
-            let behind: Vec<usize> = (0..self.nodes.len()).filter(|i| newer(&self.nodes[*i])).collect();
+            let behind: Vec<IslandId> = self.groups.ids().filter(newer).collect();
             if behind.is_empty() {
                 return Ok(());
             }
@@ -753,17 +688,19 @@ impl World {
         Err(Failure::new("checkpoints never catch up with the state"))
     }
 
-    /// Has every island lay what is left, and compares the plain trees with the states.
+    /// Has every copy lay what is left, and compares the plain trees with the states.
     pub fn audit_all(&mut self) -> Result<(), Failure> {
-        for island in 0..self.nodes.len() {
-            let Some(laying) = &mut self.nodes[island].laying else { continue };
+        for copy in self.copies.ids() {
+            let IslandCopy { island, node, laying, .. } = &mut self.copies[copy];
+            let (island, node) = (*island, *node);
+            let Some(laying) = laying else { continue };
             let failed =
                 |e: std::io::Error| Failure::new(format!("island {island} cannot lay its tree: {e}"));
             let report = laying.drain().map_err(failed)?;
             let findings = laying.audit().map_err(failed)?;
-            self.judge_laid(island, &report.conflicts, true);
+            self.judge_laid(copy, &report.conflicts, true);
             // What a power cut took may have left its bytes, see the design's known holes.
-            let power_failed = self.nodes[island].boot > 1;
+            let power_failed = self.machines[node].boot > 1;
             let is_left_over =
                 |finding: &Finding| power_failed && matches!(finding, Finding::OrphanBody { .. });
             if let Some(finding) = findings.iter().find(|finding| !is_left_over(finding)) {
@@ -774,9 +711,16 @@ impl World {
     }
 
     /// Has one island make a checkpoint now, if it is up.
-    pub fn checkpoint(&mut self, island: usize) {
-        if self.is_up(island) {
-            self.begin(island, None, Event::CheckpointWanted);
+    pub fn checkpoint(&mut self, island: IslandId) {
+        if self.engine_of(island).is_some() {
+            self.tell(island, Event::CheckpointWanted);
+        }
+    }
+
+    /// Has the islands that a machine leads make checkpoints now, if it is up.
+    pub(crate) fn checkpoint_on(&mut self, node: NodeId) {
+        for island in self.led_by(node) {
+            self.checkpoint(island);
         }
     }
 

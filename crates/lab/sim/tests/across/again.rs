@@ -10,7 +10,7 @@ use atoll_proto::{ParticipantWork, TxnState};
 use atoll_sim::{Config, Party, SlowDisks};
 use bytes::Bytes;
 
-use crate::bench::{Bench, H, R, S, T, has_work, is_home, is_lend, name, owned_by, power};
+use crate::bench::{Bench, H, R, S, T, has_work, id, is_home, is_lend, name, node, owned_by, power};
 
 /// Another island than the root's owner, and not `but`.
 fn root_owner() -> usize {
@@ -24,7 +24,7 @@ fn what_a_coordinator_has_not_synced_yet_is_told_before_it_says_that_this_was_al
         let mut bench = Bench::new(seed, 3);
         let ino = bench.file(H, "a");
         bench.rest();
-        let mut slow = SlowDisks::new(&[T]);
+        let mut slow = SlowDisks::new(&[node(T)]);
         let link = bench.call(0, bench.link(ino, T, "b"));
         let mut end = bench.world.now_us() + 800_000;
         let (mut answered, mut unlink, mut back_us) = (None, None, u64::MAX);
@@ -33,13 +33,13 @@ fn what_a_coordinator_has_not_synced_yet_is_told_before_it_says_that_this_was_al
             if answered.is_none() {
                 answered = bench.world.poll(0, link);
                 if answered.is_some() {
-                    bench.world.stay_away(H, power(seed));
+                    bench.world.stay_away(node(H), power(seed));
                     back_us = bench.world.now_us() + 30_000;
                 }
             } else if bench.world.now_us() > back_us {
                 back_us = u64::MAX;
-                bench.world.come_back(H);
-            } else if unlink.is_none() && bench.world.serves(H) {
+                bench.world.come_back(node(H));
+            } else if unlink.is_none() && bench.world.serves(id(H)) {
                 unlink = Some(bench.call(1, bench.unlink(H, "a")));
                 end = bench.world.now_us() + 200_000;
             }
@@ -81,19 +81,19 @@ fn what_was_done_again_and_confirmed_by_one_side_is_not_done_again_in_the_next_l
         bench.ok(bench.link(ino, T, "b"));
         bench.lose(S, seed);
         // S hears what it has lost before it can say anything itself.
-        bench.world.cut_link(S, T, true);
+        bench.world.cut_link(node(S), node(T), true);
         bench.back(S);
-        bench.world.cut_link(S, T, false);
+        bench.world.cut_link(node(S), node(T), false);
         // T says that its part is safe; that S's is, T never hears.
-        if !bench.step_until(400_000, |w| w.works(S).is_empty()) {
+        if !bench.step_until(400_000, |w| w.works(id(S)).is_empty()) {
             continue;
         }
-        bench.world.cut_link(S, T, true);
+        bench.world.cut_link(node(S), node(T), true);
         bench.wait(2_000_000);
-        bench.world.stay_away(S, Fault::ProcessDeath);
-        bench.world.cut_link(S, T, false);
+        bench.world.stay_away(node(S), Fault::ProcessDeath);
+        bench.world.cut_link(node(S), node(T), false);
         bench.wait(30_000);
-        bench.world.come_back(S);
+        bench.world.come_back(node(S));
         bench.settle();
         bench.has(S, "a", ino, 2);
         bench.has(T, "b", ino, 2);
@@ -127,7 +127,7 @@ fn a_home_that_has_lost_a_rename_does_not_lose_the_file_to_an_unlink_of_the_new_
         bench.ok(bench.rename((S, "a"), (T, "b")));
         assert!(bench.step_until(5_000_000, |w| !has_work(w, T, TxnState::Prepared, is_lend)));
         bench.lose(H, seed);
-        bench.world.stay_away(S, Fault::ProcessDeath);
+        bench.world.stay_away(node(S), Fault::ProcessDeath);
         bench.back(H);
         let unlink = bench.call(0, bench.unlink(T, "b"));
         bench.wait(3_000_000);
@@ -156,7 +156,7 @@ fn what_a_home_has_lost_of_several_coordinators_is_done_again_in_any_order() {
         bench.ok(bench.unlink(R, "c"));
         bench.wait(20_000);
         bench.lose(H, seed);
-        bench.world.stay_away(T, Fault::ProcessDeath);
+        bench.world.stay_away(node(T), Fault::ProcessDeath);
         bench.back(H);
         bench.wait(1_500_000);
         bench.back(T);
@@ -177,7 +177,7 @@ fn what_a_lender_has_lost_of_several_coordinators_is_done_again_in_any_order() {
         bench.ok(bench.rename((R, "x"), (T, "b")));
         bench.wait(20_000);
         bench.lose(T, seed);
-        bench.world.stay_away(S, Fault::ProcessDeath);
+        bench.world.stay_away(node(S), Fault::ProcessDeath);
         bench.back(T);
         bench.wait(1_500_000);
         bench.back(S);
@@ -196,9 +196,9 @@ fn an_island_that_has_not_heard_all_prepares_nothing_that_depends_on_it() {
         bench.ok(bench.link(ino, T, "b"));
         bench.wait(5_000);
         // Somebody else is away, and keeps the home waiting when it starts.
-        bench.world.stay_away(R, Fault::ProcessDeath);
+        bench.world.stay_away(node(R), Fault::ProcessDeath);
         bench.lose(H, seed);
-        bench.world.come_back(H);
+        bench.world.come_back(node(H));
         bench.ok(bench.unlink(T, "b"));
         bench.settle();
         bench.has_not(T, "b");
@@ -214,7 +214,7 @@ fn a_lender_that_has_lost_a_name(seed: u64, s: usize, t: usize) -> (Bench, Ino) 
     bench.ok(bench.rename((s, "a"), (t, "b")));
     bench.ok(Op::FsyncDir { dir: bench.dirs[s] });
     bench.lose(t, seed);
-    bench.world.stay_away(s, Fault::ProcessDeath);
+    bench.world.stay_away(node(s), Fault::ProcessDeath);
     bench.back(t);
     (bench, ino)
 }
@@ -247,11 +247,11 @@ fn a_name_comes_back_into_a_directory_that_is_being_removed() {
             has_work(w, p, TxnState::Committed, is_seal) && has_work(w, t, TxnState::Prepared, is_seal)
         });
         if sealed {
-            bench.world.cut_between(p, t, true);
+            bench.world.cut_between(node(p), node(t), true);
         }
         bench.back(s);
         bench.wait(1_000_000);
-        bench.world.cut_between(p, t, false);
+        bench.world.cut_between(node(p), node(t), false);
         let rmdir = bench.answer(1, rmdir);
         bench.settle();
         assert!(matches!(rmdir, Err(Errno::ENOTEMPTY | Errno::EIO)), "seed {seed}: {rmdir:?}");
@@ -269,7 +269,7 @@ fn a_directory_that_was_renamed_since_is_brought_back_where_it_is() {
         bench.rest();
         bench.ok(bench.link(ino, t, "b"));
         bench.lose(h, seed);
-        bench.world.stay_away(t, Fault::ProcessDeath);
+        bench.world.stay_away(node(t), Fault::ProcessDeath);
         bench.back(h);
         let (dir, new_dir, mode) = (Ino::ROOT, Ino::ROOT, RenameMode::Replace);
         let (from, new_name) = (bench.names[t].clone(), name("renamed"));
@@ -308,7 +308,7 @@ fn a_name_comes_back_while_it_is_lent_to_another() {
         let (mut bench, ino) = a_lender_that_has_lost_a_name(seed, S, T);
         let other = bench.file(R, "x");
         bench.ok(Op::Fsync { ino: other });
-        let mut slow = SlowDisks::new(&[R]);
+        let mut slow = SlowDisks::new(&[node(R)]);
         let rename = bench.call(1, bench.rename((R, "x"), (T, "b")));
         let end = bench.world.now_us() + 900_000;
         let mut returned = false;
@@ -316,12 +316,12 @@ fn a_name_comes_back_while_it_is_lent_to_another() {
             bench.world.step_slowly(&mut slow).unwrap();
             if !returned && has_work(&bench.world, R, TxnState::Committed, is_lend) {
                 returned = true;
-                bench.world.come_back(S);
+                bench.world.come_back(node(S));
             }
         }
         bench.world.disks_catch_up(slow);
         if !returned {
-            bench.world.come_back(S);
+            bench.world.come_back(node(S));
         }
         let rename = bench.answer(1, rename).map(|_| ());
         assert!(matches!(rename, Ok(()) | Err(Errno::EIO)), "seed {seed}: {rename:?}");
@@ -357,7 +357,7 @@ fn a_directory_moves_meanwhile(mode: RenameMode, loses: usize, away: usize, move
         });
         assert!(bench.step_until(5_000_000, |w| !has_work(w, t, TxnState::Prepared, is_lend)));
         bench.lose(of(loses), seed);
-        bench.world.stay_away(of(away), Fault::ProcessDeath);
+        bench.world.stay_away(node(of(away)), Fault::ProcessDeath);
         bench.back(of(loses));
         let (dir, new_dir, mode_of_dir) = (Ino::ROOT, Ino::ROOT, RenameMode::Replace);
         let (from, new_name) = (bench.names[of(moved)].clone(), name("renamed"));
@@ -489,7 +489,7 @@ fn a_create_whose_file_others_have_moved_and_removed_is_answered_as_done() {
         }
         bench.run(1, bench.rename((S, "a"), (T, "b"))).unwrap();
         bench.wait(3_000_000);
-        assert_eq!(bench.world.homes(ino), [T], "it has followed its name");
+        assert_eq!(bench.world.homes(ino), [id(T)], "it has followed its name");
         bench.run(1, bench.unlink(T, "b")).unwrap();
         bench.wait(100_000);
         bench.world.partition(|_| true);
@@ -521,7 +521,7 @@ pub(crate) fn a_directory_that_may_be_lost_is_not_taken_for_removed() {
         let Ok((Answer::Found { found }, _)) = bench.run(0, mkdir) else { panic!("not made") };
         let dir = found.attr.ino;
         bench.lose(t, seed);
-        bench.world.stay_away(p, Fault::ProcessDeath);
+        bench.world.stay_away(node(p), Fault::ProcessDeath);
         bench.back(t);
         let first = bench.call(0, create(dir, "a"));
         bench.wait(1_000_000);
@@ -548,7 +548,7 @@ pub(crate) fn a_directory_whose_removal_may_be_lost_gets_no_names() {
         bench.rest();
         bench.ok(Op::Rmdir { dir: Ino::ROOT, name: n, meant: None });
         bench.lose(t, seed);
-        bench.world.stay_away(p, Fault::ProcessDeath);
+        bench.world.stay_away(node(p), Fault::ProcessDeath);
         bench.back(t);
         let create = bench.call(1, create(dir, "a"));
         bench.wait(1_000_000);
@@ -605,7 +605,7 @@ fn what_makes_a_name_is_answered_by_its_owner_alone() {
         bench.rest();
         let to = if seed % 2 == 0 { S } else { T };
         bench.ok(bench.rename((T, "x"), (to, "y")));
-        bench.world.stay_away(T, Fault::ProcessDeath);
+        bench.world.stay_away(node(T), Fault::ProcessDeath);
         let makes = [bench.link(file, T, "x"), create(dir, "x"), mkdir][seed as usize % 3].clone();
         let made = bench.call(1, makes);
         bench.wait(1_000_000);
@@ -660,7 +660,7 @@ fn a_name_that_may_have_been_replaced_is_not_given_away() {
         let last = bench.file(H, "c");
         bench.rest();
         bench.ok(bench.rename((S, "a"), (T, "b")));
-        bench.world.stay_away(S, Fault::ProcessDeath);
+        bench.world.stay_away(node(S), Fault::ProcessDeath);
         bench.lose(T, seed);
         bench.back(T);
         let renamed = bench.run(1, bench.rename((H, "c"), (T, "b")));
@@ -687,7 +687,7 @@ fn what_was_replaced_does_not_come_back_in_another_life() {
         bench.ok(bench.rename((S, "a"), (T, "b")));
         bench.ok(bench.rename((H, "c"), (T, "b")));
         bench.wait(3_000);
-        bench.world.stay_away(S, Fault::ProcessDeath);
+        bench.world.stay_away(node(S), Fault::ProcessDeath);
         bench.lose(T, seed);
         bench.back(T);
         bench.wait(3_000_000);
@@ -717,7 +717,7 @@ fn what_the_replaced_one_had_replaced_goes_with_it() {
         bench.ok(bench.rename((S, "a"), (T, "b")));
         bench.ok(bench.rename((H, "c"), (T, "b")));
         bench.wait(100_000);
-        bench.world.stay_away(S, Fault::ProcessDeath);
+        bench.world.stay_away(node(S), Fault::ProcessDeath);
         bench.lose(T, seed);
         bench.back(T);
         bench.wait(3_000_000);

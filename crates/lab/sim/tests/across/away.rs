@@ -6,7 +6,7 @@ use atoll_disk::sim::Fault;
 use atoll_posix::{Answer, Errno, Kind, Op};
 use bytes::Bytes;
 
-use crate::bench::{Bench, H, R, S, T, name, owned_by};
+use crate::bench::{Bench, H, R, S, T, id, name, node, owned_by};
 
 /// Makes a directory in that of an island, which it owns itself.
 fn below(bench: &mut Bench, seed: u64, islands: u16, at: usize, owner: usize) -> (Ino, Name, Ino) {
@@ -30,7 +30,7 @@ fn a_home_to_which_a_file_comes_back_knows_what_name_it_had() {
         bench.rest();
         bench.ok(bench.rename((R, "x"), (S, "a")));
         bench.ok(Op::FsyncDir { dir: bench.dirs[S] });
-        bench.world.stay_away(R, Fault::ProcessDeath);
+        bench.world.stay_away(node(R), Fault::ProcessDeath);
         bench.lose(T, seed);
         bench.back(T);
         bench.wait(3_000_000);
@@ -55,7 +55,7 @@ fn a_home_that_replaces_its_file_knows_what_name_that_had() {
         bench.rest();
         bench.ok(bench.rename((R, "x"), (T, "b")));
         bench.ok(Op::FsyncDir { dir: bench.dirs[T] });
-        bench.world.stay_away(R, Fault::ProcessDeath);
+        bench.world.stay_away(node(R), Fault::ProcessDeath);
         bench.lose(S, seed);
         bench.back(S);
         bench.wait(3_000_000);
@@ -82,7 +82,7 @@ fn what_came_to_a_directory_that_is_gone_is_not_waited_for() {
         bench.ok(Op::Unlink { dir, name: name("b") });
         bench.ok(Op::Rmdir { dir: above, name: n, meant: None });
         bench.ok(Op::FsyncDir { dir: above });
-        bench.world.stay_away(T, Fault::ProcessDeath);
+        bench.world.stay_away(node(T), Fault::ProcessDeath);
         bench.lose(H, seed);
         bench.back(H);
         bench.wait(3_000_000);
@@ -113,7 +113,7 @@ fn a_directory_that_was_renamed_after_its_lost_removal_goes_by_its_id() {
         bench.rest();
         bench.ok(Op::Rmdir { dir, name: n.clone(), meant: None });
         bench.wait(50_000);
-        bench.world.stay_away(T, Fault::ProcessDeath);
+        bench.world.stay_away(node(T), Fault::ProcessDeath);
         bench.lose(S, seed);
         bench.back(S);
         bench.wait(3_000_000);
@@ -142,7 +142,7 @@ fn space_comes_back_while_one_that_may_know_more_is_away() {
         let mut bench = Bench::new(seed, 3);
         let old = bench.file(H, "old");
         bench.rest();
-        bench.world.stay_away(T, Fault::ProcessDeath);
+        bench.world.stay_away(node(T), Fault::ProcessDeath);
         bench.lose(H, seed);
         bench.back(H);
         let new = bench.file(H, "new");
@@ -151,7 +151,7 @@ fn space_comes_back_while_one_that_may_know_more_is_away() {
         }
         bench.wait(3_000_000);
         // The session that stands for what was lost is there, and holds nothing.
-        assert_eq!(bench.world.held_by(H, SessionId(0)), Some(0), "seed {seed}: {old} or {new} is kept");
+        assert_eq!(bench.world.held_by(id(H), SessionId(0)), Some(0), "seed {seed}: {old} or {new} is kept");
         bench.back(T);
         bench.settle();
     }
@@ -166,7 +166,7 @@ fn a_link_of_which_its_home_may_have_lost_all_keeps_the_file() {
         let ino = bench.file(H, "a");
         bench.rest();
         bench.ok(bench.link(ino, T, "b"));
-        bench.world.stay_away(T, Fault::ProcessDeath);
+        bench.world.stay_away(node(T), Fault::ProcessDeath);
         bench.lose(H, seed);
         bench.back(H);
         bench.wait(3_000_000);

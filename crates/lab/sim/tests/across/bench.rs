@@ -1,7 +1,7 @@
 //! A world whose islands own one directory each, and words for sequences: operations, faults, and what must
 //! be there afterwards.
 
-use atoll_core::{H3, Ino, Name, Table};
+use atoll_core::{H3, Ino, IslandId, Name, NodeId, Table};
 use atoll_disk::sim::Fault;
 use atoll_posix::{Answer, Caller, Errno, Kind, Op, RenameMode};
 use atoll_proto::{ParticipantWork, TxnState};
@@ -14,6 +14,16 @@ pub(crate) const S: usize = 0;
 pub(crate) const T: usize = 1;
 pub(crate) const H: usize = 2;
 pub(crate) const R: usize = 3;
+
+/// The island of this number.
+pub(crate) const fn id(island: usize) -> IslandId {
+    IslandId(island as u16)
+}
+
+/// The machine that has the island of this number: each has one.
+pub(crate) const fn node(island: usize) -> NodeId {
+    NodeId(island as u16)
+}
 
 /// Bytes of every file.
 pub(crate) const CONTENT: [u8; 5000] = [7; 5000];
@@ -163,29 +173,29 @@ impl Bench {
 
     /// The power of an island fails, and it stays away, longer than anything is on its way to it.
     pub(crate) fn lose(&mut self, island: usize, seed: u64) {
-        self.world.stay_away(island, Fault::PowerCut { seed });
+        self.world.stay_away(node(island), Fault::PowerCut { seed });
         self.wait(30_000);
     }
 
     /// An island dies, and starts again when nothing is on its way to it any more.
     pub(crate) fn restart(&mut self, island: usize, fault: Fault) {
-        self.world.stay_away(island, fault);
+        self.world.stay_away(node(island), fault);
         self.wait(30_000);
-        self.world.come_back(island);
+        self.world.come_back(node(island));
     }
 
     /// An island comes back, and serves.
     pub(crate) fn back(&mut self, island: usize) {
-        self.world.come_back(island);
-        assert!(self.step_until(HELLO_US, |world| world.serves(island)), "island {island} never serves");
+        self.world.come_back(node(island));
+        assert!(self.step_until(HELLO_US, |world| world.serves(id(island))), "island {island} never serves");
     }
 
     /// An island comes back, dies at that effect of its new life, and comes back once more.
     pub(crate) fn dies_again(&mut self, island: usize, effect: u64, fault: Fault) {
-        self.world.arm(island, effect, fault);
-        self.world.come_back(island);
-        self.step_until(20_000, |world| world.is_up(island));
-        self.step_until(1_500_000, |world| !world.is_up(island));
+        self.world.arm(node(island), effect, fault);
+        self.world.come_back(node(island));
+        self.step_until(20_000, |world| world.is_up(node(island)));
+        self.step_until(1_500_000, |world| !world.is_up(node(island)));
         self.restart(island, fault);
     }
 
@@ -241,7 +251,7 @@ pub(crate) fn has_work(
     state: TxnState,
     is: impl Fn(&ParticipantWork) -> bool,
 ) -> bool {
-    world.works(island).iter().any(|(s, work)| *s == state && is(work))
+    world.works(id(island)).iter().any(|(s, work)| *s == state && is(work))
 }
 
 pub(crate) const fn is_lend(work: &ParticipantWork) -> bool {

@@ -4,7 +4,7 @@ use atoll_core::{Ino, Key, Name, Table, VolumePath};
 use atoll_disk::sim::Fault;
 use atoll_posix::{Answer, Caller, Errno, Op, RenameMode, SetAttr};
 
-use crate::bench::{Bench, H, S, T, name, owned_by, power};
+use crate::bench::{Bench, H, S, T, id, name, node, owned_by, power};
 
 const ISLANDS: u16 = 3;
 
@@ -86,7 +86,7 @@ fn nobody_doubts_directories_that_replace_each_other_while_all_are_there() {
             bench.ok(Op::Rmdir { dir: there.0, name: there.1, meant: None });
         }
         bench.settle();
-        let suspected = (0..3).filter(|island| bench.world.has_doubted(*island)).collect::<Vec<_>>();
+        let suspected = (0..3).filter(|island| bench.world.has_doubted(id(*island))).collect::<Vec<_>>();
         assert_eq!(suspected, [0; 0], "seed {seed}: each compares all its directories for it");
     }
 }
@@ -208,7 +208,7 @@ fn a_rename_whose_island_dies_stops_no_others() {
         bench.rest();
         bench.call(0, moved(&stuck, &(bench.dirs[other], name("s"))));
         bench.wait(at * 15);
-        bench.world.stay_away(dead, Fault::ProcessDeath);
+        bench.world.stay_away(node(dead), Fault::ProcessDeath);
         // Neither the ticket of the one in doubt nor what it waits for concerns this one.
         let to = (bench.dirs[root], name("g"));
         let renamed = bench.call(1, moved(&goes, &to));
@@ -258,9 +258,9 @@ fn who_may_not_enter_the_new_directory_does_not_enter_by_what_is_known_of_the_ol
         assert!(bench.world.walk(1, &user, &walked).unwrap().0.is_ok());
         bench.ok(Op::Rmdir { dir: old, name: low.1.clone(), meant: None });
         if seed % 2 == 0 {
-            bench.world.stay_away(H, Fault::ProcessDeath);
+            bench.world.stay_away(node(H), Fault::ProcessDeath);
             bench.wait(30_000);
-            bench.world.come_back(H);
+            bench.world.come_back(node(H));
         }
         bench.ok(Op::Rmdir { dir: d.0, name: d.1.clone(), meant: None });
         let new = bench.mkdir(d.0, &d.1, 0o700);
@@ -318,9 +318,9 @@ fn a_rename_over_an_empty_directory_is_done_again_or_waits_while_another_island_
         bench.ok(Op::Unlink { dir: empty, name: name("came") });
         bench.rest();
         bench.ok(moved(&old, &new));
-        bench.world.stay_away(H, Fault::ProcessDeath);
+        bench.world.stay_away(node(H), Fault::ProcessDeath);
         bench.lose(S, seed);
-        bench.world.come_back(S);
+        bench.world.come_back(node(S));
         bench.wait(5_000_000);
         bench.back(H);
         bench.settle();

@@ -8,7 +8,7 @@ use atoll_proto::TxnState;
 use atoll_sim::{Config, Judge, SlowDisks, World, invariants};
 use bytes::Bytes;
 
-use crate::bench::{Bench, H, S, T, has_work, is_home, name, owned_by, power};
+use crate::bench::{Bench, H, S, T, has_work, is_home, name, node, owned_by, power};
 
 /// [1], [2b]: S loses its commit, and restarts without the file's home, or without T.
 fn a_coordinator_loses_its_commit(home: usize, without: usize) {
@@ -24,7 +24,7 @@ fn a_coordinator_loses_its_commit(home: usize, without: usize) {
             bench.wait(seed * 60);
         }
         bench.lose(S, seed);
-        bench.world.stay_away(without, Fault::ProcessDeath);
+        bench.world.stay_away(node(without), Fault::ProcessDeath);
         bench.back(S);
         bench.wait(1_500_000);
         bench.back(without);
@@ -60,7 +60,7 @@ fn a_file_with_a_name_that_only_another_island_knows_of_is_not_removed() {
             assert!(bench.step_until(5_000_000, |w| !has_work(w, H, TxnState::Prepared, is_home)));
         }
         bench.lose(H, seed);
-        bench.world.stay_away(T, Fault::ProcessDeath);
+        bench.world.stay_away(node(T), Fault::ProcessDeath);
         bench.back(H);
         let unlink = bench.call(0, bench.unlink(H, "a"));
         bench.wait(3_000_000);
@@ -81,14 +81,14 @@ fn a_coordinator_without_its_commit_may_remove_the_old_name() {
         let mut bench = Bench::new(seed, 3);
         let ino = bench.file(S, "a");
         bench.rest();
-        let mut slow = SlowDisks::new(&[S]);
+        let mut slow = SlowDisks::new(&[node(S)]);
         let rename = bench.call(0, bench.rename((S, "a"), (T, "b")));
         while !has_work(&bench.world, S, TxnState::Committed, |_| true) {
             bench.world.step_slowly(&mut slow).unwrap();
         }
         bench.world.break_client_links(0);
         bench.lose(S, seed);
-        bench.world.stay_away(T, Fault::ProcessDeath);
+        bench.world.stay_away(node(T), Fault::ProcessDeath);
         bench.back(S);
         let unlink = bench.call(1, bench.unlink(S, "a"));
         bench.wait(2_000_000);
@@ -115,7 +115,7 @@ fn an_acknowledged_name_that_its_owner_has_lost_is_never_told_to_be_absent() {
         bench.ok(bench.rename((S, "a"), (T, "b")));
         bench.ok(Op::FsyncDir { dir: bench.dirs[S] });
         bench.lose(T, seed);
-        bench.world.stay_away(S, Fault::ProcessDeath);
+        bench.world.stay_away(node(S), Fault::ProcessDeath);
         bench.back(T);
         let look = bench.call(1, bench.lookup(T, "b"));
         bench.wait(3_000_000);
@@ -134,7 +134,7 @@ fn renamed_and_synced(home: usize, sync: impl Fn(&Bench, Ino) -> Op) {
         let ino = if home == S { bench.file(S, "tmp") } else { bench.pointer(home, S, "tmp") };
         bench.ok(Op::Fsync { ino });
         bench.rest();
-        let mut slow = SlowDisks::new(&[S]);
+        let mut slow = SlowDisks::new(&[node(S)]);
         let rename = bench.call(0, bench.rename((S, "tmp"), (T, "b")));
         let end = bench.world.now_us() + 400_000;
         let mut synced = None;
@@ -382,7 +382,7 @@ fn a_rename_to_an_island_that_is_away_ends_although_the_mount_waits_for_ever() {
         let mut bench = Bench::new(7, 3);
         let ino = bench.pointer(H, S, "a");
         bench.rest();
-        bench.world.stay_away(away, Fault::ProcessDeath);
+        bench.world.stay_away(node(away), Fault::ProcessDeath);
         let before = bench.world.now_us();
         let rename = bench.call(0, bench.rename((S, "a"), (T, "b")));
         assert_eq!(bench.answer(0, rename).map(|_| ()), Err(Errno::EIO));
@@ -433,7 +433,7 @@ fn a_link_that_aborts_leaves_a_file_with_its_users() {
             panic!("never prepared");
         }
         // Its coordinator goes, and the other name too.
-        bench.world.stay_away(T, power(seed));
+        bench.world.stay_away(node(T), power(seed));
         let unlink = bench.call(1, bench.unlink(H, "a"));
         bench.wait(500_000);
         bench.back(T);
@@ -481,9 +481,9 @@ fn an_abort_that_overtakes_its_prepare_leaves_nothing_locked() {
         let rename = bench.call(0, bench.rename((S, "a"), (T, "b")));
         bench.wait(at * 30);
         let other = if at % 2 == 0 { T } else { H };
-        bench.world.cut_between(S, other, true);
+        bench.world.cut_between(node(S), node(other), true);
         bench.wait(at * 25);
-        bench.world.cut_between(S, other, false);
+        bench.world.cut_between(node(S), node(other), false);
         bench.answer(0, rename).unwrap();
         bench.settle();
         bench.has_not(S, "a");

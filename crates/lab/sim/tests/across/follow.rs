@@ -8,7 +8,7 @@ use atoll_sim::crash_points::{Point, Script, count, one, world};
 use atoll_sim::{Config, Done, SlowDisks, World};
 use bytes::Bytes;
 
-use crate::bench::{Bench, CONTENT, H, S, T, has_work, name, power};
+use crate::bench::{Bench, CONTENT, H, S, T, has_work, id, name, node, power};
 
 /// Longer than a file needs to follow its name.
 const FOLLOWED_US: u64 = 3_000_000;
@@ -52,7 +52,7 @@ fn a_file_follows_its_name_and_who_has_it_open_goes_on() {
         let mut bench = bench(seed, 3);
         let ino = renamed(&mut bench);
         bench.wait(FOLLOWED_US);
-        assert_eq!(bench.world.homes(ino), [T], "it is homed with its name");
+        assert_eq!(bench.world.homes(ino), [id(T)], "it is homed with its name");
         // The second client has not looked it up since.
         bench.read(1, ino);
         write(&mut bench, 1, ino, 0, b"new");
@@ -83,7 +83,7 @@ fn a_write_through_an_old_handle_while_the_file_moves_is_kept() {
         bench.wait(AGAIN_US);
         assert_eq!(bytes(&mut bench, 1, ino), expected);
         bench.settle();
-        assert_eq!(bench.world.homes(ino), [T]);
+        assert_eq!(bench.world.homes(ino), [id(T)]);
     }
     assert!(met > 15, "moves were met under way: {met}");
 }
@@ -96,20 +96,20 @@ fn bytes_of_a_move_that_has_ended_do_not_get_into_the_next_one() {
         let ino = renamed(&mut bench);
         bench.step_until(1_000_000, |w| has_work(w, T, TxnState::Prepared, is_arrival));
         // Its bytes are not in place yet when the file changes at its home, which ends the move.
-        let mut slow = SlowDisks::new(&[T]);
-        while !slow.is_awaited() && bench.world.homes(ino) == [S] {
+        let mut slow = SlowDisks::new(&[node(T)]);
+        while !slow.is_awaited() && bench.world.homes(ino) == [id(S)] {
             bench.world.step_slowly(&mut slow).unwrap();
         }
         write(&mut bench, 1, ino, 10, b"late");
         bench.wait(AGAIN_US);
-        met += u32::from(slow.is_awaited() && bench.world.homes(ino) == [S]);
+        met += u32::from(slow.is_awaited() && bench.world.homes(ino) == [id(S)]);
         bench.world.disks_catch_up(slow);
         bench.wait(AGAIN_US);
         let mut expected = CONTENT;
         expected[10..14].copy_from_slice(b"late");
         assert_eq!(bytes(&mut bench, 0, ino), expected, "seed {seed}");
         bench.settle();
-        assert_eq!(bench.world.homes(ino), [T]);
+        assert_eq!(bench.world.homes(ino), [id(T)]);
     }
     assert!(met > 6, "moves ended while their bytes were on their way: {met}");
 }
@@ -146,7 +146,7 @@ fn names_that_change_while_the_file_moves_go_first() {
         bench.settle();
         if at % 4 == 1 {
             bench.has(H, "c", ino, 1);
-            assert_eq!(bench.world.homes(ino), [H]);
+            assert_eq!(bench.world.homes(ino), [id(H)]);
         }
     }
 }
@@ -160,10 +160,10 @@ fn a_locked_file_stays_until_its_lock_is_given_up() {
     bench.ok(take(LockKind::Write));
     bench.ok(bench.rename((S, "a"), (T, "b")));
     bench.wait(FOLLOWED_US);
-    assert_eq!(bench.world.homes(ino), [S]);
+    assert_eq!(bench.world.homes(ino), [id(S)]);
     bench.ok(take(LockKind::Unlock));
     bench.wait(20_000_000);
-    assert_eq!(bench.world.homes(ino), [T]);
+    assert_eq!(bench.world.homes(ino), [id(T)]);
     bench.settle();
 }
 
@@ -172,18 +172,18 @@ fn a_file_that_was_to_move_is_found_again_after_a_restart() {
     for seed in 0..4 {
         let mut bench = bench(seed, 3);
         // Nobody can take it yet.
-        bench.world.stay_away(T, Fault::ProcessDeath);
-        bench.world.come_back(T);
+        bench.world.stay_away(node(T), Fault::ProcessDeath);
+        bench.world.come_back(node(T));
         let ino = renamed(&mut bench);
         if seed % 2 == 0 {
             bench.rest();
         }
-        bench.world.stay_away(T, Fault::ProcessDeath);
+        bench.world.stay_away(node(T), Fault::ProcessDeath);
         bench.restart(S, Fault::ProcessDeath);
         bench.wait(1_000_000);
         bench.back(T);
         bench.wait(30_000_000);
-        assert_eq!(bench.world.homes(ino), [T]);
+        assert_eq!(bench.world.homes(ino), [id(T)]);
         bench.has(T, "b", ino, 1);
         bench.settle();
     }
@@ -209,7 +209,7 @@ fn a_file_that_moves_again_and_again_is_found_by_who_has_an_old_handle() {
         bench.wait(AGAIN_US);
         bench.read(1, ino);
         bench.has(T, "x", ino, 1);
-        assert_eq!(bench.world.homes(ino), [T]);
+        assert_eq!(bench.world.homes(ino), [id(T)]);
         bench.settle();
     }
 }
@@ -230,7 +230,7 @@ fn link_by_old_handle(bench: &mut Bench, ino: Ino, to: usize, n: &str) -> Done {
 
 /// All islands die, and start again.
 fn restart_all(bench: &mut Bench, islands: usize) {
-    (0..islands).for_each(|island| bench.world.stay_away(island, Fault::ProcessDeath));
+    (0..islands).for_each(|island| bench.world.stay_away(node(island), Fault::ProcessDeath));
     bench.wait(30_000);
     (0..islands).for_each(|island| bench.back(island));
 }
@@ -248,7 +248,7 @@ fn a_link_by_a_handle_from_before_the_file_moved_is_made_wherever_its_name_is_ow
             }
             // It moves after the restart, or while it is linked.
             2 => restart_all(&mut bench, 3),
-            _ => assert!(bench.step_until(FOLLOWED_US, |world| world.homes(ino) == [T])),
+            _ => assert!(bench.step_until(FOLLOWED_US, |world| world.homes(ino) == [id(T)])),
         }
         let done = link_by_old_handle(&mut bench, ino, to, "link");
         assert!(matches!(done, Ok((Answer::Found { .. }, _))), "seed {seed}, at {to}: {done:?}");
@@ -265,7 +265,7 @@ fn a_link_by_an_old_handle_does_not_wait_for_another_mount_to_hear_of_the_move()
         // The old home remembers the move for this mount, and the other one has heard of it.
         bench.world.suspend(1, 10_000_000);
         bench.wait(FOLLOWED_US);
-        assert_eq!(bench.world.homes(ino), [T]);
+        assert_eq!(bench.world.homes(ino), [id(T)]);
         let begun_us = bench.world.now_us();
         let done = link_by_old_handle(&mut bench, ino, to, "link");
         assert!(matches!(done, Ok((Answer::Found { .. }, _))), "at {to}: {done:?}");
@@ -301,7 +301,7 @@ fn a_symbolic_link_that_has_gone_and_come_back_before_a_crash_is_one_in_the_plai
     for (from, to) in [((S, "a"), (T, "b")), ((T, "b"), (S, "a"))] {
         bench.ok(bench.rename(from, to));
         // Not longer, so that the plain tree does not have it yet.
-        assert!(bench.step_until(AGAIN_US, |world| world.homes(found.attr.ino) == [to.0]));
+        assert!(bench.step_until(AGAIN_US, |world| world.homes(found.attr.ino) == [id(to.0)]));
     }
     bench.restart(S, Fault::ProcessDeath);
     bench.wait(FOLLOWED_US);
@@ -357,7 +357,7 @@ fn dies_everywhere(fault: impl Fn(u64) -> Fault) {
     for (island, effects) in count(Script::Follow, islands, seed).unwrap().into_iter().enumerate() {
         for effect in 1..=effects {
             let mut world = world(Script::Follow, islands, seed).unwrap();
-            let point = Point { island, effect, fault: fault(effect) };
+            let point = Point { node: node(island), effect, fault: fault(effect) };
             let told = one(&mut world, Script::Follow, Some(point));
             told.unwrap_or_else(|why| panic!("{point:?}: {why}"));
         }
@@ -379,11 +379,11 @@ fn a_checkpoint_on_a_full_disk_waits_for_space() {
     let mut bench = Bench::new(1, 1);
     bench.rest();
     let ino = bench.file(S, "a");
-    bench.world.fill_disk(S, 0);
-    bench.world.checkpoint(S);
+    bench.world.fill_disk(node(S), 0);
+    bench.world.checkpoint(id(S));
     bench.world.run_for(5_000_000).unwrap();
     assert_eq!(bytes(&mut bench, 0, ino), CONTENT);
-    bench.world.free_disk(S);
+    bench.world.free_disk(node(S));
     bench.rest();
     assert_eq!(bytes(&mut bench, 0, ino), CONTENT);
     let lives = bench.world.tail(4_000).matches("begins, Report").count();

@@ -7,7 +7,7 @@ use atoll_proto::TxnState;
 use atoll_sim::{Config, SlowDisks, World};
 use bytes::Bytes;
 
-use crate::bench::{Bench, H, S, T, has_work, is_home, is_lend, name, power};
+use crate::bench::{Bench, H, S, T, has_work, id, is_home, is_lend, name, node, power};
 
 #[test]
 fn a_repeated_unlink_does_not_remove_anothers_new_file() {
@@ -56,7 +56,7 @@ fn a_repeated_truncation_that_has_to_wait_is_not_made_twice() {
         let Ok((Answer::Wrote { offset, .. }, _)) = done else { panic!("{done:?}") };
         let link = bench.call(0, bench.link(ino, S, "g"));
         if bench.step_until(1_000_000, |w| has_work(w, T, TxnState::Prepared, is_home)) {
-            bench.world.stay_away(S, Fault::ProcessDeath);
+            bench.world.stay_away(node(S), Fault::ProcessDeath);
             bench.wait(500_000);
             waited += u32::from(offset == 10);
             bench.back(S);
@@ -168,10 +168,10 @@ fn a_new_file_that_gets_a_name_elsewhere_while_a_checkpoint_begins_is_not_lost()
     for seed in 0..30 {
         let mut bench = Bench::new(seed, 3);
         bench.rest();
-        let mut slow = SlowDisks::new(&[H]);
+        let mut slow = SlowDisks::new(&[node(H)]);
         let ino = bench.file(H, "a");
         bench.world.step_slowly(&mut slow).unwrap();
-        bench.world.checkpoint(H);
+        bench.world.checkpoint(id(H));
         let link = bench.call(0, bench.link(ino, T, "b"));
         let end = bench.world.now_us() + 300_000;
         let mut done = None;
@@ -245,15 +245,15 @@ fn a_vote_outlives_the_process_that_gave_it_though_its_coordinator_is_away() {
         bench.ok(bench.rename((S, "first"), (T, "first")));
         let ino = bench.file(S, "a");
         bench.rest();
-        bench.world.arm(T, effect, Fault::ProcessDeath);
+        bench.world.arm(node(T), effect, Fault::ProcessDeath);
         let rename = bench.call(0, bench.rename((S, "a"), (T, "b")));
-        if !bench.step_until(500_000, |world| !world.is_up(T)) {
+        if !bench.step_until(500_000, |world| !world.is_up(node(T))) {
             continue;
         }
-        bench.world.stay_away(T, Fault::ProcessDeath);
+        bench.world.stay_away(node(T), Fault::ProcessDeath);
         bench.wait(300_000);
         let told = bench.world.poll(0, rename);
-        bench.world.stay_away(S, Fault::ProcessDeath);
+        bench.world.stay_away(node(S), Fault::ProcessDeath);
         bench.back(T);
         if told.is_some() {
             assert!([Ok(ino), Err(Errno::EIO)].contains(&bench.at(T, "b")), "effect {effect}: {told:?}");

@@ -10,7 +10,7 @@ use atoll_posix::{Answer, Caller, Errno, Kind, Op, RenameMode};
 use atoll_sim::Config;
 use bytes::Bytes;
 
-use crate::bench::{Bench, name, power};
+use crate::bench::{Bench, name, node, power};
 
 /// The client that works by ids, and the one that walks.
 const WORKS: usize = 0;
@@ -202,7 +202,7 @@ fn a_path_below_a_renamed_directory_is_walked_while_the_owner_of_the_root_is_awa
         for at in &here {
             tree.finds(&format!("/z{at}"));
         }
-        tree.bench.world.stay_away(root, Fault::ProcessDeath);
+        tree.bench.world.stay_away(node(root), Fault::ProcessDeath);
         tree.bench.wait(100_000);
         for at in here {
             let (walked, requests) = tree.walk(&format!("/z{at}/f"));

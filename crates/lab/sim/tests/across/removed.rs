@@ -5,7 +5,7 @@ use atoll_posix::{Answer, Attr, Errno, Op, RenameMode, SetAttr, XattrMode};
 use atoll_sim::Config;
 use bytes::Bytes;
 
-use crate::bench::{Bench, S, T, name, owned_by};
+use crate::bench::{Bench, S, T, id, name, owned_by};
 
 const ISLANDS: u16 = 3;
 
@@ -59,7 +59,7 @@ impl Bench {
     fn released(&mut self, owner: usize, ino: Ino, left: usize) {
         self.wait(10_000_000);
         self.settle();
-        assert_eq!(self.world.holders(owner, ino), left);
+        assert_eq!(self.world.holders(id(owner), ino), left);
     }
 }
 

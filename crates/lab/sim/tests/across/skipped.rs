@@ -5,7 +5,7 @@ use atoll_disk::sim::Fault;
 use atoll_posix::{Answer, Op, RenameMode};
 use atoll_sim::{Config, Scenario, run};
 
-use crate::bench::{Bench, H, S, T, name, owned_by};
+use crate::bench::{Bench, H, S, T, name, node, owned_by};
 
 /// A directory at the end of this path, whose last name is to be found, owned by `owner`.
 fn below(bench: &mut Bench, dir: Ino, path: &[Name], owner: usize) -> (Ino, String) {
@@ -42,7 +42,7 @@ fn a_directory_whose_name_was_lent_and_lost_is_compared_when_that_is_done_again(
         let (from, to, mode) = (name(&one.1), name(&there.1), RenameMode::Exchange);
         bench.ok(Op::Rename { dir, name: from, new_dir, new_name: to, mode, meant: None, new_meant: None });
         // It has carried out all of it, and written nothing.
-        bench.world.stay_away(T, Fault::PowerCut { seed });
+        bench.world.stay_away(node(T), Fault::PowerCut { seed });
         bench.wait(3_000_000);
         bench.back(T);
         bench.settle();
@@ -76,7 +76,7 @@ fn a_name_that_was_lent_twice_and_lost_after_the_first_time_is_not_waited_for_by
         // This lend is synced by itself, and not its outcome, nor the next one.
         bench.ok(moved(&bench, (S, &first.1), RenameMode::NoReplace));
         bench.ok(moved(&bench, (H, &second.1), RenameMode::Exchange));
-        bench.world.stay_away(T, Fault::PowerCut { seed });
+        bench.world.stay_away(node(T), Fault::PowerCut { seed });
         bench.wait(3_000_000);
         bench.back(T);
         bench.settle();
@@ -105,7 +105,7 @@ fn a_directory_whose_name_a_file_has_by_now_is_compared() {
             meant: None,
             new_meant: None,
         });
-        bench.world.stay_away(H, Fault::PowerCut { seed });
+        bench.world.stay_away(node(H), Fault::PowerCut { seed });
         bench.wait(3_000_000);
         bench.back(H);
         bench.settle();

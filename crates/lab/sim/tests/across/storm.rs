@@ -7,7 +7,7 @@ use atoll_model::Rng;
 use atoll_posix::{Op, RenameMode, SetAttr};
 use atoll_sim::Config;
 
-use crate::bench::{Bench, name};
+use crate::bench::{Bench, name, node};
 
 const ISLANDS: usize = 4;
 /// Operations and faults of one storm.
@@ -71,19 +71,19 @@ fn storm(seed: u64, dirs: bool) {
                 let fault =
                     if rng.percent(70) { Fault::PowerCut { seed: rng.bits() } } else { Fault::ProcessDeath };
                 away[island] = true;
-                bench.world.stay_away(island, fault);
+                bench.world.stay_away(node(island), fault);
             }
             1 | 2 => {
                 if let Some(island) = (0..ISLANDS).find(|i| away[*i]) {
                     bench.wait(30_000);
                     away[island] = false;
-                    bench.world.come_back(island);
+                    bench.world.come_back(node(island));
                     bench.wait(rng.below(3_000_000));
                 }
             }
             3 => {
                 let other = (island + 1 + rng.index(ISLANDS - 1)) % ISLANDS;
-                bench.world.cut_between(island, other, rng.percent(50));
+                bench.world.cut_between(node(island), node(other), rng.percent(50));
             }
             4 => bench.wait(rng.below(1_500_000)),
             _ => {}

@@ -9,7 +9,7 @@ use atoll_sim::crash_points::{Point, Script, count, one, scripts, world};
 use atoll_sim::{Config, Party, invariants};
 use bytes::Bytes;
 
-use crate::bench::{Bench, H, R, S, T, name, power};
+use crate::bench::{Bench, H, R, S, T, id, name, node, power};
 
 /// Longer than telling all of a link takes.
 const TOLD_US: u64 = 3_000_000;
@@ -54,7 +54,7 @@ fn target(bench: &mut Bench, client: usize, ino: Ino) -> Option<String> {
 }
 
 fn down(bench: &mut Bench, island: usize) {
-    bench.world.stay_away(island, Fault::ProcessDeath);
+    bench.world.stay_away(node(island), Fault::ProcessDeath);
     bench.wait(100_000);
 }
 
@@ -222,7 +222,7 @@ fn an_island_that_was_cut_off_answers_as_before_the_cut_and_then_as_all() {
         let dir = bench.dirs[S];
         let gone = link_to(&mut bench, S, "gone", T);
         bench.settle();
-        bench.world.partition(|party| party == Party::Island(H) || party == Party::Client(1));
+        bench.world.partition(|party| party == Party::Machine(node(H)) || party == Party::Client(1));
         bench.wait(6_000_000);
         bench.ok(bench.unlink(S, "gone"));
         let new = link_to(&mut bench, S, "new", T);
@@ -272,7 +272,7 @@ fn whatever_dies_among_changes_of_links_all_islands_keep_the_same_in_the_end() {
                 bench.restart(one, fault);
             }
             if rng.percent(10) {
-                bench.world.partition(|party| party == Party::Island(other));
+                bench.world.partition(|party| party == Party::Machine(node(other)));
                 bench.wait(500_000);
                 bench.world.heal();
             }
@@ -317,7 +317,7 @@ fn an_island_that_dies_at_any_effect_of_a_change_of_a_link_leaves_all_islands_al
             for effect in 1..=effects {
                 let cut = (effect / 2 + seed).is_multiple_of(2);
                 let fault = if cut { power(effect) } else { Fault::ProcessDeath };
-                let point = Point { island, effect, fault };
+                let point = Point { node: node(island), effect, fault };
                 let mut world = world(script, islands, seed).unwrap();
                 one(&mut world, script, Some(point)).unwrap_or_else(|e| panic!("{script:?} {point:?}: {e}"));
                 points += 1;
@@ -338,7 +338,7 @@ fn a_link_that_has_followed_its_name_is_told_of_by_its_new_home() {
         bench.settle();
         bench.ok(bench.rename((S, "link"), (H, "other")));
         bench.wait(TOLD_US);
-        assert_eq!(bench.world.homes(ino), [H]);
+        assert_eq!(bench.world.homes(ino), [id(H)]);
         // Who uses it has it told of.
         let dir = bench.dirs[H];
         assert_eq!(looked_up(&mut bench, 0, dir, "other"), Some((ino, true)));

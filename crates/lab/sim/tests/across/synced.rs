@@ -5,7 +5,7 @@ use atoll_core::Ino;
 use atoll_posix::{Answer, Caller, Kind, Op};
 use bytes::Bytes;
 
-use crate::bench::{Bench, name, power};
+use crate::bench::{Bench, name, node, power};
 
 /// More than a record carries.
 const LARGE: usize = 64 * 1024;
@@ -34,7 +34,7 @@ fn synced_while_overwritten(first: usize, second: usize, seed: u64, before: bool
     let other = empty_file(&mut bench, "other");
     let wrote = write(&mut bench, 0, ino, 1, first);
     bench.answer(0, wrote).unwrap();
-    bench.world.slow_disk(0, 1_000);
+    bench.world.slow_disk(node(0), 1_000);
     let early = before.then(|| write(&mut bench, 1, ino, 2, second));
     if before {
         bench.wait(seed % 40 * 50);

@@ -2,7 +2,7 @@
 
 use atoll_disk::sim::Fault;
 
-use crate::bench::{Bench, H, S, T};
+use crate::bench::{Bench, H, S, T, id};
 
 /// With each number of islands that know the new table already: files go between an island that does and one that does not,
 /// then one dies and comes back with it.
@@ -12,7 +12,7 @@ fn while_some_islands_know_a_new_table_every_operation_goes_on() {
         let mut bench = Bench::new(told as u64, 3);
         let (a, b) = (bench.file(S, "a"), bench.file(T, "b"));
         bench.world.double_table();
-        (0..told).for_each(|island| bench.world.tell_table(island));
+        (0..told).for_each(|island| bench.world.tell_table(id(island)));
         bench.wait(1_000);
         bench.ok(bench.rename((S, "a"), (T, "a")));
         bench.ok(bench.rename((T, "b"), (H, "b")));
@@ -22,7 +22,7 @@ fn while_some_islands_know_a_new_table_every_operation_goes_on() {
         bench.restart(S, Fault::ProcessDeath);
         bench.ok(bench.rename((H, "c"), (S, "c")));
         assert_eq!(bench.world.table_version(0), 2, "an island that starts has it");
-        (0..3).for_each(|island| bench.world.tell_table(island));
+        (0..3).for_each(|island| bench.world.tell_table(id(island)));
         bench.settle();
         bench.has(T, "a", a, 2);
         bench.has(S, "c", a, 2);

@@ -4,7 +4,7 @@ use atoll_core::{Ino, Name, Table, VolumePath};
 use atoll_posix::{Answer, Caller, Errno, Op, RenameMode};
 use atoll_sim::Config;
 
-use crate::bench::{Bench, name, owned_by};
+use crate::bench::{Bench, name, node, owned_by};
 
 /// A directory in another, at an island that does not own the root, with a file: the island, and the path.
 struct Deep {
@@ -58,7 +58,7 @@ fn a_path_is_not_walked_by_what_it_was_before_the_clients_own_rename() {
     for seed in 0..10 {
         let mut deep = Deep::new(seed);
         let (island, root) = (deep.island, deep.root);
-        deep.bench.world.cut_between(island, root, true);
+        deep.bench.world.cut_between(node(island), node(root), true);
         deep.bench.wait(30_000);
         let rename = deep.rename();
         deep.bench.ok(rename);
@@ -69,7 +69,7 @@ fn a_path_is_not_walked_by_what_it_was_before_the_clients_own_rename() {
             let done = deep.bench.answer(0, token);
             assert_eq!(done, Err(Errno::EIO), "seed {seed}: it cannot know");
         }
-        deep.bench.world.cut_between(island, root, false);
+        deep.bench.world.cut_between(node(island), node(root), false);
         deep.bench.settle();
         let token = deep.bench.world.begin_walk(0, &Caller::ROOT, &path(&deep.path));
         assert_eq!(deep.bench.answer(0, token), Err(Errno::ENOENT));
@@ -85,7 +85,7 @@ fn what_was_news_in_an_answer_that_a_broken_link_lost_is_told_again() {
     for at in 0..60 {
         let mut deep = Deep::new(at % 4);
         let (island, root) = (deep.island, deep.root);
-        deep.bench.world.cut_between(island, root, true);
+        deep.bench.world.cut_between(node(island), node(root), true);
         deep.bench.wait(30_000);
         let rename = deep.rename();
         let token = deep.bench.call(0, rename);
@@ -101,7 +101,7 @@ fn what_was_news_in_an_answer_that_a_broken_link_lost_is_told_again() {
         // Another island than the one that is behind may have told.
         let done = deep.bench.answer(0, token);
         assert!(matches!(done, Err(Errno::EIO | Errno::ENOENT)), "{} us: {done:?}", at * 25);
-        deep.bench.world.cut_between(island, root, false);
+        deep.bench.world.cut_between(node(island), node(root), false);
         deep.bench.settle();
     }
     assert!(met > 5, "{met}");
@@ -113,7 +113,7 @@ fn a_clients_view_does_not_wait_for_ever_for_what_a_power_cut_has_taken() {
         let mut deep = Deep::new(seed);
         let (island, root) = (deep.island, deep.root);
         for other in (0..3).filter(|other| *other != root) {
-            deep.bench.world.cut_between(other, root, true);
+            deep.bench.world.cut_between(node(other), node(root), true);
         }
         deep.bench.wait(30_000);
         let rename = deep.rename();
@@ -121,7 +121,7 @@ fn a_clients_view_does_not_wait_for_ever_for_what_a_power_cut_has_taken() {
         // Nobody but the client knows of it.
         deep.bench.lose(root, seed);
         for other in (0..3).filter(|other| *other != root) {
-            deep.bench.world.cut_between(other, root, false);
+            deep.bench.world.cut_between(node(other), node(root), false);
         }
         deep.bench.back(root);
         deep.bench.settle();

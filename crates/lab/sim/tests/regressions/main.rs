@@ -1,6 +1,6 @@
 //! What the simulator has found, each as the shortest sequence that shows it.
 
-use atoll_core::{H3, Ino, Key, Name, SessionId};
+use atoll_core::{H3, Ino, Key, Name, NodeId, SessionId};
 use atoll_disk::sim::Fault;
 use atoll_model::{Step, Strictness};
 use atoll_posix::{
@@ -253,8 +253,8 @@ fn an_island_that_died_confirms_the_journal_that_it_had_applied() {
     let mut bench = Bench::new(Config::new(1, 2));
     let set = SetAttr { mode: Some(0o711), ..SetAttr::default() };
     bench.root(Op::SetAttr { ino: Ino::ROOT, set });
-    for island in [0, 1] {
-        bench.world.kill(island, Fault::ProcessDeath);
+    for node in [0, 1] {
+        bench.world.kill(NodeId(node), Fault::ProcessDeath);
     }
     // It settles only when no journal entry waits to be confirmed.
     bench.end();
@@ -320,7 +320,7 @@ fn a_file_that_was_fsynced_keeps_its_directory_whose_name_was_not() {
         bench.write(file, 0, b"kept");
         bench.root(Op::Fsync { ino: file });
         // The root's owner has the name; it was never asked to sync it.
-        bench.world.kill(usize::from(owner.0), Fault::PowerCut { seed });
+        bench.world.kill(NodeId(owner.0), Fault::PowerCut { seed });
         bench.end();
     }
 }
@@ -346,8 +346,8 @@ fn a_change_of_a_directory_that_others_have_applied_is_brought_back() {
             meant: None,
             new_meant: None,
         });
-        for island in 0..3 {
-            bench.world.kill(island, Fault::PowerCut { seed: seed + island as u64 });
+        for node in 0..3 {
+            bench.world.kill(NodeId(node), Fault::PowerCut { seed: seed + u64::from(node) });
             bench.world.settle().unwrap();
         }
         bench.end();
@@ -382,7 +382,7 @@ fn synced_bytes_below_a_write_that_is_lost_are_there() {
         bench.write(ino, 0, &[OLD; 1000]);
         bench.root(Op::Fsync { ino });
         bench.write(ino, 66, &[NEW; 40_000]);
-        bench.world.kill(0, Fault::PowerCut { seed });
+        bench.world.kill(NodeId(0), Fault::PowerCut { seed });
         bench.world.settle().unwrap();
         let read = Op::Read { ino, offset: 0, len: 1000 };
         let got = bench.world.run(0, &Caller::ROOT, read, Bytes::new()).unwrap().unwrap().1;
@@ -410,14 +410,14 @@ fn what_a_process_had_put_in_place_when_it_died_is_synced_by_the_next_one() {
         if checkpoint {
             fsync(&mut bench);
         }
-        bench.world.kill(0, Fault::ProcessDeath);
+        bench.world.kill(NodeId(0), Fault::ProcessDeath);
         bench.world.settle().unwrap();
         if checkpoint {
             bench.world.checkpoint_all().unwrap();
         } else {
             fsync(&mut bench);
         }
-        bench.world.kill(0, Fault::PowerCut { seed });
+        bench.world.kill(NodeId(0), Fault::PowerCut { seed });
         bench.world.settle().unwrap();
         bench.root(Op::Read { ino: carried, offset: 0, len: 9000 });
         bench.root(Op::Read { ino: large, offset: 0, len: 90_000 });
@@ -434,10 +434,10 @@ fn what_a_failed_sync_has_lost_is_written_again_by_the_next_life() {
         bench.write(file, 0, &[1; 90_000]);
         bench.root(Op::Fsync { ino: file });
         bench.write(file, 100, &[2; 70_000]);
-        bench.world.fail_disk(0, 1, false);
+        bench.world.fail_disk(NodeId(0), 1, false);
         // The sync fails, the island halts, starts again, and is asked again.
         bench.root(Op::Fsync { ino: file });
-        bench.world.kill(0, Fault::PowerCut { seed });
+        bench.world.kill(NodeId(0), Fault::PowerCut { seed });
         bench.world.settle().unwrap();
         bench.root(Op::Read { ino: file, offset: 0, len: 90_000 });
     }
@@ -457,7 +457,7 @@ fn a_directory_whose_owner_is_away_is_never_told_as_another() {
     bench.by(1, &Caller::ROOT, Op::Lookup { dir: Ino::ROOT, name: name(&first) }, &[]);
     bench.root(rename(&first, "moved", RenameMode::Replace));
     bench.root(rename(&second, &first, RenameMode::Replace));
-    bench.world.hold_down(usize::from(owner.0));
+    bench.world.hold_down(NodeId(owner.0));
     bench.world.run_for(1_000_000).unwrap();
     let token = bench.world.call(1, &Caller::ROOT, Op::GetAttr { ino }, Bytes::new(), 0);
     bench.world.run_for(1_000_000).unwrap();

@@ -1,6 +1,6 @@
 //! What it has found of plain trees.
 
-use atoll_core::Ino;
+use atoll_core::{Ino, IslandId, NodeId};
 use atoll_disk::sim::Fault;
 use atoll_posix::{Allocation, Caller, Errno, Op};
 use atoll_sim::Config;
@@ -30,18 +30,18 @@ fn a_plain_file_is_not_longer_than_its_file_after_a_death() {
             bench.world.checkpoint_all().unwrap();
             bench.world.settle().unwrap();
             let (op, data) = makes(ino);
-            bench.world.arm(0, effect, Fault::ProcessDeath);
+            bench.world.arm(NodeId(0), effect, Fault::ProcessDeath);
             bench.world.call(0, &Caller::ROOT, op, data, 0);
             let end = bench.world.now_us() + 1_000_000;
-            while bench.world.is_up(0) && bench.world.now_us() < end {
+            while bench.world.is_up(NodeId(0)) && bench.world.now_us() < end {
                 bench.world.step().unwrap();
             }
-            if bench.world.is_up(0) {
+            if bench.world.is_up(NodeId(0)) {
                 continue;
             }
             deaths += 1;
             // Before the request comes again.
-            while !bench.world.serves(0) {
+            while !bench.world.serves(IslandId(0)) {
                 bench.world.step().unwrap();
             }
             bench.world.audit_all().unwrap_or_else(|why| panic!("death at effect {effect}: {why}"));
@@ -61,7 +61,7 @@ fn a_write_that_failed_is_no_change_by_hand() {
         let ino = bench.file(Ino::ROOT, "f", 0o644);
         bench.world.checkpoint_all().unwrap();
         bench.world.audit_all().unwrap();
-        bench.world.fail_disk(0, effect, false);
+        bench.world.fail_disk(NodeId(0), effect, false);
         let op = Op::Write { ino, offset: 0, append: true, kill_set_id: false };
         let token = bench.world.call(0, &Caller::ROOT, op, Bytes::from_static(&[2; 90_000]), 0);
         bench.world.run_for(1_000_000).unwrap();

@@ -1,0 +1,275 @@
+//! The machines of a world, the copies of islands that they keep, and which copy leads each island. All three have
+//! numbers of their own kind, so that none is taken for another.
+//!
+//! Each island has one copy, on the machine with its number; only [`Layout::one_each`] knows that.
+
+use std::marker::PhantomData;
+use std::ops::{Index, IndexMut};
+use std::sync::Arc;
+
+use atoll_core::{IslandId, NodeId, Stamp};
+use atoll_disk::sim::{Fault, SimDisk};
+use atoll_dispatch::{Engine, Laying};
+use atoll_island::Phase;
+use atoll_links::BothWays;
+use atoll_model::Rng;
+
+use crate::clocks::{Paces, SimClock, TrueTime};
+use crate::disks::{self, Ailment};
+use crate::net::Port;
+use crate::thread::Thread;
+use crate::world::World;
+
+/// The number of a copy, among those of all islands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct CopyId(u16);
+
+/// A number of one kind of thing.
+pub(crate) trait Number: Copy {
+    fn of(index: usize) -> Self;
+    fn index(self) -> usize;
+}
+
+macro_rules! numbers {
+    ($($id:ident),*) => {
+        $(impl Number for $id {
+            fn of(index: usize) -> Self {
+                Self(index as u16)
+            }
+
+            fn index(self) -> usize {
+                usize::from(self.0)
+            }
+        })*
+    };
+}
+
+numbers!(NodeId, IslandId, CopyId);
+
+/// Things that are numbered from 0 on, each by its own kind of number.
+#[derive(Debug, Clone)]
+pub(crate) struct Numbered<N, T> {
+    items: Vec<T>,
+    number: PhantomData<N>,
+}
+
+impl<N: Number, T> Numbered<N, T> {
+    pub(crate) fn ids(&self) -> impl DoubleEndedIterator<Item = N> + use<N, T> {
+        (0..self.items.len()).map(N::of)
+    }
+
+    pub(crate) fn iter(&self) -> std::slice::Iter<'_, T> {
+        self.items.iter()
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> std::slice::IterMut<'_, T> {
+        self.items.iter_mut()
+    }
+}
+
+impl<N, T> FromIterator<T> for Numbered<N, T> {
+    fn from_iter<I: IntoIterator<Item = T>>(items: I) -> Self {
+        Self { items: items.into_iter().collect(), number: PhantomData }
+    }
+}
+
+impl<N: Number, T> Index<N> for Numbered<N, T> {
+    type Output = T;
+
+    fn index(&self, number: N) -> &T {
+        &self.items[number.index()]
+    }
+}
+
+impl<N: Number, T> IndexMut<N> for Numbered<N, T> {
+    fn index_mut(&mut self, number: N) -> &mut T {
+        &mut self.items[number.index()]
+    }
+}
+
+/// A machine: its clocks, its disk as a device, and the process that serves from it.
+#[derive(Debug)]
+pub(crate) struct Machine {
+    pub(crate) clock: SimClock,
+    /// Counts starts and ends of its process.
+    pub(crate) life: u64,
+    /// How it ends when its disk dies.
+    pub(crate) fault: Fault,
+    /// Its process stays down until told otherwise.
+    pub(crate) held_down: bool,
+    /// Counts its boots, from 1: each power cut is followed by one.
+    pub(crate) boot: u128,
+    /// What is wrong with its disk, for all copies on it.
+    pub(crate) ailment: Ailment,
+    /// What its process knows of its links with each machine.
+    pub(crate) both: Numbered<NodeId, BothWays>,
+}
+
+/// A copy of an island, on a machine.
+#[derive(Debug)]
+pub(crate) struct IslandCopy {
+    pub(crate) island: IslandId,
+    pub(crate) node: NodeId,
+    /// Its folder on the machine's disk.
+    pub(crate) disk: SimDisk,
+    pub(crate) engine: Option<Arc<Engine<SimDisk>>>,
+    /// Its plain tree, in worlds that lay them.
+    pub(crate) laying: Option<Laying<SimDisk>>,
+    pub(crate) port: Port,
+    pub(crate) threads: Vec<Thread>,
+    pub(crate) going: bool,
+    /// Threads that wait for its slow disk.
+    pub(crate) waiting: usize,
+    /// It was open once: nothing of it may be missing any more.
+    pub(crate) made: bool,
+    /// Its disk holds what was not written: it is not opened.
+    pub(crate) refused: bool,
+    /// What its last start has cut off its log.
+    pub(crate) torn_bytes: u64,
+    /// It has found bodies that were not what its rows say.
+    pub(crate) corrected: bool,
+    /// It has stopped serving, and its process is about to end.
+    pub(crate) halted: bool,
+    /// Its last life was stopped in order.
+    pub(crate) in_order: bool,
+}
+
+impl IslandCopy {
+    fn new(island: IslandId, node: NodeId, disk: SimDisk) -> Self {
+        Self {
+            island,
+            node,
+            disk,
+            engine: None,
+            laying: None,
+            port: Port::default(),
+            threads: Vec::new(),
+            going: false,
+            waiting: 0,
+            made: false,
+            refused: false,
+            torn_bytes: 0,
+            corrected: false,
+            halted: false,
+            in_order: false,
+        }
+    }
+
+    /// Its process has ended.
+    pub(crate) fn close(&mut self) {
+        (self.laying, self.engine) = (None, None);
+        self.threads.clear();
+        (self.going, self.waiting, self.halted) = (false, 0, false);
+    }
+
+    pub(crate) fn serves(&self) -> bool {
+        self.engine.as_ref().is_some_and(|engine| engine.phase() == Phase::Normal)
+    }
+}
+
+/// The copies of one island.
+#[derive(Debug)]
+pub(crate) struct Group {
+    /// The one that decides and answers.
+    pub(crate) leader: CopyId,
+    /// The last stamp that any life of any of them has given.
+    pub(crate) given: Stamp,
+}
+
+/// Who keeps what.
+#[derive(Debug)]
+pub(crate) struct Layout {
+    pub(crate) machines: Numbered<NodeId, Machine>,
+    pub(crate) copies: Numbered<CopyId, IslandCopy>,
+    pub(crate) groups: Numbered<IslandId, Group>,
+}
+
+impl Layout {
+    /// A machine for each island, which keeps the one copy of it.
+    pub(crate) fn one_each(
+        islands: u16,
+        limits_of_product: bool,
+        time: &Arc<TrueTime>,
+        paces: &mut Paces,
+        rng: &mut Rng,
+    ) -> Self {
+        let machine = |pace| Machine {
+            clock: SimClock::new(Arc::clone(time), pace),
+            life: 0,
+            fault: Fault::ProcessDeath,
+            held_down: false,
+            boot: 1,
+            ailment: Ailment::default(),
+            both: (0..islands).map(|_| BothWays::default()).collect(),
+        };
+        let copy = |island| {
+            IslandCopy::new(IslandId(island), NodeId(island), disks::new(rng.bits(), limits_of_product))
+        };
+        let group = |island| Group { leader: CopyId(island), given: Stamp::default() };
+        Self {
+            machines: (0..islands).map(|_| machine(paces.next())).collect(),
+            copies: (0..islands).map(copy).collect(),
+            groups: (0..islands).map(group).collect(),
+        }
+    }
+}
+
+impl World {
+    // ------------------------------------------------------------ who keeps what
+
+    /// The copy that decides and answers for an island. Whatever is sent to an island goes to it.
+    pub(crate) fn leader(&self, island: IslandId) -> &IslandCopy {
+        &self.copies[self.groups[island].leader]
+    }
+
+    /// The machine that leads an island.
+    pub fn machine_of(&self, island: IslandId) -> NodeId {
+        self.leader(island).node
+    }
+
+    /// The islands that a machine leads.
+    pub(crate) fn led_by(&self, node: NodeId) -> Vec<IslandId> {
+        self.groups.ids().filter(|island| self.machine_of(*island) == node).collect()
+    }
+
+    /// The copies on a machine.
+    pub(crate) fn copies_on(&self, node: NodeId) -> Vec<CopyId> {
+        self.copies.ids().filter(|copy| self.copies[*copy].node == node).collect()
+    }
+
+    /// The copy of an island on a machine.
+    pub(crate) fn copy_at(&self, island: IslandId, node: NodeId) -> Option<CopyId> {
+        let is = |copy: &IslandCopy| copy.island == island && copy.node == node;
+        self.copies.ids().find(|copy| is(&self.copies[*copy]))
+    }
+
+    /// Whether the process of a machine runs.
+    pub fn is_up(&self, node: NodeId) -> bool {
+        self.copies.iter().any(|copy| copy.node == node && copy.engine.is_some())
+    }
+
+    /// The engine that leads an island, if it is up.
+    pub(crate) fn engine_of(&self, island: IslandId) -> Option<&Arc<Engine<SimDisk>>> {
+        self.leader(island).engine.as_ref()
+    }
+
+    // ------------------------------------------------------------------- drawing
+
+    /// One of the machines.
+    pub(crate) fn any_machine(&mut self) -> NodeId {
+        let machines = self.machines.iter().len();
+        NodeId::of(self.rng.index(machines))
+    }
+
+    /// One of the machines, but not this one.
+    pub(crate) fn any_other(&mut self, node: NodeId) -> NodeId {
+        let machines = self.machines.iter().len();
+        NodeId::of((node.index() + 1 + self.rng.index(machines - 1)) % machines)
+    }
+
+    /// One of the islands.
+    pub(crate) fn any_island(&mut self) -> IslandId {
+        let islands = self.groups.iter().len();
+        IslandId::of(self.rng.index(islands))
+    }
+}
