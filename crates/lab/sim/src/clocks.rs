@@ -1,4 +1,4 @@
-//! Clocks of islands and clients: each may run at a rate of its own, from a time of its own. The world
+//! Clocks of machines and clients: each may run at a rate of its own, from a time of its own. The world
 //! itself goes by true time, which nobody in it can read.
 
 use std::sync::Arc;
@@ -86,16 +86,18 @@ impl Paces {
     }
 }
 
-/// The clock of an island.
+/// The clocks of a machine. The monotonic one begins anew with each process, the boot clock with each boot.
 #[derive(Debug, Clone)]
 pub(crate) struct SimClock {
     time: Arc<TrueTime>,
     pub(crate) pace: Pace,
+    /// What the boot clock showed, in milliseconds, and when that was by true time.
+    boot: (u64, u64),
 }
 
 impl SimClock {
     pub(crate) const fn new(time: Arc<TrueTime>, pace: Pace) -> Self {
-        Self { time, pace }
+        Self { time, pace, boot: (pace.ms, 0) }
     }
 
     /// A process begins, and with it its monotonic clock.
@@ -103,6 +105,17 @@ impl SimClock {
         if self.pace.ppm != 0 {
             self.pace.ms = atoll_model::rng::mix(self.pace.ms ^ life) % BEGIN_MS_MAX;
         }
+    }
+
+    /// The machine boots.
+    pub(crate) fn begin_boot(&mut self) {
+        self.boot = (0, self.time.us());
+    }
+
+    /// Milliseconds by the boot clock.
+    pub(crate) fn boot_ms(&self) -> u64 {
+        let (ms, since_us) = self.boot;
+        ms + (self.pace.passed(self.time.us()) - self.pace.passed(since_us)) as u64 / 1000
     }
 
     /// The wall clock.
@@ -131,6 +144,21 @@ mod tests {
         assert_eq!(pace(1_000).ms(day_us), 5 + 86_486_400);
         assert_eq!(pace(-50_000).ms(day_us), 5 + 82_080_000);
         assert_eq!(Pace { ahead_us: -2_000_000, ..pace(0) }.wall(1).secs, BEGIN_SECS as i64 - 2);
+    }
+
+    #[test]
+    fn a_boot_clock_goes_on_over_the_end_of_a_process_and_begins_anew_with_a_boot() {
+        let time = Arc::new(TrueTime::default());
+        let mut clock = SimClock::new(Arc::clone(&time), Pace { ppm: 100_000, ms: 7, ahead_us: 0 });
+        time.set(10_000_000);
+        clock.begin_life(1);
+        assert_eq!(clock.boot_ms(), 7 + 11_000);
+        assert_ne!(clock.now().ms, clock.boot_ms(), "a process has its own");
+        clock.begin_boot();
+        clock.begin_life(2);
+        assert_eq!(clock.boot_ms(), 0);
+        time.set(30_000_000);
+        assert_eq!(clock.boot_ms(), 22_000);
     }
 
     #[test]

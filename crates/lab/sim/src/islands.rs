@@ -423,7 +423,10 @@ impl World {
             copy.close();
         }
         let machine = &mut self.machines[node];
-        machine.boot += u128::from(matches!(fault, Fault::PowerCut { .. }));
+        if let Fault::PowerCut { .. } = fault {
+            machine.boot += 1;
+            machine.clock.begin_boot();
+        }
         machine.life += 1;
         let (life, held) = (machine.life, machine.held_down);
         for copy in copies {

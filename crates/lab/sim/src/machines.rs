@@ -243,6 +243,11 @@ impl World {
         self.copies.ids().find(|copy| is(&self.copies[*copy]))
     }
 
+    /// Milliseconds by a machine's boot clock, which does not begin anew with a process.
+    pub fn boot_ms(&self, node: NodeId) -> u64 {
+        self.machines[node].clock.boot_ms()
+    }
+
     /// Whether the process of a machine runs.
     pub fn is_up(&self, node: NodeId) -> bool {
         self.copies.iter().any(|copy| copy.node == node && copy.engine.is_some())
