@@ -8,6 +8,7 @@
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
 mod absences;
+mod asleep;
 pub mod cause;
 mod client;
 mod clocks;
