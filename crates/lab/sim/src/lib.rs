@@ -39,6 +39,7 @@ mod saves;
 pub mod scenario;
 mod script;
 pub mod sequential;
+pub mod store;
 mod storm;
 mod thread;
 mod transcript;
