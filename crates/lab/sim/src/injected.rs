@@ -30,6 +30,8 @@ counts! {
     stops => "orderly stops",
     /// Machines that lost their power.
     power_cuts => "power cuts",
+    /// Machines that stood still for a while.
+    frozen => "frozen machines",
     /// Mounts that died.
     mounts => "mounts that died",
     /// Times at which parties were cut apart, in both directions.

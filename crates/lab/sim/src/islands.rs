@@ -40,7 +40,7 @@ impl World {
 
     /// An island that serves is told of the volume's table.
     pub fn tell_table(&mut self, island: IslandId) {
-        if self.engine_of(island).is_some() {
+        if self.runs(self.machine_of(island)) {
             self.tell(island, Event::Table(self.table.clone()));
         }
     }
@@ -63,6 +63,11 @@ impl World {
                 return;
             }
         }
+        self.open_links_of(node);
+    }
+
+    /// All links of a machine that are not open are tried.
+    pub(crate) fn open_links_of(&mut self, node: NodeId) {
         for conn in 0..self.conns.len() {
             let c = &self.conns[conn];
             if (c.to == node || c.from == Party::Machine(node)) && !c.open {
@@ -175,7 +180,7 @@ impl World {
     /// A machine's process stops in order, as a daemon that is told to: its links end, what its threads have begun they
     /// do, and all of it goes into checkpoints. Then it starts again. Where its disk is slow or fails, it dies.
     pub fn stop_in_order(&mut self, node: NodeId) {
-        if !self.is_up(node) {
+        if !self.runs(node) {
             return;
         }
         let copies = self.copies_on(node);
@@ -310,7 +315,7 @@ impl World {
         }
     }
 
-    fn reads_on(&mut self, conn: usize) {
+    pub(crate) fn reads_on(&mut self, conn: usize) {
         let c = &mut self.conns[conn];
         c.busy = false;
         if let Some(frame) = c.unread.pop_front() {
@@ -427,6 +432,7 @@ impl World {
             machine.boot += 1;
             machine.clock.begin_boot();
         }
+        machine.frozen_until_us = 0;
         machine.life += 1;
         let (life, held) = (machine.life, machine.held_down);
         for copy in copies {

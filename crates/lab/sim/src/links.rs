@@ -271,7 +271,7 @@ impl World {
     pub(crate) fn machine_takes(&mut self, conn: usize, frame: Frame<ToIsland>) {
         if !self.is_up(self.conns[conn].to) {
             self.injected.dropped += 1;
-        } else if self.conns[conn].busy {
+        } else if self.conns[conn].busy || !self.runs(self.conns[conn].to) {
             self.conns[conn].unread.push_back(frame);
         } else {
             self.read(conn, frame);
@@ -342,6 +342,14 @@ impl World {
         }
     }
 
+    /// Whether somebody can open links. A client's kernel does also for one that is suspended.
+    fn has_links(&self, party: Party) -> bool {
+        match party {
+            Party::Client(_) => true,
+            Party::Machine(node) => self.runs(node),
+        }
+    }
+
     pub(crate) fn try_open(&mut self, conn: usize) {
         if !std::mem::replace(&mut self.conns[conn].opening, true) {
             let pause = self.delay();
@@ -351,7 +359,7 @@ impl World {
 
     pub(crate) fn open_conn(&mut self, conn: usize) {
         let c = &self.conns[conn];
-        let possible = !c.is_cut() && self.party_is_up(c.from) && self.is_up(c.to);
+        let possible = !c.is_cut() && self.has_links(c.from) && self.runs(c.to);
         let now_ms = self.now_us() / 1000;
         let c = &mut self.conns[conn];
         c.opening = false;
@@ -418,8 +426,8 @@ impl World {
 
     pub(crate) fn dial(&mut self, conn: usize) {
         self.conns[conn].dialing = false;
-        if !self.party_is_up(self.conns[conn].from) {
-            // It is asked when that starts.
+        if !self.has_links(self.conns[conn].from) {
+            // It is asked when that starts, or runs again.
             return;
         }
         let now_ms = self.now_us() / 1000;
@@ -455,9 +463,9 @@ impl World {
         let c = &self.conns[conn];
         let there = &self.conns[self.conn_between(Party::Machine(relay), c.to)];
         self.passes(conn, relay)
-            && self.party_is_up(c.from)
-            && self.is_up(c.to)
-            && self.is_up(relay)
+            && self.has_links(c.from)
+            && self.runs(c.to)
+            && self.runs(relay)
             && there.open
             && there.whole
             && there.via.is_none()

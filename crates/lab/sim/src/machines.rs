@@ -97,6 +97,8 @@ pub(crate) struct Machine {
     pub(crate) fault: Fault,
     /// Its process stays down until told otherwise.
     pub(crate) held_down: bool,
+    /// It stands still until then, by true time; 0: it does not.
+    pub(crate) frozen_until_us: u64,
     /// Counts its boots, from 1: each power cut is followed by one.
     pub(crate) boot: u128,
     /// What is wrong with its disk, for all copies on it.
@@ -198,6 +200,7 @@ impl Layout {
             life: 0,
             fault: Fault::ProcessDeath,
             held_down: false,
+            frozen_until_us: 0,
             boot: 1,
             ailment: Ailment::default(),
             both: (0..islands).map(|_| BothWays::default()).collect(),

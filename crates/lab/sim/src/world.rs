@@ -220,11 +220,11 @@ pub(crate) enum Happening {
         op: Box<Op>,
         data: Bytes,
     },
-    /// A client's machine runs again.
+    /// A client's machine, or one with islands, runs again.
     Woken {
-        client: usize,
+        party: Party,
     },
-    /// An island gives up the link of a client that is suspended.
+    /// One end of a link gives up the other one, which stands still.
     GivenUp {
         conn: usize,
         generation: u64,
@@ -438,9 +438,9 @@ impl World {
     }
 
     fn happen(&mut self, what: Happening) {
-        let Some(what) = self.unless_asleep(what) else { return };
+        let Some(what) = self.unless_still(what) else { return };
         match what {
-            Happening::Woken { client } => self.woken(client),
+            Happening::Woken { party } => self.woken(party),
             Happening::GivenUp { conn, generation } => self.given_up(conn, generation),
             Happening::Start { node, life } => self.start(node, life),
             Happening::DiskDone { copy, life, thread } => self.disk_done(copy, life, *thread),
@@ -600,6 +600,7 @@ impl World {
     pub fn is_calm(&self) -> bool {
         self.conns.iter().all(|c| c.open && c.whole && !c.is_deaf() && c.lost_to.is_empty())
             && self.groups.ids().all(|island| self.leader(island).serves())
+            && self.machines.ids().all(|node| self.runs(node))
             && self.clients.iter().all(|c| c.route.is_ready())
     }
 
@@ -712,7 +713,7 @@ impl World {
 
     /// Has one island make a checkpoint now, if it is up.
     pub fn checkpoint(&mut self, island: IslandId) {
-        if self.engine_of(island).is_some() {
+        if self.runs(self.machine_of(island)) {
             self.tell(island, Event::CheckpointWanted);
         }
     }

@@ -8,6 +8,7 @@ mod bench;
 mod dirs;
 mod drafts;
 mod follow;
+mod frozen;
 mod full;
 mod further;
 mod paths;
