@@ -23,6 +23,8 @@ pub(crate) enum Trouble {
     None,
     Deaths,
     Partitions,
+    /// Machines stand still, and some die.
+    Frozen,
     /// Disks are slow.
     Slow,
     /// Disks are full.
@@ -51,6 +53,7 @@ impl Trouble {
             Self::None => {}
             Self::Deaths => deaths(world),
             Self::Partitions => partition(world),
+            Self::Frozen => frozen(world),
             Self::Slow => slow(world),
             Self::Full => full(world),
             Self::Errors => errors(world),
@@ -142,6 +145,23 @@ pub(crate) fn partition(world: &mut World) {
         world.let_clients_through();
     } else if world.rng.percent(40) {
         world.heal();
+    }
+}
+
+/// A machine stands still: for a moment, until others notice, or for long. Some die then, or others.
+fn frozen(world: &mut World) {
+    match world.rng.below(100) {
+        0..15 => {
+            let node = world.any_machine();
+            let us_max = *world.rng.pick(&[300_000, 6_000_000, 20_000_000]);
+            let us = 1 + world.rng.below(us_max);
+            world.freeze(node, us);
+        }
+        15..19 => {
+            let node = world.any_machine();
+            world.kill(node, Fault::ProcessDeath);
+        }
+        _ => {}
     }
 }
 

@@ -120,6 +120,12 @@ pub const SCENARIOS: &[Scenario] = &[
         body: |run| crate::histories::run(run, crate::concurrent::Trouble::Partitions),
     },
     Scenario {
+        name: "history_frozen",
+        what: "the same, and machines stand still for up to 20 seconds",
+        steps: 400,
+        body: |run| crate::histories::run(run, crate::concurrent::Trouble::Frozen),
+    },
+    Scenario {
         name: "history_slow",
         what: "the same, and disks that take up to seconds",
         steps: 300,
@@ -136,6 +142,12 @@ pub const SCENARIOS: &[Scenario] = &[
         what: "the same, and disks that fail to write, to sync and to read",
         steps: 300,
         body: |run| crate::histories::run(run, crate::concurrent::Trouble::Errors),
+    },
+    Scenario {
+        name: "frozen",
+        what: "several clients at once, and machines stand still for up to 20 seconds",
+        steps: 80,
+        body: |run| crate::concurrent::run(run, crate::concurrent::Trouble::Frozen),
     },
     Scenario {
         name: "slow",

@@ -65,6 +65,12 @@ fn one_order_explains_it_when_islands_are_cut_apart() {
     seeds("history_partition", 1, 20);
 }
 
+#[test]
+fn one_order_explains_it_when_machines_stand_still() {
+    seeds("frozen", 1, 6);
+    seeds("history_frozen", 1, 12);
+}
+
 /// The answer to a create was lost, and the file was removed before it was asked for again: it was made a second time.
 #[test]
 fn what_was_made_and_removed_is_not_made_again() {
