@@ -101,14 +101,14 @@ impl World {
 
     /// From now on what may take long on a machine's disk takes up to so long.
     pub fn slow_disk(&mut self, node: NodeId, us_max: u64) {
-        self.note(format_args!("island {node}: its disk is slow, up to {us_max} us"));
+        self.note(format_args!("machine {node}: its disk is slow, up to {us_max} us"));
         self.machines[node].ailment.slow_us = us_max;
         self.injected.slow += 1;
     }
 
     /// A machine's disk has room for so many bytes more than each copy on it holds.
     pub fn fill_disk(&mut self, node: NodeId, left: u64) {
-        self.note(format_args!("island {node}: its disk has {left} bytes left"));
+        self.note(format_args!("machine {node}: its disk has {left} bytes left"));
         for copy in self.copies_on(node) {
             let disk = &self.copies[copy].disk;
             disk.set_space(Some(disk.used() + left));
@@ -127,14 +127,14 @@ impl World {
         if std::mem::take(&mut ailment.full) {
             // Until it has looked, and what it has refused is told.
             ailment.was_full = true;
-            self.note(format_args!("island {node}: its disk has room again"));
+            self.note(format_args!("machine {node}: its disk has room again"));
             self.full_until_us = self.now_us() + FULL_US;
         }
     }
 
     /// An effect on a machine's disk will fail for each copy, or from then on all do until it is mended.
     pub fn fail_disk(&mut self, node: NodeId, effects: u64, for_good: bool) {
-        self.note(format_args!("island {node}: effect {effects} of its disk will fail, {for_good}"));
+        self.note(format_args!("machine {node}: effect {effects} of its disk will fail, {for_good}"));
         self.machines[node].ailment.fails = true;
         for copy in self.copies_on(node) {
             let disk = &self.copies[copy].disk;
@@ -164,7 +164,7 @@ impl World {
             self.machines[node].ailment.fails = true;
             self.injected.unreadable += 1;
             let shown = path.escape_ascii().to_string();
-            self.note(format_args!("island {node}: {len} bytes at {from} of {shown} cannot be read"));
+            self.note(format_args!("machine {node}: {len} bytes at {from} of {shown} cannot be read"));
         }
     }
 

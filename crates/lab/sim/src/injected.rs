@@ -38,7 +38,7 @@ counts! {
     partitions => "partitions",
     /// Times at which one direction failed and the other did not.
     one_way => "one-way partitions",
-    /// Links that were made through another island.
+    /// Links that were made through another machine.
     relayed => "relayed links",
     /// Links that broke.
     breaks => "broken links",

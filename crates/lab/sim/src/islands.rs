@@ -415,7 +415,7 @@ impl World {
             Fault::ProcessDeath => self.injected.deaths += 1,
             Fault::PowerCut { .. } => self.injected.power_cuts += 1,
         }
-        self.note(format_args!("island {node}: DIES, {fault:?}"));
+        self.note(format_args!("machine {node}: DIES, {fault:?}"));
         let copies = self.copies_on(node);
         for id in copies.iter().copied() {
             let copy = &mut self.copies[id];

@@ -22,8 +22,8 @@ pub enum Party {
 impl std::fmt::Display for Party {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Client(client) => write!(f, "Client({client})"),
-            Self::Machine(node) => write!(f, "Island({node})"),
+            Self::Client(client) => write!(f, "client {client}"),
+            Self::Machine(node) => write!(f, "machine {node}"),
         }
     }
 }
@@ -63,7 +63,7 @@ impl World {
 
     /// The machine dies at the `effects`-th effect from now of one of its copies.
     pub fn arm(&mut self, node: NodeId, effects: u64, fault: Fault) {
-        self.note(format_args!("island {node}: will die at effect {effects}, {fault:?}"));
+        self.note(format_args!("machine {node}: will die at effect {effects}, {fault:?}"));
         self.machines[node].fault = fault;
         for copy in self.copies_on(node) {
             self.copies[copy].disk.die_after(effects);
@@ -577,8 +577,8 @@ impl World {
         c.open = true;
         let (from, to, via) = (c.from, c.to, c.via);
         match via {
-            Some(relay) => self.note(format_args!("{from} has a link to island {to} through {relay}")),
-            None => self.note(format_args!("{from} has a link to island {to}")),
+            Some(relay) => self.note(format_args!("{from} has a link to machine {to} through {relay}")),
+            None => self.note(format_args!("{from} has a link to machine {to}")),
         }
         match from {
             Party::Client(client) => self.tell_client(client, to, |route, island, out| match replaces {
@@ -605,7 +605,7 @@ impl World {
         let was_open = std::mem::take(&mut c.open);
         let (from, to) = (c.from, c.to);
         if was_open {
-            self.note(format_args!("{from} has lost its link to island {to}"));
+            self.note(format_args!("{from} has lost its link to machine {to}"));
             match from {
                 Party::Client(client) => {
                     self.tell_client(client, to, |route, island, out| route.reachable(island, false, out));
