@@ -169,7 +169,7 @@ impl World {
         if std::mem::take(&mut copy.in_order) && *report != Report::default() {
             self.fail(format!("island {island} was stopped in order, and recovers {report:?}"));
         }
-        let after = engine.with_island(|machine| machine.stamps_after());
+        let after = engine.with_island(|island| island.stamps_after());
         if after < given {
             self.fail(format!(
                 "island {island} gives stamps again: after {after:?}, and had given {given:?}"
@@ -374,7 +374,7 @@ impl World {
         let outs = copy.port.take();
         let dead = copy.disk.is_dead();
         if let Some(engine) = copy.engine.as_ref().filter(|_| !dead) {
-            engine.with_island(|machine| machine.check());
+            engine.with_island(|island| island.check());
         }
         let is_excused = self.machines[node].ailment.excuses();
         for out in outs {
@@ -421,7 +421,7 @@ impl World {
             let copy = &mut self.copies[id];
             if let Some(engine) = &copy.engine {
                 let given = &mut self.groups[copy.island].given;
-                *given = engine.with_island(|machine| machine.stamps_after()).max(*given);
+                *given = engine.with_island(|island| island.stamps_after()).max(*given);
             }
             // First the disk: what the old life does while it is taken apart must not reach it.
             copy.disk = copy.disk.revive(fault);
