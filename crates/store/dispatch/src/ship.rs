@@ -1,6 +1,6 @@
 //! Records on their way from the primary of an island to its other copies. Never says who gets them.
 //!
-//! What not all members have acknowledged is in memory, with the bytes that were put in place ([`Window`]). A copy that was
+//! What not all members have acknowledged is in memory, with the bytes that were put in place (`Window`). A copy that was
 //! away gets records from the log, and with them the bytes that they name *as the body has them now*: whole blocks, which
 //! fit the checksums of now. They may be newer than the record. Every record that made them so follows.
 
