@@ -455,11 +455,11 @@ impl<D: Disk> Volume<D> {
     pub(crate) fn request(&self, island: IslandId, link: LinkId, id: u64, request: Request, data: Bytes) {
         let engines = self.engines.now();
         let Some(engine) = engines.get(&island) else { return self.not_here(island, link) };
-        if matches!(request.op, ClientOp::Fs { op: Op::Statfs }) {
-            return self.statfs(engine, link, id);
-        }
         if engine.is_halted() {
             return self.switch.gone(island, link);
+        }
+        if matches!(request.op, ClientOp::Fs { op: Op::Statfs }) {
+            return self.statfs(engine, link, id);
         }
         if request.seq != 0 && engine.rows_dirty() > self.rows_dirty_max {
             self.wait_for_room(engine);

@@ -98,6 +98,16 @@ impl Island {
         self.bodies.recovered(bodies);
     }
 
+    /// A checkpoint was begun over these rows before the island led, and is being written.
+    pub fn resume_checkpoint(&mut self) {
+        self.bodies.resume_checkpoint();
+    }
+
+    /// Whether the record at `seq` survives a power cut, at every member.
+    pub const fn is_synced(&self, seq: u64) -> bool {
+        self.ctx.durability.is_synced(seq)
+    }
+
     /// Takes an event. Its effects are added to `out`, in order.
     pub fn handle(&mut self, now: Now, event: Event, out: &mut Vec<Effect>) {
         self.ctx.now = now;

@@ -241,7 +241,8 @@ impl<D: Disk> Engine<D> {
 
     /// Sends what is decided from here on to other copies, too.
     pub fn begin_shipping(&self) {
-        self.lock().window = Some(Window::default());
+        let mut core = self.lock();
+        core.window = Some(Window::behind(core.log.last()));
     }
 
     /// Whether there are other copies.

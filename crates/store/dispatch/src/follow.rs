@@ -20,6 +20,7 @@ use crate::engine::{Engine, Halted};
 use crate::lay::CommittedState;
 use crate::role::Role;
 use crate::ship::{Shipment, Shipped};
+use crate::space::Lack;
 
 /// Bytes of changes that may wait for a sync; with more, the copy syncs by itself.
 const WAITING_BYTES_MAX: usize = 8 << 20;
@@ -36,12 +37,16 @@ pub enum NotTaken {
     /// This copy leads by itself.
     #[error("this copy leads")]
     Leads,
-    /// The disk has no space for bytes of a record: it, and all behind it, can be sent again.
-    #[error("no space for the bytes of record {seq}")]
+    /// The disk has no space for this record, or for bytes that it names: it, and all behind it, can be sent again.
+    #[error("no space for record {seq}")]
     NoSpace {
         /// The record.
         seq: u64,
     },
+    /// Bodies differed from their checksums when the copy was opened, and it has taken records since: it cannot lead before
+    /// it has got their bytes.
+    #[error("bytes of {0} bodies differ")]
+    Differs(usize),
     /// This copy has stopped.
     #[error(transparent)]
     Halted(#[from] Halted),
@@ -64,14 +69,28 @@ pub(crate) struct Following {
     waiting_bytes: usize,
     /// Bodies that records have named since this copy's last checkpoint.
     named: IdSet<Ino>,
-    /// Bodies with carried bytes in place that no sync has covered.
+    /// Bodies that were changed as records say, and that no sync has covered: a recovery does not redo what lies below bytes
+    /// that a record names.
     carried: IdSet<Ino>,
+    /// Bodies that the checkpoint under way is going to sync.
+    syncing: IdSet<Ino>,
     /// A checkpoint of this copy is under way.
     makes_checkpoint: bool,
     /// It let a marker pass: the primary does not know any more what this copy has not synced.
     is_behind_marker: bool,
+    /// It has taken records since it was opened.
+    has_followed: bool,
     /// Records up to this one are synced at every member.
     synced: u64,
+}
+
+impl Following {
+    /// A copy whose log was applied: no sync has covered these bodies.
+    pub(crate) fn opened(touched: &[Ino]) -> Self {
+        let named: IdSet<Ino> = touched.iter().copied().collect();
+        let is_behind_marker = !named.is_empty();
+        Self { carried: named.clone(), named, is_behind_marker, ..Self::default() }
+    }
 }
 
 fn ino_of(change: &BodyChange) -> Ino {
@@ -102,6 +121,7 @@ impl<D: Disk> Engine<D> {
         if last != shipment.after {
             return Err(NotTaken::Mismatch { last });
         }
+        following.has_followed = true;
         let mut before = shipment.after;
         let mut unapplied = Vec::new();
         let mut no_space = None;
@@ -110,7 +130,10 @@ impl<D: Disk> Engine<D> {
             let record = Record::decode_whole(&payload).map_err(|e| self.stop_following(&e.to_string()))?;
             if let Some((at, bytes)) = placed {
                 // The record that announces the bytes must be in the log before they are in the body.
-                self.flush().map_err(|why| self.stop_following(&why))?;
+                if !self.write_upto(before.seq)? {
+                    no_space = Some(position.seq);
+                    break;
+                }
                 self.apply_all(&mut following, &mut unapplied)?;
                 match self.place(&mut following, &record, at, &bytes) {
                     Err(error) if error.is_no_space() => {
@@ -120,15 +143,36 @@ impl<D: Disk> Engine<D> {
                     placed => placed.map_err(|e| self.stop_following(&e.to_string()))?,
                 }
             }
-            self.append_followed(position, before, &payload)?;
+            if !self.append_followed(position, before, &payload)? {
+                no_space = Some(position.seq);
+                break;
+            }
             before = position;
             unapplied.push((position.seq, record));
         }
-        self.flush().map_err(|why| self.stop_following(&why))?;
+        if !self.write_upto(before.seq)? {
+            no_space.get_or_insert(before.seq);
+        }
         has(self.lock().log.written_upto());
         self.apply_all(&mut following, &mut unapplied)?;
         self.catch_up(&mut following).map_err(|why| self.stop_following(&why))?;
         no_space.map_or(Ok(()), |seq| Err(NotTaken::NoSpace { seq }))
+    }
+
+    /// Writes the log up to this record, by this thread or another. False if it finds no space.
+    fn write_upto(&self, seq: u64) -> Result<bool, Halted> {
+        loop {
+            self.flush().map_err(|why| self.stop_following(&why))?;
+            let core = self.lock();
+            if core.log.written_upto() >= seq {
+                return Ok(true);
+            }
+            if core.log.is_stuck() {
+                return Ok(false);
+            }
+            drop(core);
+            std::thread::yield_now();
+        }
     }
 
     /// The last record here, written or not.
@@ -152,22 +196,26 @@ impl<D: Disk> Engine<D> {
         Ok(self.lock().log.synced_upto())
     }
 
-    /// The primary is gone, and this copy leads from here on, over the rows that it has. `synced`: up to there every member
-    /// has synced. Its first record is the barrier.
+    /// The primary is gone, and this copy leads from here on, over the rows that it has. Its first record is the barrier.
     pub fn promote(&self) -> Result<(), NotTaken> {
         let mut following = self.following.lock().expect("no panic while it is held");
         let last = self.lock_following()?.log.last().seq;
         // Whoever reads a body finds all that its records say.
         self.sync_upto(last).map_err(|why| self.stop_following(&why))?;
         self.catch_up(&mut following).map_err(|why| self.stop_following(&why))?;
-        let mut touched: Vec<Ino> = following.named.drain().collect();
-        touched.sort_unstable();
+        if let Some(waiting) = following.waiting.front() {
+            return Err(NotTaken::NoSpace { seq: waiting.seq });
+        }
         let synced = following.synced.min(last);
         let mut core = self.lock_following()?;
-        if let Role::Following(follower) = &mut core.role {
-            follower.ended = PreviousEnd::Promoted { synced };
-            follower.touched = touched;
+        let Role::Following(follower) = &mut core.role else { return Err(NotTaken::Leads) };
+        if following.has_followed && follower.differs > 0 {
+            return Err(NotTaken::Differs(follower.differs));
         }
+        follower.ended = PreviousEnd::Promoted { synced };
+        follower.touched = following.named.union(&following.syncing).copied().collect();
+        follower.touched.sort_unstable();
+        follower.makes_checkpoint = following.makes_checkpoint;
         core.role.lead(self.clock.now());
         drop(core);
         // The barrier goes to the log.
@@ -189,13 +237,21 @@ impl<D: Disk> Engine<D> {
         Halted { island: self.id(), why: why.to_owned() }
     }
 
-    fn append_followed(&self, position: Position, before: Position, payload: &[u8]) -> Result<(), NotTaken> {
+    /// False if the log finds no space.
+    fn append_followed(
+        &self,
+        position: Position,
+        before: Position,
+        payload: &[u8],
+    ) -> Result<bool, NotTaken> {
         loop {
             let appended = self.lock().log.append_at(position, before, &[payload]);
             match appended {
-                Err(LogError::Full) => self.flush().map_err(|why| self.stop_following(&why))?,
+                Ok(()) => return Ok(true),
+                Err(LogError::Full) if !self.write_upto(before.seq)? => return Ok(false),
+                Err(LogError::Full) => {}
                 Err(LogError::Mismatch { last }) => return Err(NotTaken::Mismatch { last }),
-                appended => return appended.map_err(|e| self.stop_following(&e.to_string()).into()),
+                Err(error) => return Err(self.stop_following(&error.to_string()).into()),
             }
         }
     }
@@ -214,21 +270,18 @@ impl<D: Disk> Engine<D> {
         });
         let Some((ino, promised)) = extent else { return Ok(()) };
         // At the primary they were in place before these bytes: whatever they had to wait for has come.
-        let mut rest = VecDeque::new();
-        for waiting in std::mem::take(&mut following.waiting) {
-            if ino_of(&waiting.change) == ino {
-                self.change(following, waiting)?
-            } else {
-                rest.push_back(waiting)
-            }
-        }
-        following.waiting = rest;
-        if following.carried.contains(&ino) && (promised || following.is_behind_marker) {
+        self.do_waiting(following, |waiting| ino_of(&waiting.change) == ino)?;
+        let is_unsynced = following.carried.contains(&ino) || following.syncing.contains(&ino);
+        if is_unsynced && (promised || following.is_behind_marker) {
             self.bodies.sync(ino)?;
             following.carried.remove(&ino);
         }
         let row = self.row_of(ino);
         let (size, born) = row.map_or((0, None), |row| (row.attr.size, Some(born_of(&row))));
+        if offset < size {
+            // What a full disk has no room for must not be found out when half of it is there.
+            self.bodies.allocate(ino, offset, bytes.len() as u64, true, size, born)?;
+        }
         self.bodies.write(ino, offset, bytes, size, born)
     }
 
@@ -287,17 +340,18 @@ impl<D: Disk> Engine<D> {
         let frozen = self.with_state(State::freeze);
         let mut bodies: Vec<Ino> = following.named.drain().collect();
         bodies.sort_unstable();
+        following.syncing = bodies.iter().copied().collect();
+        following.carried.clear();
         following.makes_checkpoint = true;
         following.is_behind_marker = false;
         let checkpoint = Effect::Checkpoint { frozen, bodies };
         self.background.lock().expect("no panic while it is held").push_back(checkpoint);
     }
 
-    /// A checkpoint of a follower may be written: what it stands for is synced at every member, so that no later primary
-    /// cuts it off.
+    /// A checkpoint may be written: what it stands for is synced at every member, so that no later primary cuts it off.
     pub(crate) fn may_write_checkpoint(&self, seq: u64) -> bool {
         let following = self.following.lock().expect("no panic while it is held");
-        matches!(self.lock().role, Role::Leading(_)) || following.synced >= seq
+        following.synced >= seq || self.lock().role.island().is_some_and(|island| island.is_synced(seq))
     }
 
     /// A checkpoint of a follower is in its snapshot.
@@ -307,8 +361,10 @@ impl<D: Disk> Engine<D> {
         if let Role::Following(follower) = &mut core.role {
             follower.state.thaw();
             follower.state.sweep(follower.config.rows_max);
-            following.makes_checkpoint = false;
         }
+        drop(core);
+        following.makes_checkpoint = false;
+        following.syncing.clear();
     }
 
     /// Does the changes of bodies whose records are synced here.
@@ -334,55 +390,73 @@ impl<D: Disk> Engine<D> {
             let last = self.lock().log.last().seq;
             self.sync_upto(last)?;
         }
-        match self.do_synced(following) {
-            // It waits on: the log has it.
-            Err(error) if error.is_no_space() => Ok(()),
-            done => done.map_err(|e| e.to_string()),
-        }
+        let done = self.do_synced(following);
+        let is_full = matches!(&done, Err(error) if error.is_no_space());
+        self.note_space(Lack::Bodies, is_full);
+        // What found no space waits on: the log has it.
+        if is_full { Ok(()) } else { done.map_err(|e| e.to_string()) }
     }
 
     fn do_synced(&self, following: &mut Following) -> Result<(), BodyError> {
         let synced = self.lock().log.synced_upto();
-        while following.waiting.front().is_some_and(|waiting| waiting.seq <= synced) {
-            let waiting = following.waiting.pop_front().expect("looked at");
-            self.change(following, waiting)?;
-        }
-        Ok(())
+        self.do_waiting(following, |waiting| waiting.seq <= synced)
     }
 
-    /// Changes a body. If it finds no space, it goes on waiting.
-    fn change(&self, following: &mut Following, waiting: Waiting) -> Result<(), BodyError> {
-        let Waiting { change, size, born, .. } = &waiting;
-        let ino = ino_of(change);
-        let done = match change {
-            BodyChange::Bytes { offset, bytes, .. } => {
-                following.carried.insert(ino);
-                self.bodies.write(ino, *offset, bytes, *size, *born)
+    /// Does these of the changes that wait, in order. If one finds no space, it goes on waiting, and with it the later ones of
+    /// its body; others may need none, or make room.
+    fn do_waiting(
+        &self,
+        following: &mut Following,
+        is_due: impl Fn(&Waiting) -> bool,
+    ) -> Result<(), BodyError> {
+        let mut done = Ok(());
+        let mut full = IdSet::default();
+        let mut rest = VecDeque::new();
+        for waiting in std::mem::take(&mut following.waiting) {
+            let ino = ino_of(&waiting.change);
+            let is_over = matches!(&done, Err(error) if !BodyError::is_no_space(error));
+            if is_over || full.contains(&ino) || !is_due(&waiting) {
+                rest.push_back(waiting);
+                continue;
             }
-            BodyChange::Cut { len, .. } => self.bodies.cut(ino, *len, *size, *born),
-            BodyChange::Zero { offset, len, .. } => self.bodies.zero(ino, *offset, *len, *size),
+            match self.change(following, &waiting) {
+                Ok(()) => following.waiting_bytes -= bytes_of(&waiting.change),
+                Err(error) => {
+                    full.insert(ino);
+                    rest.push_back(waiting);
+                    done = Err(error);
+                }
+            }
+        }
+        following.waiting = rest;
+        done
+    }
+
+    fn change(&self, following: &mut Following, waiting: &Waiting) -> Result<(), BodyError> {
+        let Waiting { change, size, born, .. } = waiting;
+        let ino = ino_of(change);
+        following.carried.insert(ino);
+        match change {
+            BodyChange::Bytes { offset, bytes, .. } => {
+                self.bodies.write(ino, *offset, bytes, *size, *born)?
+            }
+            BodyChange::Cut { len, .. } => self.bodies.cut(ino, *len, *size, *born)?,
+            BodyChange::Zero { offset, len, .. } => self.bodies.zero(ino, *offset, *len, *size)?,
             BodyChange::Drop { .. } => {
+                self.bodies.drop_body(ino)?;
                 following.carried.remove(&ino);
-                self.bodies.drop_body(ino)
             }
             BodyChange::Allocate { offset, len, .. } => {
                 // A promise of space that cannot be kept here is the primary's to keep.
-                let _ = self.bodies.allocate(ino, *offset, *len, true, *size, *born);
-                Ok(())
+                match self.bodies.allocate(ino, *offset, *len, true, *size, *born) {
+                    Err(error) if !error.is_no_space() => return Err(error),
+                    _ => {}
+                }
             }
             BodyChange::Extent { .. } => unreachable!("it is in place"),
-        };
-        match done {
-            Err(error) => {
-                following.waiting.push_front(waiting);
-                Err(error)
-            }
-            Ok(()) => {
-                following.waiting_bytes -= bytes_of(change);
-                self.with_state(|state| state.view_again(&[ino], &[]));
-                Ok(())
-            }
         }
+        self.with_state(|state| state.view_again(&[ino], &[]));
+        Ok(())
     }
 }
 

@@ -16,6 +16,7 @@ use atoll_snapshot::{Snapshot, SnapshotError};
 use atoll_state::{LoadedRows, RowKey, RowLoad, State};
 
 use crate::engine::{Clock, Engine, Net};
+use crate::follow::Following;
 use crate::perform::load_from;
 use crate::role::{Follower, Role};
 
@@ -185,10 +186,14 @@ impl<D: Disk> Engine<D> {
         } else {
             PreviousEnd::PowerCut
         };
-        let role = Follower { config: setup.island, state, ended, touched, corrections };
+        let following = Following::opened(&touched);
+        let differs = report.corrected.len();
+        let (config, makes_checkpoint) = (setup.island, false);
+        let role = Follower { config, state, ended, touched, corrections, differs, makes_checkpoint };
         let role = Role::Following(Box::new(role));
-        let engine =
+        let mut engine =
             Self::assemble(id, role, log, disk, Arc::new(bodies), snapshot, (net, clock), setup.node);
+        engine.following = following.into();
         Ok((engine, report))
     }
 }

@@ -23,8 +23,12 @@ pub(crate) struct Follower {
     pub(crate) ended: PreviousEnd,
     /// Bodies that no sync has covered yet.
     pub(crate) touched: Vec<Ino>,
-    /// Changes of rows whose bodies could not be brought in line with them.
+    /// Changes of rows whose bodies could not be brought in line with them, when the copy was opened.
     pub(crate) corrections: Vec<RowChange>,
+    /// So many bodies differed then.
+    pub(crate) differs: usize,
+    /// A checkpoint is under way.
+    pub(crate) makes_checkpoint: bool,
 }
 
 impl Follower {
@@ -33,6 +37,9 @@ impl Follower {
         let state = std::mem::take(&mut self.state);
         let mut island = Island::new(self.config.clone(), state, self.ended, now);
         island.recovered_bodies(&self.touched);
+        if self.makes_checkpoint {
+            island.resume_checkpoint();
+        }
         island.correct(std::mem::take(&mut self.corrections));
         island
     }

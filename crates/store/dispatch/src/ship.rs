@@ -67,35 +67,52 @@ pub enum NotShipped {
     Unreadable(String),
 }
 
-/// Records that not all members have acknowledged, in order.
+/// Records that not all members have acknowledged, in order. Whoever decides bounds how many there are.
 #[derive(Debug, Default)]
 pub(crate) struct Window {
+    /// The record before the first.
+    before: Position,
     records: VecDeque<Shipped>,
 }
 
 impl Window {
+    /// Of a log that goes up to `before`.
+    pub(crate) fn behind(before: Position) -> Self {
+        Self { before, records: VecDeque::new() }
+    }
+
     pub(crate) fn push(&mut self, position: Position, payload: Bytes, record: &Record, placed: Bytes) {
-        let at = extent_of(record).map(|(_, offset, _)| offset);
-        let shipped = Shipped { position, payload, placed: at.map(|offset| (offset, placed)) };
-        self.records.push_back(shipped);
+        let extent = extent_of(record);
+        if extent.is_some_and(|(_, _, len)| len != placed.len() as u64) {
+            // It was decided when there were no other copies, and nobody has kept its bytes.
+            *self = Self::behind(position);
+            return;
+        }
+        let placed = extent.map(|(_, offset, _)| (offset, placed));
+        self.records.push_back(Shipped { position, payload, placed });
     }
 
     /// All members have the records up to this one.
     fn acknowledged(&mut self, seq: u64) {
         let count = self.records.partition_point(|shipped| shipped.position.seq <= seq);
-        self.records.drain(..count);
+        if let Some(last) = self.records.drain(..count).next_back() {
+            self.before = last.position;
+        }
     }
 
-    /// The records behind this one, if the first of them is here.
-    fn behind(&self, after: Position, bytes_max: usize) -> Option<Vec<Shipped>> {
-        let first = self.records.front()?.position.seq;
-        let from = usize::try_from((after.seq + 1).checked_sub(first)?).ok()?;
+    /// The records behind this one, if it is the one before one of these.
+    fn records_behind(&self, after: Position, bytes_max: usize) -> Option<Vec<Shipped>> {
+        let from = usize::try_from(after.seq.checked_sub(self.before.seq)?).ok()?;
+        let known = match from.checked_sub(1) {
+            None => self.before,
+            Some(at) => self.records.get(at)?.position,
+        };
         let mut bytes = 0;
         let fits = |shipped: &&Shipped| {
             bytes += shipped.bytes();
             bytes <= bytes_max || bytes == shipped.bytes()
         };
-        Some(self.records.iter().skip(from).take_while(fits).cloned().collect())
+        (known == after).then(|| self.records.iter().skip(from).take_while(fits).cloned().collect())
     }
 }
 
@@ -122,7 +139,8 @@ impl<D: Disk> Engine<D> {
         if after == core.log.last() {
             return Ok(Shipment { after, synced, records: Vec::new() });
         }
-        if let Some(records) = core.window.as_ref().and_then(|window| window.behind(after, bytes_max)) {
+        if let Some(records) = core.window.as_ref().and_then(|window| window.records_behind(after, bytes_max))
+        {
             return Ok(Shipment { after, synced, records });
         }
         drop(core);

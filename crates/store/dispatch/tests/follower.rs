@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use atoll_core::{Ino, Name};
 use atoll_disk::sim::{Fault, SimDisk};
 use atoll_disk::{Disk, DiskFile, OpenHow};
-use atoll_dispatch::{Laying, NotTaken, Shipment};
+use atoll_dispatch::{Laying, NotShipped, NotTaken, Shipment};
 use atoll_island::Event;
 use atoll_log::Position;
 use atoll_posix::{Allocation, Answer, Kind, Op, SetAttr};
@@ -393,6 +393,74 @@ fn a_follower_leads_over_the_rows_that_it_has() {
     again.ask(0, ClientOp::Attach { mount: true }, &[]);
     let (_, bytes) = again.ask(0, ClientOp::Fs { op: Op::Read { ino, offset: 0, len: 1 << 20 } }, &[]);
     assert!(bytes[5..5 + LARGE].iter().all(|byte| *byte == 9) && again.damage().is_empty());
+}
+
+#[test]
+fn a_follower_that_makes_a_checkpoint_leads_and_ends_it() {
+    let mut pair = Pair::new(1);
+    let ino = work(&mut pair);
+    pair.primary.engine.enter(Event::CheckpointWanted);
+    pair.write(ino, 7, b"behind the marker");
+    let mut follower = pair.follower;
+    follower.engine.promote().unwrap();
+    follower.engine.enter(Event::Tick { bytes_available: 1 << 40 });
+    follower.ask(0, ClientOp::Attach { mount: true }, &[]);
+    // What that checkpoint is to sync, an fsync does not take for synced.
+    let (synced, _) = follower.ask(0, ClientOp::Fs { op: Op::Fsync { ino } }, &[]);
+    assert!(matches!(synced, Outcome::Ok { .. }), "{synced:?}");
+    for _ in 0..4 {
+        follower.engine.tick();
+        follower.engine.housekeep();
+    }
+    assert_eq!(follower.engine.counters().checkpoints, 1, "the follower's");
+    follower.engine.stop().unwrap();
+    drop(follower);
+    let mut again = Life::new(pair.disks[1].revive(Fault::PowerCut { seed: 3 }), false, 5);
+    assert_eq!(again.report.corrected, []);
+    again.engine.enter(Event::Tick { bytes_available: 1 << 40 });
+    again.ask(0, ClientOp::Attach { mount: true }, &[]);
+    let (_, bytes) = again.ask(0, ClientOp::Fs { op: Op::Read { ino, offset: 7, len: 17 } }, &[]);
+    assert_eq!(bytes, b"behind the marker");
+}
+
+#[test]
+fn a_follower_without_space_loses_nothing_and_takes_the_rest_when_there_is_some() {
+    let mut pair = Pair::new(1);
+    let ino = work(&mut pair);
+    pair.rest();
+    pair.holds_back = true;
+    pair.write(ino, 300_000, b"small, far behind the end");
+    pair.write(ino, 400_000, &[6; LARGE]);
+    let other = pair.create(b"other");
+    pair.write(other, 0, &[8; LARGE]);
+    pair.write(other, 10, b"small");
+    pair.disks[1].set_space(Some(pair.disks[1].used()));
+    let last = pair.follower.engine.last();
+    let shipment = pair.primary.engine.shipment(last, usize::MAX).unwrap();
+    let taken = pair.follower.engine.follow(shipment, |_| {});
+    assert!(matches!(taken, Err(NotTaken::NoSpace { .. })), "{taken:?}");
+    let led = pair.follower.engine.promote();
+    assert!(matches!(led, Err(NotTaken::NoSpace { .. })), "bytes wait for space: {led:?}");
+    pair.disks[1].set_space(None);
+    pair.holds_back = false;
+    let last = pair.follower.engine.last();
+    let shipment = pair.primary.engine.shipment(last, usize::MAX).unwrap();
+    pair.follow(shipment);
+    pair.shipped = pair.follower.engine.last();
+    pair.rest();
+    pair.same();
+}
+
+#[test]
+fn records_of_another_history_are_not_shipped() {
+    let mut pair = Pair::new(1);
+    pair.create(b"one");
+    let last = pair.primary.engine.last();
+    let other = Position { epoch: last.epoch + 1, ..last };
+    let shipped = pair.primary.engine.shipment(other, usize::MAX);
+    assert!(matches!(shipped, Err(NotShipped::Log(_))), "{shipped:?}");
+    let beyond = Position { seq: last.seq + 1, ..last };
+    assert!(pair.primary.engine.shipment(beyond, usize::MAX).is_err());
 }
 
 #[test]

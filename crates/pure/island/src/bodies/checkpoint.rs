@@ -51,6 +51,11 @@ impl Bodies {
         self.continue_checkpoint(ctx);
     }
 
+    /// A checkpoint is being written that was begun before the island led.
+    pub(crate) fn resume_checkpoint(&mut self) {
+        self.checkpoint = Some(Checkpointing::Writing);
+    }
+
     /// Begins to write the checkpoint when the bodies agree with its rows and its announcement is synced. The
     /// log that said before which writes are under way goes with the checkpoint.
     pub(crate) fn continue_checkpoint(&mut self, ctx: &mut Ctx) {
