@@ -102,6 +102,8 @@ pub enum GroupEvent {
     },
     /// A round of syncs that [`GroupEffect::Sync`] has asked for is done here, bodies and log.
     SyncDone {
+        /// The epoch of the primary that has asked for it.
+        epoch: u32,
         /// Its number.
         number: u64,
     },
@@ -211,6 +213,8 @@ pub enum GroupEffect {
     },
     /// Sync these bodies, and the log up to this record; tell by `Synced` and `SyncDone`.
     Sync {
+        /// The epoch of the primary that asks: `SyncDone` repeats it, as the next primary numbers its rounds anew.
+        epoch: u32,
         /// Number of the round.
         number: u64,
         /// The record.

@@ -213,12 +213,14 @@ impl Group {
         };
         // The bytes of records that are not here yet would not be synced. The primary asks again.
         if has.min(self.log.written) >= seq {
-            out.push(GroupEffect::Sync { number, seq, bodies });
+            out.push(GroupEffect::Sync { epoch, number, seq, bodies });
         }
     }
 
-    pub(crate) fn say_synced(&mut self, number: u64, out: &mut Vec<GroupEffect>) {
-        if let Doing::Following(Following { epoch, primary: Some(to), .. }) = self.state {
+    pub(crate) fn say_synced(&mut self, of: u32, number: u64, out: &mut Vec<GroupEffect>) {
+        if let Doing::Following(Following { epoch, primary: Some(to), .. }) = self.state
+            && epoch == of
+        {
             let message = GroupMessage::SyncedTo { epoch, tenure: self.seat.tenure, number };
             out.push(GroupEffect::Tell { to, message });
         }

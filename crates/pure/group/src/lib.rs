@@ -7,7 +7,7 @@
 //! How it is used. [`Group`] lies beside the engine of its copy, under the engine's lock, and outlives engines. [`Promise`] lies
 //! beside it under a lock of its own. [`Group::handle`] is called with both locks; so the order is engine, promise. The effects of
 //! all events of a copy go into one queue, and are performed in its order without the locks; what is slow among them says by an
-//! event that it is done. The thread of beacons takes the lock of the promise only: [`Promise::named`] says what a beacon of this node
+//! event that it is done. When the engine is closed, events of it that have not been told are dropped. The thread of beacons takes the lock of the promise only: [`Promise::named`] says what a beacon of this node
 //! names, and [`Promise::beacon`] answers one of another node; the answer leaves when the lock was released. An answer that comes back
 //! is told by [`GroupEvent::Promised`] with the time at which its beacon *left*. All times are of the boot clock, read under the lock.
 //!

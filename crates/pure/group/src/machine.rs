@@ -213,7 +213,7 @@ impl Group {
                 self.log.synced(seq);
                 self.own_log_moved(out);
             }
-            GroupEvent::SyncDone { number } => self.on_sync_done(number, out),
+            GroupEvent::SyncDone { epoch, number } => self.on_sync_done(epoch, number, out),
             GroupEvent::SyncAll { number, seq, bodies } => self.sync_all(number, seq, bodies, out),
             GroupEvent::Disk { room, stuck, differs } => {
                 (self.log.room, self.log.stuck, self.log.differs) = (room, stuck, differs);

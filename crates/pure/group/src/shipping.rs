@@ -195,14 +195,16 @@ impl Group {
             }
         }
         leading.rounds.begin(number, seq, bodies.clone());
-        out.push(GroupEffect::Sync { number, seq, bodies });
+        out.push(GroupEffect::Sync { epoch, number, seq, bodies });
     }
 
-    pub(crate) fn on_sync_done(&mut self, number: u64, out: &mut Vec<GroupEffect>) {
+    /// A round is done here. If it was asked for in an earlier epoch, it says nothing about a round of this one.
+    pub(crate) fn on_sync_done(&mut self, epoch: u32, number: u64, out: &mut Vec<GroupEffect>) {
         let me = self.me.node;
         match self.leading() {
-            Some(leading) => leading.rounds.done(number, me),
-            None => self.say_synced(number, out),
+            Some(leading) if leading.epoch == epoch => leading.rounds.done(number, me),
+            Some(_) => {}
+            None => self.say_synced(epoch, number, out),
         }
     }
 

@@ -210,10 +210,10 @@ impl State {
                         self.committed = log.to_vec();
                     }
                 }
-                GroupEffect::Sync { number, .. } => {
+                GroupEffect::Sync { epoch, number, .. } => {
                     let seq = self.copies[copy].log.len() as u64;
                     self.handle(copy, GroupEvent::Synced { seq });
-                    self.handle(copy, GroupEvent::SyncDone { number });
+                    self.handle(copy, GroupEvent::SyncDone { epoch, number });
                 }
                 GroupEffect::Lead { epoch, .. } => {
                     assert!(!self.led.contains(&epoch), "epoch {epoch} is led twice");

@@ -4,6 +4,8 @@
 
 mod one;
 
+use atoll_core::{Ino, IslandId};
+
 use atoll_group::{Given, GroupEffect, GroupEvent, LeadBy, Role, SeatFile, SwapOutcome};
 use atoll_proto::{GroupMessage, GroupRecord, Host, NodeLife};
 use one::{M, N, One, P, append, at, host, join, life, log, record, seat, standing};
@@ -468,7 +470,7 @@ pub(crate) fn a_sync_ahead_of_the_commit_is_told() {
     p.decide(12);
     p.event(GroupEvent::SyncAll { number: 5, seq: 12, bodies: Vec::new() });
     p.event(GroupEvent::Synced { seq: 12 });
-    p.event(GroupEvent::SyncDone { number: 5 });
+    p.event(GroupEvent::SyncDone { epoch: 8, number: 5 });
     p.has(M, 8, 1, 12, 12);
     for node in [M, N] {
         p.hear(node, GroupMessage::SyncedTo { epoch: 8, tenure: 1, number: 5 });
@@ -733,4 +735,34 @@ pub(crate) fn a_copy_too_far_behind_is_to_be_filled_anew() {
         },
     );
     assert_eq!(p.told(N), [GroupMessage::Released { epoch: 8 }]);
+}
+
+#[test]
+pub(crate) fn a_sync_of_an_earlier_epoch_answers_none() {
+    // The disk of M is slow: it ends a round of P's when N leads, whose round has the same number and another body.
+    let ask = |epoch, body| GroupMessage::SyncTo { epoch, number: 5, seq: 10, bodies: vec![body] };
+    let is_told =
+        |m: &mut One, node| m.told(node).iter().any(|told| matches!(told, GroupMessage::SyncedTo { .. }));
+    let mut m = One::member(M, &[P, M, N], &[at(7, 10)]);
+    m.knows(&record(7, P, &three()));
+    m.hear(P, append(7, at(7, 10), &[], 10));
+    m.hear(P, ask(7, Ino::mint(IslandId(1), 1)));
+    m.hear(N, append(8, at(7, 10), &[], 10));
+    m.hear(N, ask(8, Ino::mint(IslandId(1), 2)));
+    assert!(m.wants(|effect| matches!(effect, GroupEffect::Sync { epoch: 8, number: 5, .. })));
+    m.event(GroupEvent::SyncDone { epoch: 7, number: 5 });
+    assert!(!is_told(&mut m, N), "the body of N's round is not synced");
+    m.event(GroupEvent::SyncDone { epoch: 8, number: 5 });
+    assert!(is_told(&mut m, N));
+    // Nor does it answer a round that its own copy leads.
+    let mut p = primary(&[P, M]);
+    p.decide(12);
+    p.has(M, 8, 1, 12, 12);
+    p.event(GroupEvent::SyncAll { number: 5, seq: 12, bodies: vec![Ino::mint(IslandId(1), 2)] });
+    p.event(GroupEvent::Synced { seq: 12 });
+    p.hear(M, GroupMessage::SyncedTo { epoch: 8, tenure: 1, number: 5 });
+    p.event(GroupEvent::SyncDone { epoch: 7, number: 5 });
+    assert!(!p.wants(|effect| matches!(effect, GroupEffect::RoundDone { .. })));
+    p.event(GroupEvent::SyncDone { epoch: 8, number: 5 });
+    assert!(p.wants(|effect| *effect == GroupEffect::RoundDone { number: 5 }));
 }

@@ -197,7 +197,7 @@ impl World {
                 self.answer_held(copy);
             }
             GroupEffect::SyncedAll { seq } => self.judge_reached(copy, seq, true),
-            GroupEffect::Sync { number, seq, .. } => self.sync(copy, number, seq),
+            GroupEffect::Sync { epoch, number, seq, .. } => self.sync(copy, (epoch, number), seq),
             GroupEffect::RoundDone { number } => {
                 let process = self.copies[copy].process.as_mut().expect("it lives");
                 if let Some((seq, rec)) = process.rounds.remove(&number) {
@@ -280,22 +280,22 @@ impl World {
         self.handle(copy, GroupEvent::Written { seq: upto as u64, last_body });
     }
 
-    fn sync(&mut self, copy: usize, number: u64, seq: u64) {
+    fn sync(&mut self, copy: usize, round: (u32, u64), seq: u64) {
         let pause = self.disk_pause(copy, 20 * MS);
         let life = self.machines[self.copies[copy].machine].life;
         let c = &self.copies[copy];
         let (engine, upto) = (c.process.as_ref().expect("it lives").engine, c.disk.log.len());
-        self.after(pause, What::Synced { copy, life, engine, number, seq, upto });
+        self.after(pause, What::Synced { copy, life, engine, round, seq, upto });
     }
 
-    pub fn synced(&mut self, copy: usize, life: u32, engine: u64, number: u64, seq: u64, upto: usize) {
+    pub fn synced(&mut self, copy: usize, life: u32, engine: u64, round: (u32, u64), seq: u64, upto: usize) {
         if !self.is_alive(copy, life) || self.copies[copy].process.as_ref().is_none_or(|p| p.engine != engine)
         {
             return;
         }
         if (upto as u64) < seq {
             // The log was not written so far when the sync began.
-            self.sync(copy, number, seq);
+            self.sync(copy, round, seq);
             return;
         }
         let disk = &mut self.copies[copy].disk;
@@ -303,7 +303,8 @@ impl World {
         let seq = disk.synced as u64;
         self.handle(copy, GroupEvent::Synced { seq });
         if self.is_alive(copy, life) {
-            self.handle(copy, GroupEvent::SyncDone { number });
+            let (epoch, number) = round;
+            self.handle(copy, GroupEvent::SyncDone { epoch, number });
         }
     }
 

@@ -117,7 +117,7 @@ pub enum What {
     Beacon { to: usize, from: usize, who: NodeLife, sent_ms: u64, epoch: u32 },
     Answer { to: usize, life: u32, node: NodeId, sent_ms: u64, given: Given },
     Written { copy: usize, life: u32, engine: u64, upto: usize },
-    Synced { copy: usize, life: u32, engine: u64, number: u64, seq: u64, upto: usize },
+    Synced { copy: usize, life: u32, engine: u64, round: (u32, u64), seq: u64, upto: usize },
     Opened { copy: usize, life: u32, cut: Option<usize> },
     Fetched { copy: usize, life: u32 },
     Execute { request: u64 },
@@ -331,8 +331,8 @@ impl World {
                 }
             }
             What::Written { copy, life, engine, upto } => self.written(copy, life, engine, upto),
-            What::Synced { copy, life, engine, number, seq, upto } => {
-                self.synced(copy, life, engine, number, seq, upto)
+            What::Synced { copy, life, engine, round, seq, upto } => {
+                self.synced(copy, life, engine, round, seq, upto)
             }
             What::Opened { copy, life, cut } => self.opened(copy, life, cut),
             What::Fetched { copy, life } => self.fetched(copy, life),
