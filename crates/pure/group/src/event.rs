@@ -106,6 +106,8 @@ pub enum GroupEvent {
         epoch: u32,
         /// Its number.
         number: u64,
+        /// The record that it named.
+        seq: u64,
     },
     /// A file is to be synced at all members: [`GroupEffect::RoundDone`] when it is.
     SyncAll {
@@ -212,6 +214,9 @@ pub enum GroupEffect {
         seq: u64,
     },
     /// Sync these bodies, and the log up to this record; tell by `Synced` and `SyncDone`.
+    ///
+    /// Round 0 names no bodies: it means all bodies that records up to this one have named since the copy's snapshot. A copy that
+    /// comes back answers it before it gets a seat, because it took these bytes without syncing them.
     Sync {
         /// The epoch of the primary that asks: `SyncDone` repeats it, as the next primary numbers its rounds anew.
         epoch: u32,

@@ -217,11 +217,11 @@ impl Group {
         }
     }
 
-    pub(crate) fn say_synced(&mut self, of: u32, number: u64, out: &mut Vec<GroupEffect>) {
+    pub(crate) fn say_synced(&mut self, of: u32, (number, seq): (u64, u64), out: &mut Vec<GroupEffect>) {
         if let Doing::Following(Following { epoch, primary: Some(to), .. }) = self.state
             && epoch == of
         {
-            let message = GroupMessage::SyncedTo { epoch, tenure: self.seat.tenure, number };
+            let message = GroupMessage::SyncedTo { epoch, tenure: self.seat.tenure, number, seq };
             out.push(GroupEffect::Tell { to, message });
         }
     }

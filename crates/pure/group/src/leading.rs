@@ -16,7 +16,7 @@ use crate::machine::{Doing, Group};
 use crate::progress::{GroupMember, GroupProgress, Owes, WINDOW};
 use crate::rounds::Rounds;
 
-/// A round whose number is this one is the primary's own: for an admission, or before it leaves.
+/// A round whose number is this one is the primary's own: for an admission, or before it leaves. It means all bodies.
 pub(crate) const OWN_ROUND: u64 = 0;
 
 /// See the module.
@@ -179,7 +179,8 @@ impl Group {
             self.store.read(self.now, out);
         }
         let last = self.log.last().seq;
-        if self.led().is_some_and(|leading| leading.leaves.is_some()) && self.synced < last {
+        let wants_sync = self.led().is_some_and(|l| l.leaves.is_some() && !l.rounds.is_open(OWN_ROUND, last));
+        if wants_sync && self.synced < last {
             self.sync_all(OWN_ROUND, last, Vec::new(), out);
         }
         self.raise_wanted(out);

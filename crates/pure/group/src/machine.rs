@@ -213,7 +213,7 @@ impl Group {
                 self.log.synced(seq);
                 self.own_log_moved(out);
             }
-            GroupEvent::SyncDone { epoch, number } => self.on_sync_done(epoch, number, out),
+            GroupEvent::SyncDone { epoch, number, seq } => self.on_sync_done(epoch, (number, seq), out),
             GroupEvent::SyncAll { number, seq, bodies } => self.sync_all(number, seq, bodies, out),
             GroupEvent::Disk { room, stuck, differs } => {
                 (self.log.room, self.log.stuck, self.log.differs) = (room, stuck, differs);
@@ -292,8 +292,8 @@ impl Group {
             GroupMessage::SyncTo { epoch, number, seq, bodies } => {
                 self.on_sync_to(epoch, number, seq, bodies, out);
             }
-            GroupMessage::SyncedTo { epoch, tenure, number } => {
-                self.on_synced_to(from, epoch, tenure, number)
+            GroupMessage::SyncedTo { epoch, tenure, number, seq } => {
+                self.on_synced_to(from, epoch, tenure, (number, seq));
             }
             GroupMessage::Join { tenure, checkpoint, epochs } => {
                 self.on_join(from, tenure, checkpoint, epochs, out)

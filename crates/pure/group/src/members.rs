@@ -1,6 +1,7 @@
 //! The primary changes the record of its epoch: it drops members that fail, and admits copies that have come near.
 //!
-//! Invariant: a copy gets its seat only when it and all who stay have synced what there was when it was first counted.
+//! Invariant: a copy gets its seat only when it and all who stay have synced what there was when it was first counted, and
+//! it its bodies too.
 
 use atoll_core::NodeId;
 use atoll_core::planted::{Bug, planted};
@@ -126,7 +127,9 @@ impl Group {
         };
         members.iter().find_map(|(node, member)| {
             let from = member.joining?.counted_from.filter(|_| !failed.contains(node))?;
-            let is_synced = (member.synced >= from && others(from)) || planted(Bug::AdmittedUnsynced);
+            // Its log alone is not enough: it took the bytes of bodies without syncing them.
+            let is_synced = (member.synced.min(member.all_synced) >= from && others(from))
+                || planted(Bug::AdmittedUnsynced);
             let is_due = self.committed >= leading.barrier && is_synced;
             is_due.then_some(Seat { node: *node, tenure: member.tenure })
         })

@@ -63,6 +63,8 @@ pub(crate) struct GroupMember {
     pub(crate) has: u64,
     /// Up to this one they are synced there: a power cut cannot take them.
     pub(crate) synced: u64,
+    /// So are, up to this one, all bodies that records have named since its snapshot.
+    pub(crate) all_synced: u64,
     /// When the beacon left that it has answered last.
     pub(crate) promised_ms: Option<u64>,
     /// Since when it is known here.
@@ -90,6 +92,7 @@ impl GroupMember {
             received: 0,
             has: 0,
             synced: 0,
+            all_synced: 0,
             promised_ms: None,
             since_ms: now_ms,
             told: (now_ms, 0, 0),

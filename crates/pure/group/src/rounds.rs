@@ -21,11 +21,16 @@ impl Rounds {
         self.0.insert(number, SyncRound { seq, bodies, done: BTreeSet::new() });
     }
 
-    /// A member has answered.
-    pub(crate) fn done(&mut self, number: u64, node: NodeId) {
-        if let Some(round) = self.0.get_mut(&number) {
+    /// A member has answered a round of this number and record: the primary's own rounds have one number.
+    pub(crate) fn done(&mut self, number: u64, seq: u64, node: NodeId) {
+        if let Some(round) = self.0.get_mut(&number).filter(|round| seq >= round.seq) {
             round.done.insert(node);
         }
+    }
+
+    /// Whether a round of this number is under way up to this record.
+    pub(crate) fn is_open(&self, number: u64, seq: u64) -> bool {
+        self.0.get(&number).is_some_and(|round| round.seq >= seq)
     }
 
     /// Takes the rounds that all of these have answered and whose record is synced.
@@ -55,8 +60,9 @@ mod tests {
         let (a, b, c) = (NodeId(1), NodeId(2), NodeId(3));
         let mut rounds = Rounds::default();
         rounds.begin(1, 10, Vec::new());
-        rounds.done(1, a);
-        rounds.done(1, b);
+        rounds.done(1, 10, a);
+        rounds.done(1, 10, b);
+        rounds.done(1, 9, c);
         assert_eq!(rounds.ended(&[a, b, c].into(), 10), [0; 0], "the third is counted meanwhile");
         assert_eq!(rounds.open(c).map(|(number, _)| number).collect::<Vec<_>>(), [1]);
         assert_eq!(rounds.ended(&[a, b].into(), 9), [0; 0], "its record is not committed");

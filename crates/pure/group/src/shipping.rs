@@ -10,6 +10,7 @@ use atoll_proto::{EpochTable, GroupMessage, Position};
 
 use crate::epochs::Epochs;
 use crate::event::GroupEffect;
+use crate::leading::OWN_ROUND;
 use crate::machine::Group;
 use crate::progress::{GroupMember, Joining, WINDOW};
 
@@ -173,10 +174,14 @@ impl Group {
         self.ship(out);
     }
 
-    pub(crate) fn on_synced_to(&mut self, from: NodeId, epoch: u32, tenure: u32, number: u64) {
+    pub(crate) fn on_synced_to(&mut self, from: NodeId, epoch: u32, tenure: u32, (number, seq): (u64, u64)) {
         let Some(leading) = self.leading().filter(|leading| leading.epoch == epoch) else { return };
-        if leading.progress.members.get(&from).is_some_and(|member| member.tenure == tenure && !member.lost) {
-            leading.rounds.done(number, from);
+        let member = leading.progress.members.get_mut(&from);
+        if let Some(member) = member.filter(|member| member.tenure == tenure && !member.lost) {
+            leading.rounds.done(number, seq, from);
+            if number == OWN_ROUND {
+                member.all_synced = member.all_synced.max(seq);
+            }
         }
     }
 
@@ -199,12 +204,12 @@ impl Group {
     }
 
     /// A round is done here. If it was asked for in an earlier epoch, it says nothing about a round of this one.
-    pub(crate) fn on_sync_done(&mut self, epoch: u32, number: u64, out: &mut Vec<GroupEffect>) {
+    pub(crate) fn on_sync_done(&mut self, epoch: u32, (number, seq): (u64, u64), out: &mut Vec<GroupEffect>) {
         let me = self.me.node;
         match self.leading() {
-            Some(leading) if leading.epoch == epoch => leading.rounds.done(number, me),
+            Some(leading) if leading.epoch == epoch => leading.rounds.done(number, seq, me),
             Some(_) => {}
-            None => self.say_synced(epoch, number, out),
+            None => self.say_synced(epoch, (number, seq), out),
         }
     }
 

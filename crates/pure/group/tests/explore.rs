@@ -210,10 +210,10 @@ impl State {
                         self.committed = log.to_vec();
                     }
                 }
-                GroupEffect::Sync { epoch, number, .. } => {
+                GroupEffect::Sync { epoch, number, seq: upto, .. } => {
                     let seq = self.copies[copy].log.len() as u64;
                     self.handle(copy, GroupEvent::Synced { seq });
-                    self.handle(copy, GroupEvent::SyncDone { epoch, number });
+                    self.handle(copy, GroupEvent::SyncDone { epoch, number, seq: upto });
                 }
                 GroupEffect::Lead { epoch, .. } => {
                     assert!(!self.led.contains(&epoch), "epoch {epoch} is led twice");

@@ -113,6 +113,13 @@ pub(crate) fn admission_syncs_in_between() {
     assert_eq!(p.swap(), None);
     p.has(N, 8, 1, 121, 120);
     pass_with(&mut p, 50, &[M, N]);
+    assert_eq!(p.swap(), None, "its bodies are not synced");
+    assert!(p.told(N).iter().any(|m| matches!(m, GroupMessage::SyncTo { number: 0, seq: 120, .. })));
+    p.all_synced(N, 8, 1, 119);
+    pass_with(&mut p, 50, &[M, N]);
+    assert_eq!(p.swap(), None, "that was an earlier round");
+    p.all_synced(N, 8, 1, 120);
+    pass_with(&mut p, 50, &[M, N]);
     let (_, _, admitted) = p.swap().expect("now it gets its seat");
     assert_eq!(admitted.in_sync, three());
 }
@@ -160,6 +167,7 @@ pub(crate) fn both_drop_each_other() {
             p.promised(M);
             p.hear(M, join(1, &[at(7, 10), at(8, 11)]));
             p.has(M, 8, 1, 11, 11);
+            p.all_synced(M, 8, 1, 11);
             p.event(GroupEvent::Synced { seq: 11 });
             p.pass(50);
             if let Some(swap) = p.swap() {
@@ -242,6 +250,7 @@ pub(crate) fn a_swap_that_is_late_counts() {
     p.event(GroupEvent::Synced { seq: 11 });
     p.hear(N, join(1, &[at(7, 10), at(8, 11)]));
     p.has(N, 8, 1, 11, 11);
+    p.all_synced(N, 8, 1, 11);
     pass_with(&mut p, 1_200, &[M, N]);
     let (number, _, admission) = p.swap().expect("N is admitted");
     p.swapped(number, SwapOutcome::Unknown);
@@ -365,6 +374,7 @@ pub(crate) fn a_group_of_three_shrinks_to_one() {
     // One is back: at once, as nothing is served meanwhile.
     p.hear(M, join(1, &[at(7, 10), at(8, 11)]));
     p.has(M, 8, 1, 11, 11);
+    p.all_synced(M, 8, 1, 11);
     p.event(GroupEvent::Synced { seq: 11 });
     pass_with(&mut p, 100, &[M]);
     let (number, expect, _) = p.swap().expect("M is admitted");
@@ -470,10 +480,10 @@ pub(crate) fn a_sync_ahead_of_the_commit_is_told() {
     p.decide(12);
     p.event(GroupEvent::SyncAll { number: 5, seq: 12, bodies: Vec::new() });
     p.event(GroupEvent::Synced { seq: 12 });
-    p.event(GroupEvent::SyncDone { epoch: 8, number: 5 });
+    p.event(GroupEvent::SyncDone { epoch: 8, number: 5, seq: 12 });
     p.has(M, 8, 1, 12, 12);
     for node in [M, N] {
-        p.hear(node, GroupMessage::SyncedTo { epoch: 8, tenure: 1, number: 5 });
+        p.hear(node, GroupMessage::SyncedTo { epoch: 8, tenure: 1, number: 5, seq: 12 });
     }
     // N is the last one, and says first that it has synced, as it was told of the commit of 11 only.
     p.hear(
@@ -750,9 +760,9 @@ pub(crate) fn a_sync_of_an_earlier_epoch_answers_none() {
     m.hear(N, append(8, at(7, 10), &[], 10));
     m.hear(N, ask(8, Ino::mint(IslandId(1), 2)));
     assert!(m.wants(|effect| matches!(effect, GroupEffect::Sync { epoch: 8, number: 5, .. })));
-    m.event(GroupEvent::SyncDone { epoch: 7, number: 5 });
+    m.event(GroupEvent::SyncDone { epoch: 7, number: 5, seq: 12 });
     assert!(!is_told(&mut m, N), "the body of N's round is not synced");
-    m.event(GroupEvent::SyncDone { epoch: 8, number: 5 });
+    m.event(GroupEvent::SyncDone { epoch: 8, number: 5, seq: 12 });
     assert!(is_told(&mut m, N));
     // Nor does it answer a round that its own copy leads.
     let mut p = primary(&[P, M]);
@@ -760,9 +770,9 @@ pub(crate) fn a_sync_of_an_earlier_epoch_answers_none() {
     p.has(M, 8, 1, 12, 12);
     p.event(GroupEvent::SyncAll { number: 5, seq: 12, bodies: vec![Ino::mint(IslandId(1), 2)] });
     p.event(GroupEvent::Synced { seq: 12 });
-    p.hear(M, GroupMessage::SyncedTo { epoch: 8, tenure: 1, number: 5 });
-    p.event(GroupEvent::SyncDone { epoch: 7, number: 5 });
+    p.hear(M, GroupMessage::SyncedTo { epoch: 8, tenure: 1, number: 5, seq: 12 });
+    p.event(GroupEvent::SyncDone { epoch: 7, number: 5, seq: 12 });
     assert!(!p.wants(|effect| matches!(effect, GroupEffect::RoundDone { .. })));
-    p.event(GroupEvent::SyncDone { epoch: 8, number: 5 });
+    p.event(GroupEvent::SyncDone { epoch: 8, number: 5, seq: 12 });
     assert!(p.wants(|effect| *effect == GroupEffect::RoundDone { number: 5 }));
 }

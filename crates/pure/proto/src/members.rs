@@ -80,7 +80,7 @@ wire_enum! {
             differs: u32 },
         /// From the primary: sync these bodies, and the log up to this record.
         3 => SyncTo { /// The primary's epoch.
-            epoch: u32, /// Number of the question.
+            epoch: u32, /// Number of the question; 0: all bodies that records up to this one have named since the receiver's snapshot.
             number: u64, /// The record.
             seq: u64, /// The bodies.
             bodies: Vec<Ino> },
@@ -88,7 +88,8 @@ wire_enum! {
         4 => SyncedTo { /// The epoch.
             epoch: u32, /// Which data says so.
             tenure: u32, /// Number of the question.
-            number: u64 },
+            number: u64, /// Its record.
+            seq: u64 },
         /// To the primary: the records do not follow on the sender's log, or it wants to come back.
         5 => Join { /// Number of its data.
             tenure: u32, /// Its snapshot is as of this record: it cannot be cut back further.

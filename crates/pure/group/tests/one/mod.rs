@@ -184,6 +184,11 @@ impl One {
         self.hear(from, GroupMessage::Has { epoch, tenure, written, synced, room, stuck, differs });
     }
 
+    /// A member has synced all bodies up to a record.
+    pub fn all_synced(&mut self, from: NodeId, epoch: u32, tenure: u32, seq: u64) {
+        self.hear(from, GroupMessage::SyncedTo { epoch, tenure, number: 0, seq });
+    }
+
     /// Takes what was told to a node.
     pub fn told(&mut self, node: NodeId) -> Vec<GroupMessage> {
         let mut told = Vec::new();

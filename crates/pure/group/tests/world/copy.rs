@@ -300,11 +300,11 @@ impl World {
         }
         let disk = &mut self.copies[copy].disk;
         disk.synced = disk.synced.max(upto.min(disk.log.len()));
-        let seq = disk.synced as u64;
-        self.handle(copy, GroupEvent::Synced { seq });
+        let upto = disk.synced as u64;
+        self.handle(copy, GroupEvent::Synced { seq: upto });
         if self.is_alive(copy, life) {
             let (epoch, number) = round;
-            self.handle(copy, GroupEvent::SyncDone { epoch, number });
+            self.handle(copy, GroupEvent::SyncDone { epoch, number, seq });
         }
     }
 

@@ -37,7 +37,7 @@ fn messages() -> Vec<(&'static str, GroupMessage)> {
             },
         ),
         ("sync to", GroupMessage::SyncTo { epoch: 7, number: 12, seq: 110, bodies: vec![FILE] }),
-        ("synced to", GroupMessage::SyncedTo { epoch: 7, tenure: 4, number: 12 }),
+        ("synced to", GroupMessage::SyncedTo { epoch: 7, tenure: 4, number: 12, seq: 110 }),
         ("join", GroupMessage::Join { tenure: 4, checkpoint: 80, epochs }),
         ("released", GroupMessage::Released { epoch: 7 }),
         ("refused", GroupMessage::Refused { epoch: 8 }),
