@@ -43,6 +43,10 @@ impl Group {
                     break;
                 }
                 let after = member.sent;
+                // The log's table begins behind that: only a `Join` says what the member has.
+                if self.log.epochs.at(after).is_none() {
+                    break;
+                }
                 self.send_frame(node, after, upto, out);
             }
         }
@@ -102,13 +106,14 @@ impl Group {
         (written, synced): (u64, u64),
         (room, stuck, differs): (u64, bool, u32),
     ) {
-        let (now, last) = (self.now, self.log.last().seq);
+        let (now, last, base) = (self.now, self.log.last().seq, self.log.epochs.table().base.seq);
         let Some(leading) = self.leading().filter(|leading| leading.epoch == epoch) else { return };
         let Some(member) = leading.progress.members.get_mut(&from).filter(|m| m.tenure == tenure && !m.lost)
         else {
             return;
         };
-        if written > last {
+        // What ends before the own table begins cannot be compared with it: nothing was said.
+        if written > last || written < base {
             return;
         }
         member.received = member.received.max(written);

@@ -6,8 +6,8 @@ mod one;
 
 use atoll_core::{Ino, IslandId};
 
-use atoll_group::{Given, GroupEffect, GroupEvent, LeadBy, Role, SeatFile, SwapOutcome};
-use atoll_proto::{GroupMessage, GroupRecord, Host, NodeLife};
+use atoll_group::{Epochs, Given, GroupEffect, GroupEvent, LeadBy, Role, SeatFile, SwapOutcome};
+use atoll_proto::{EpochTable, GroupMessage, GroupRecord, Host, NodeLife};
 use one::{M, N, One, P, append, at, host, join, life, log, record, seat, standing};
 
 fn two() -> Vec<atoll_proto::Seat> {
@@ -775,4 +775,23 @@ pub(crate) fn a_sync_of_an_earlier_epoch_answers_none() {
     assert!(!p.wants(|effect| matches!(effect, GroupEffect::RoundDone { .. })));
     p.event(GroupEvent::SyncDone { epoch: 8, number: 5, seq: 12 });
     assert!(p.wants(|effect| *effect == GroupEffect::RoundDone { number: 5 }));
+}
+
+#[test]
+pub(crate) fn a_member_behind_the_table_is_sent_nothing() {
+    // The table of P begins at its snapshot, record 10. M's disk sleeps: it has written 5 of them.
+    let epochs = Epochs::new(EpochTable { base: at(7, 10), ends: vec![at(7, 12)] }).unwrap();
+    let opened = atoll_group::OpenedLog { epochs, checkpoint: 10, first: 11, ..log(&[]) };
+    let mut p = One::new(P, &[P, M], SeatFile::of_a_new_member(), opened);
+    p.link(life(M, 5));
+    assert_eq!(p.lead_after(&record(7, M, &[seat(P, 1), seat(M, 1)])), 8);
+    p.decide(13);
+    p.hear(M, join(1, &[at(7, 12)]));
+    assert!(p.told(M).iter().any(|told| matches!(told, GroupMessage::Append { .. })));
+    p.has(M, 8, 1, 5, 5);
+    p.pass(700);
+    p.link(life(M, 5));
+    p.pass(50);
+    p.has(M, 8, 1, 13, 13);
+    assert!(p.told(M).iter().any(|told| matches!(told, GroupMessage::Append { .. })), "it is asked again");
 }
