@@ -121,6 +121,9 @@ impl Group {
         if !may || self.store.went_back || promise.seen > record.epoch || self.must_fill {
             return;
         }
+        if record.epoch == u32::MAX {
+            return;
+        }
         let Some(why) = self.over(promise, &record, since_ms) else { return };
         promise.refuse();
         let read = self.store.read(self.now, out);
@@ -219,6 +222,7 @@ impl Group {
         let is_cold = !self.has_seat();
         let may = !is_cold || self.may_begin_cold(&record);
         let over = self.over(promise, &record, since_ms);
+        let Some(epoch) = record.epoch.checked_add(1) else { return };
         if !may || over.is_none() || promise.seen > record.epoch {
             self.follow(promise);
             return;
@@ -242,7 +246,7 @@ impl Group {
             (false, false) => LeadBy::Promotion,
         };
         let claim = GroupRecord {
-            epoch: record.epoch + 1,
+            epoch,
             primary: Some(leader),
             in_sync,
             wanted: record.wanted,

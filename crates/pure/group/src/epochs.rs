@@ -1,15 +1,18 @@
 //! Which epochs a log has, and up to where two logs are the same. Knows no records.
 //!
-//! Invariant: the last records of the epochs rise in epoch and in number.
+//! Invariant: the last records of the epochs rise in epoch and in number, and there are 256 of them at most.
 
 use atoll_proto::{EpochTable, Position};
+
+/// Epochs of a table.
+const EPOCHS_MAX: usize = 256;
 
 /// See the module.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Epochs(EpochTable);
 
 impl Epochs {
-    /// The table of a log; none if it is not one.
+    /// The table of a log; none if it is not one. Of a longer one the last epochs are kept.
     pub fn new(table: EpochTable) -> Option<Self> {
         let mut last = table.base;
         for (nth, end) in table.ends.iter().enumerate() {
@@ -21,7 +24,17 @@ impl Epochs {
             }
             last = *end;
         }
-        Some(Self(table))
+        let mut epochs = Self(table);
+        epochs.bound();
+        Some(epochs)
+    }
+
+    /// Forgets the oldest epochs, if there are too many: the table begins behind them then.
+    fn bound(&mut self) {
+        let over = self.0.ends.len().saturating_sub(EPOCHS_MAX);
+        if let Some(base) = self.0.ends.drain(..over).next_back() {
+            self.0.base = base;
+        }
     }
 
     /// As it is sent.
@@ -83,6 +96,7 @@ impl Epochs {
             Some(end) if end.epoch == upto.epoch => *end = upto,
             _ => self.0.ends.push(upto),
         }
+        self.bound();
     }
 }
 
@@ -126,6 +140,19 @@ mod tests {
         assert_eq!(a.runs(12, 15), [at(3, 15)]);
         assert_eq!(a.runs(15, 15), []);
         assert_eq!((a.at(5), a.at(4), a.at(11), a.at(16)), (Some(at(1, 5)), None, Some(at(3, 11)), None));
+    }
+
+    #[test]
+    fn a_table_has_a_bound() {
+        let ends: Vec<Position> = (1..=1_000).map(|epoch| at(epoch, u64::from(epoch) * 10)).collect();
+        let mut a = log(at(0, 0), &ends);
+        assert_eq!(
+            (a.table().base, a.table().ends.len(), a.last()),
+            (at(744, 7_440), 256, at(1_000, 10_000))
+        );
+        a.append(at(1_001, 10_001));
+        assert_eq!((a.table().base, a.table().ends.len()), (at(745, 7_450), 256));
+        assert_eq!((a.at(7_450), a.at(7_449)), (Some(at(745, 7_450)), None));
     }
 
     #[test]

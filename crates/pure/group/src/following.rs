@@ -9,6 +9,7 @@ use atoll_proto::{GroupMessage, Position};
 use crate::event::GroupEffect;
 use crate::lease::{PROMISE_MS, Promise};
 use crate::machine::{Doing, Group};
+use crate::progress::WINDOW;
 
 /// A copy asks again so late to be let in, or whether all are void.
 const ASK_MS: u64 = 300;
@@ -56,6 +57,10 @@ impl Group {
         out: &mut Vec<GroupEffect>,
     ) {
         let refused = GroupMessage::Refused { epoch: promise.seen };
+        let count = ends.last().map_or(0, |end| end.seq.saturating_sub(after.seq));
+        if !promise.is_likely(epoch) || count > WINDOW {
+            return;
+        }
         if epoch < promise.seen {
             out.push(GroupEffect::Tell { to: from, message: refused });
             return;

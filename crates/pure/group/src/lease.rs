@@ -30,6 +30,9 @@ pub const LATE_MS: u64 = 300;
 /// A promotion so soon after the last beacon of the old primary may be short of patience with other islands.
 pub(crate) const SOON_MS: u64 = 1_875;
 
+/// A message's epoch is believed if it is no further ahead of the record.
+const EPOCHS_AHEAD: u32 = 1 << 16;
+
 /// The answer to a beacon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Given {
@@ -52,6 +55,8 @@ pub(crate) struct Beat {
 pub struct Promise {
     /// The highest epoch of which this copy has a record, or has taken a frame or a beacon.
     pub(crate) seen: u32,
+    /// The highest epoch of which it has a record, or a record of the log when it was opened.
+    pub(crate) recorded: u32,
     /// When the last promise was given.
     pub(crate) given_ms: Option<u64>,
     /// None is given: the copy is about to lead, leads, or has stopped.
@@ -66,7 +71,8 @@ pub struct Promise {
 impl Promise {
     /// A beacon has come by which `from` leads this epoch. What is promised holds from now on: so the answer may leave.
     pub fn beacon(&mut self, now_ms: u64, from: NodeLife, epoch: u32) -> Given {
-        let is_old = epoch < self.seen || self.leads.is_some_and(|own| own >= epoch);
+        let is_old =
+            epoch < self.seen || !self.is_likely(epoch) || self.leads.is_some_and(|own| own >= epoch);
         if is_old {
             return Given::Refused(self.seen);
         }
@@ -77,6 +83,11 @@ impl Promise {
         self.seen = epoch;
         self.given_ms = Some(now_ms);
         Given::Promise
+    }
+
+    /// Whether an epoch of which only a message speaks may be. One that is far ahead of the record would hinder all others.
+    pub(crate) const fn is_likely(&self, epoch: u32) -> bool {
+        epoch <= self.recorded.saturating_add(EPOCHS_AHEAD)
     }
 
     /// The epoch that a beacon names now: none if the copy does not lead, or its machine stands still.

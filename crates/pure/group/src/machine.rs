@@ -26,6 +26,9 @@ const READ_MS: u64 = 2_000;
 /// A primary that is alone needs no promise, so it looks more often whether it was deposed by force.
 const READ_ALONE_MS: u64 = 900;
 
+/// So many boots of a node are remembered: a proof that an earlier process has ended is of one that has greeted lately.
+const HOSTS_MAX: usize = 16;
+
 /// Of one copy.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Config {
@@ -143,6 +146,7 @@ impl Group {
         }
         let recorded = seat.record.as_ref().map_or(0, |(_, record)| record.epoch);
         promise.seen = promise.seen.max(seat.seen).max(log.epochs.last().epoch).max(recorded);
+        promise.recorded = promise.seen;
         promise.ticked_ms = now_ms;
         let mut group = Self {
             me: config.me,
@@ -254,6 +258,9 @@ impl Group {
     }
 
     fn on_link(&mut self, who: NodeLife, link: u64, out: &mut Vec<GroupEffect>) {
+        if !self.ring.contains(&who.node) {
+            return;
+        }
         if let Some((last, known)) = self.links.get(&who.node) {
             if *last >= link {
                 return;
@@ -266,6 +273,13 @@ impl Group {
         self.links.insert(who.node, (link, who));
         let life = self.lives.entry((who.node, who.host)).or_default();
         *life = (*life).max(who.life);
+        let hosts = self.lives.iter().filter(|((node, _), _)| *node == who.node);
+        if hosts.clone().count() > HOSTS_MAX
+            && let Some((oldest, _)) = hosts.min_by_key(|(_, life)| **life)
+        {
+            let oldest = *oldest;
+            self.lives.remove(&oldest);
+        }
         self.member_linked(who.node, out);
     }
 

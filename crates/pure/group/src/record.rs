@@ -84,7 +84,9 @@ impl Group {
             None => 0,
         };
         promise.seen = promise.seen.max(record.epoch);
-        self.seat.seen = promise.seen;
+        promise.recorded = promise.recorded.max(record.epoch);
+        // What only messages have named is forgotten with the process: the log and the record say what must outlive it.
+        self.seat.seen = self.seat.seen.max(record.epoch);
         self.seat.record = Some((revision, record.clone()));
         self.seat.cut &= !record.in_sync.contains(&self.own_seat());
         // If it is this copy's own claim, this comes before its first record: a later life must promise nothing to an earlier

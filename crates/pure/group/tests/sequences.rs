@@ -4,44 +4,11 @@
 
 mod one;
 
-use atoll_core::{Ino, IslandId};
-
-use atoll_group::{Epochs, Given, GroupEffect, GroupEvent, LeadBy, Role, SeatFile, SwapOutcome};
-use atoll_proto::{EpochTable, GroupMessage, GroupRecord, Host, NodeLife};
-use one::{M, N, One, P, append, at, host, join, life, log, record, seat, standing};
-
-fn two() -> Vec<atoll_proto::Seat> {
-    vec![seat(P, 1), seat(M, 1)]
-}
-
-fn three() -> Vec<atoll_proto::Seat> {
-    vec![seat(P, 1), seat(M, 1), seat(N, 1)]
-}
-
-/// The primary of a group of two or three, whose barrier (record 11 of epoch 8) is committed.
-fn primary(nodes: &[atoll_core::NodeId]) -> One {
-    let mut p = One::member(P, nodes, &[at(7, 10)]);
-    let seats = nodes.iter().map(|node| seat(*node, 1)).collect::<Vec<_>>();
-    // Its fourth life has led epoch 7.
-    let before = GroupRecord { primary: Some(life(P, 4).as_primary(1)), ..record(7, P, &seats) };
-    assert_eq!(p.lead_after(&before), 8);
-    p.decide(11);
-    for node in nodes.iter().filter(|node| **node != P) {
-        p.promised(*node);
-        p.has(*node, 8, 1, 11, 0);
-    }
-    assert_eq!(p.committed(), 11);
-    p.out.clear();
-    p
-}
-
-/// Keeps members alive while time passes.
-fn pass_with(p: &mut One, ms: u64, nodes: &[atoll_core::NodeId]) {
-    for _ in 0..ms / 50 {
-        nodes.iter().for_each(|node| p.promised(*node));
-        p.pass(50);
-    }
-}
+use atoll_group::{Given, GroupEffect, GroupEvent, LeadBy, Role, SeatFile, SwapOutcome};
+use atoll_proto::{GroupMessage, GroupRecord, Host, NodeLife};
+use one::{
+    M, N, One, P, append, at, host, join, life, log, pass_with, primary, record, seat, standing, three, two,
+};
 
 #[test]
 pub(crate) fn a_seat_is_void_after_a_power_cut() {
@@ -745,53 +712,4 @@ pub(crate) fn a_copy_too_far_behind_is_to_be_filled_anew() {
         },
     );
     assert_eq!(p.told(N), [GroupMessage::Released { epoch: 8 }]);
-}
-
-#[test]
-pub(crate) fn a_sync_of_an_earlier_epoch_answers_none() {
-    // The disk of M is slow: it ends a round of P's when N leads, whose round has the same number and another body.
-    let ask = |epoch, body| GroupMessage::SyncTo { epoch, number: 5, seq: 10, bodies: vec![body] };
-    let is_told =
-        |m: &mut One, node| m.told(node).iter().any(|told| matches!(told, GroupMessage::SyncedTo { .. }));
-    let mut m = One::member(M, &[P, M, N], &[at(7, 10)]);
-    m.knows(&record(7, P, &three()));
-    m.hear(P, append(7, at(7, 10), &[], 10));
-    m.hear(P, ask(7, Ino::mint(IslandId(1), 1)));
-    m.hear(N, append(8, at(7, 10), &[], 10));
-    m.hear(N, ask(8, Ino::mint(IslandId(1), 2)));
-    assert!(m.wants(|effect| matches!(effect, GroupEffect::Sync { epoch: 8, number: 5, .. })));
-    m.event(GroupEvent::SyncDone { epoch: 7, number: 5, seq: 12 });
-    assert!(!is_told(&mut m, N), "the body of N's round is not synced");
-    m.event(GroupEvent::SyncDone { epoch: 8, number: 5, seq: 12 });
-    assert!(is_told(&mut m, N));
-    // Nor does it answer a round that its own copy leads.
-    let mut p = primary(&[P, M]);
-    p.decide(12);
-    p.has(M, 8, 1, 12, 12);
-    p.event(GroupEvent::SyncAll { number: 5, seq: 12, bodies: vec![Ino::mint(IslandId(1), 2)] });
-    p.event(GroupEvent::Synced { seq: 12 });
-    p.hear(M, GroupMessage::SyncedTo { epoch: 8, tenure: 1, number: 5, seq: 12 });
-    p.event(GroupEvent::SyncDone { epoch: 7, number: 5, seq: 12 });
-    assert!(!p.wants(|effect| matches!(effect, GroupEffect::RoundDone { .. })));
-    p.event(GroupEvent::SyncDone { epoch: 8, number: 5, seq: 12 });
-    assert!(p.wants(|effect| *effect == GroupEffect::RoundDone { number: 5 }));
-}
-
-#[test]
-pub(crate) fn a_member_behind_the_table_is_sent_nothing() {
-    // The table of P begins at its snapshot, record 10. M's disk sleeps: it has written 5 of them.
-    let epochs = Epochs::new(EpochTable { base: at(7, 10), ends: vec![at(7, 12)] }).unwrap();
-    let opened = atoll_group::OpenedLog { epochs, checkpoint: 10, first: 11, ..log(&[]) };
-    let mut p = One::new(P, &[P, M], SeatFile::of_a_new_member(), opened);
-    p.link(life(M, 5));
-    assert_eq!(p.lead_after(&record(7, M, &[seat(P, 1), seat(M, 1)])), 8);
-    p.decide(13);
-    p.hear(M, join(1, &[at(7, 12)]));
-    assert!(p.told(M).iter().any(|told| matches!(told, GroupMessage::Append { .. })));
-    p.has(M, 8, 1, 5, 5);
-    p.pass(700);
-    p.link(life(M, 5));
-    p.pass(50);
-    p.has(M, 8, 1, 13, 13);
-    assert!(p.told(M).iter().any(|told| matches!(told, GroupMessage::Append { .. })), "it is asked again");
 }

@@ -236,3 +236,36 @@ pub fn join(tenure: u32, ends: &[Position]) -> GroupMessage {
     let epochs = EpochTable { base: Position::default(), ends: ends.to_vec() };
     GroupMessage::Join { tenure, checkpoint: 0, epochs }
 }
+
+pub fn two() -> Vec<Seat> {
+    vec![seat(P, 1), seat(M, 1)]
+}
+
+pub fn three() -> Vec<Seat> {
+    vec![seat(P, 1), seat(M, 1), seat(N, 1)]
+}
+
+/// The primary of a group of two or three, whose barrier (record 11 of epoch 8) is committed.
+pub fn primary(nodes: &[NodeId]) -> One {
+    let mut p = One::member(P, nodes, &[at(7, 10)]);
+    let seats = nodes.iter().map(|node| seat(*node, 1)).collect::<Vec<_>>();
+    // Its fourth life has led epoch 7.
+    let before = GroupRecord { primary: Some(life(P, 4).as_primary(1)), ..record(7, P, &seats) };
+    assert_eq!(p.lead_after(&before), 8);
+    p.decide(11);
+    for node in nodes.iter().filter(|node| **node != P) {
+        p.promised(*node);
+        p.has(*node, 8, 1, 11, 0);
+    }
+    assert_eq!(p.committed(), 11);
+    p.out.clear();
+    p
+}
+
+/// Keeps members alive while time passes.
+pub fn pass_with(p: &mut One, ms: u64, nodes: &[NodeId]) {
+    for _ in 0..ms / 50 {
+        nodes.iter().for_each(|node| p.promised(*node));
+        p.pass(50);
+    }
+}

@@ -1,0 +1,89 @@
+//! What comes late, comes twice, cannot be, or is said by a member that is broken.
+
+mod one;
+
+use atoll_core::{Ino, IslandId, NodeId};
+use atoll_group::{Epochs, Given, GroupEffect, GroupEvent, Role, SeatFile};
+use atoll_proto::{EpochTable, GroupMessage, GroupRecord, Host, NodeLife};
+use one::{M, N, One, P, append, at, join, life, log, primary, record, seat, three, two};
+
+#[test]
+fn a_sync_of_an_earlier_epoch_answers_none() {
+    // The disk of M is slow: it ends a round of P's when N leads, whose round has the same number and another body.
+    let ask = |epoch, body| GroupMessage::SyncTo { epoch, number: 5, seq: 10, bodies: vec![body] };
+    let is_told =
+        |m: &mut One, node| m.told(node).iter().any(|told| matches!(told, GroupMessage::SyncedTo { .. }));
+    let mut m = One::member(M, &[P, M, N], &[at(7, 10)]);
+    m.knows(&record(7, P, &three()));
+    m.hear(P, append(7, at(7, 10), &[], 10));
+    m.hear(P, ask(7, Ino::mint(IslandId(1), 1)));
+    m.hear(N, append(8, at(7, 10), &[], 10));
+    m.hear(N, ask(8, Ino::mint(IslandId(1), 2)));
+    assert!(m.wants(|effect| matches!(effect, GroupEffect::Sync { epoch: 8, number: 5, .. })));
+    m.event(GroupEvent::SyncDone { epoch: 7, number: 5, seq: 12 });
+    assert!(!is_told(&mut m, N), "the body of N's round is not synced");
+    m.event(GroupEvent::SyncDone { epoch: 8, number: 5, seq: 12 });
+    assert!(is_told(&mut m, N));
+    // Nor does it answer a round that its own copy leads.
+    let mut p = primary(&[P, M]);
+    p.decide(12);
+    p.has(M, 8, 1, 12, 12);
+    p.event(GroupEvent::SyncAll { number: 5, seq: 12, bodies: vec![Ino::mint(IslandId(1), 2)] });
+    p.event(GroupEvent::Synced { seq: 12 });
+    p.hear(M, GroupMessage::SyncedTo { epoch: 8, tenure: 1, number: 5, seq: 12 });
+    p.event(GroupEvent::SyncDone { epoch: 7, number: 5, seq: 12 });
+    assert!(!p.wants(|effect| matches!(effect, GroupEffect::RoundDone { .. })));
+    p.event(GroupEvent::SyncDone { epoch: 8, number: 5, seq: 12 });
+    assert!(p.wants(|effect| *effect == GroupEffect::RoundDone { number: 5 }));
+}
+
+#[test]
+fn a_member_behind_the_table_is_sent_nothing() {
+    // The table of P begins at its snapshot, record 10. M's disk sleeps: it has written 5 of them.
+    let epochs = Epochs::new(EpochTable { base: at(7, 10), ends: vec![at(7, 12)] }).unwrap();
+    let opened = atoll_group::OpenedLog { epochs, checkpoint: 10, first: 11, ..log(&[]) };
+    let mut p = One::new(P, &[P, M], SeatFile::of_a_new_member(), opened);
+    p.link(life(M, 5));
+    assert_eq!(p.lead_after(&record(7, M, &[seat(P, 1), seat(M, 1)])), 8);
+    p.decide(13);
+    p.hear(M, join(1, &[at(7, 12)]));
+    assert!(p.told(M).iter().any(|told| matches!(told, GroupMessage::Append { .. })));
+    p.has(M, 8, 1, 5, 5);
+    p.pass(700);
+    p.link(life(M, 5));
+    p.pass(50);
+    p.has(M, 8, 1, 13, 13);
+    assert!(p.told(M).iter().any(|told| matches!(told, GroupMessage::Append { .. })), "it is asked again");
+}
+
+#[test]
+fn what_cannot_be_is_not_believed() {
+    // A broken member names numbers that would hinder all others, or have no successor.
+    let mut m = One::member(M, &[P, M, N], &[at(7, 10)]);
+    m.knows(&record(7, P, &three()));
+    assert_eq!(m.beacon(N, u32::MAX), Given::Refused(7));
+    m.hear(N, append(u32::MAX, at(7, 10), &[at(8, 11)], 10));
+    m.hear(N, append(8, at(7, 10), &[at(8, u64::MAX)], 10));
+    m.hear(N, append(8, at(7, 10), &[at(8, 10 + atoll_group::WINDOW + 1)], 10));
+    assert_eq!(m.group.last(), at(7, 10));
+    assert_eq!(m.beacon(P, 7), Given::Promise, "nothing else was seen");
+    // An epoch that only a message has named does not outlive the process.
+    assert_eq!(m.beacon(N, 9), Given::Promise);
+    m.revision += 1;
+    m.knows(&record(7, P, &two()));
+    assert_eq!(m.group.seat().seen, 7);
+    // A node of no ring, and a node with a new boot each time, leave nothing that grows.
+    let before = m.group.clone();
+    m.link(life(NodeId(99), 5));
+    assert_eq!(m.group, before);
+    for boot in 0..200 {
+        m.link(NodeLife { host: Host { boot: 100 + boot, inode: 1 }, ..life(P, 6 + boot as u32) });
+    }
+    assert!(format!("{:?}", m.group).matches("Host").count() < 40);
+    // No epoch follows on the last one.
+    let last = GroupRecord { epoch: u32::MAX, ..record(7, P, &two()) };
+    let mut m = One::member(M, &[P, M], &[at(7, 10)]);
+    m.knows(&last);
+    m.pass(3_000);
+    assert_eq!((m.role(), m.swap()), (Role::Following { epoch: u32::MAX, primary: None }, None));
+}
