@@ -172,6 +172,7 @@ impl Group {
             is_forced: false,
             must_fill: false,
         };
+        group.note_known(promise);
         group.synced = group.log.checkpoint;
         group.committed = group.log.checkpoint;
         if group.seat.grouped {
@@ -195,7 +196,7 @@ impl Group {
         out: &mut Vec<GroupEffect>,
     ) {
         self.now = self.now.max(now_ms);
-        self.store.knows(self.known.as_ref().map_or(0, |known| known.revision), promise.seen);
+        self.note_known(promise);
         match event {
             GroupEvent::Tick => self.tick(promise, out),
             GroupEvent::Link { who, link } => self.on_link(who, link, out),
@@ -235,6 +236,13 @@ impl Group {
         }
         self.advance(promise, out);
         self.check(promise);
+    }
+
+    /// What the store has had at the least: the first read of a process is held against what `seat` remembers.
+    fn note_known(&mut self, promise: &Promise) {
+        let read = self.known.as_ref().map_or(0, |known| known.revision);
+        let remembered = self.seat.record.as_ref().map_or(0, |(revision, _)| *revision);
+        self.store.knows(read.max(remembered), promise.seen);
     }
 
     fn tick(&mut self, promise: &mut Promise, out: &mut Vec<GroupEffect>) {

@@ -108,6 +108,18 @@ pub(crate) fn a_store_that_went_back_is_refused() {
     m.pass(200);
     m.answer_reads(&record(7, P, &two()));
     assert_eq!(m.swap().map(|(_, expect, claim)| (expect, claim.epoch)), Some((20, 8)));
+    // The store is put back while a copy is down, to a record of the same epoch in which that copy had a seat.
+    let mut n = One::member(N, &[P, M, N], &[at(7, 10)]);
+    n.revision = 11;
+    n.knows(&record(7, P, &two()));
+    let mut n = One::new(N, &[P, M, N], n.group.seat().clone(), log(&[at(7, 10)]));
+    n.revision = 10;
+    n.answer_reads(&record(7, P, &three()));
+    assert!(n.wants(|effect| matches!(effect, GroupEffect::StoreWentBack { .. })));
+    n.pass(5_000);
+    n.answer_reads(&record(7, P, &three()));
+    n.pass(200);
+    assert_eq!((n.role(), n.swap()), (Role::Void, None), "others have decided without it since");
 }
 
 #[test]
