@@ -25,6 +25,8 @@ pub(crate) struct Leading {
     pub(crate) epoch: u32,
     /// The first record of the epoch: nothing before it counts as committed by being everywhere.
     pub(crate) barrier: u64,
+    /// The epoch was begun without a record: only the log knows of it.
+    is_of_one: bool,
     pub(crate) progress: GroupProgress,
     pub(crate) readmission: Readmission,
     pub(crate) rounds: Rounds,
@@ -73,6 +75,7 @@ impl Group {
         self.state = Doing::Leading(Box::new(Leading {
             epoch,
             barrier: last.seq + 1,
+            is_of_one: !self.seat.grouped,
             progress,
             readmission: Readmission::default(),
             rounds: Rounds::default(),
@@ -152,7 +155,7 @@ impl Group {
             && self.committed >= barrier
             && (all_synced_more || !planted(Bug::SyncedToldOnce))
         {
-            let begins = self.synced < barrier && !self.seat.grouped;
+            let begins = self.synced < barrier && self.led().is_some_and(|leading| leading.is_of_one);
             self.synced = synced;
             out.push(GroupEffect::SyncedAll { seq: synced });
             if begins && synced >= barrier {
@@ -195,9 +198,9 @@ impl Group {
     /// Until when what this copy tells is right, by its own boot clock; none: nothing may leave.
     pub fn lease_until(&self) -> Option<u64> {
         let leading = self.led()?;
-        // Only the log of a group of one knows its epoch: nothing leaves before that survives a power cut.
+        // If only the log knows the epoch, nothing leaves before that survives a power cut.
         let has_begun =
-            self.committed >= leading.barrier && (self.seat.grouped || self.synced >= leading.barrier);
+            self.committed >= leading.barrier && (!leading.is_of_one || self.synced >= leading.barrier);
         has_begun.then(|| leading.progress.lease_until(&self.counted(), self.me.node))
     }
 

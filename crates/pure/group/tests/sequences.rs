@@ -634,6 +634,15 @@ pub(crate) fn whole_is_noted_behind_the_tenure() {
     one.event(GroupEvent::Synced { seq: 11 });
     assert_eq!(one.group.lease_until(), Some(u64::MAX));
     assert!(order(&one).1.is_some());
+    // It is the same if there shall be more copies, and `seat` says so before the barrier is synced.
+    let mut one = One::new(P, &[P, M], SeatFile::of_one(), lost());
+    one.decide(11);
+    one.pass(50);
+    assert!(one.group.seat().grouped);
+    assert_eq!((one.group.lease_until(), order(&one).1), (None, None));
+    one.event(GroupEvent::Synced { seq: 11 });
+    assert_eq!(one.group.lease_until(), Some(u64::MAX));
+    assert!(order(&one).1.is_some(), "else a kill would be told as a power cut");
 }
 
 #[test]
