@@ -88,6 +88,15 @@ impl Epochs {
         both.map(|(a, b)| *a.min(b)).filter(|p| self.has(*p) && other.has(*p)).max()
     }
 
+    /// Takes off the records behind this one.
+    pub(crate) fn cut(&mut self, seq: u64) {
+        let Some(last) = self.at(seq) else { return };
+        self.0.ends.retain(|end| end.seq < seq);
+        if last > self.last() {
+            self.0.ends.push(last);
+        }
+    }
+
     /// Appends the records up to this one, which are of one epoch.
     pub(crate) fn append(&mut self, upto: Position) {
         let last = self.last();
@@ -140,6 +149,20 @@ mod tests {
         assert_eq!(a.runs(12, 15), [at(3, 15)]);
         assert_eq!(a.runs(15, 15), []);
         assert_eq!((a.at(5), a.at(4), a.at(11), a.at(16)), (Some(at(1, 5)), None, Some(at(3, 11)), None));
+    }
+
+    #[test]
+    fn a_table_is_cut() {
+        let whole = log(at(1, 5), &[at(1, 10), at(3, 15)]);
+        let cut = |seq| {
+            let mut table = whole.clone();
+            table.cut(seq);
+            table
+        };
+        assert_eq!(cut(12), log(at(1, 5), &[at(1, 10), at(3, 12)]));
+        assert_eq!(cut(10), log(at(1, 5), &[at(1, 10)]));
+        assert_eq!(cut(5), log(at(1, 5), &[]));
+        assert_eq!((cut(15), cut(16)), (whole.clone(), whole.clone()));
     }
 
     #[test]

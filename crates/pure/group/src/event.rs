@@ -88,6 +88,13 @@ pub enum GroupEvent {
         /// The record.
         seq: u64,
     },
+    /// Of the records that [`GroupEffect::Take`] has asked for, only those up to this one were taken: the log finds no space, or the
+    /// frame does not have the others. A `Take` behind them that was asked for before this was told finds no place, and is dropped
+    /// without a word. What `Committed` and `SyncedAll` have said beyond it is said again when it is there.
+    NotTaken {
+        /// The last record of the log.
+        last: u64,
+    },
     /// The own log is written up to this record, and all bytes that it names are in place.
     Written {
         /// The record.
@@ -195,8 +202,8 @@ pub enum GroupEffect {
         /// The message.
         message: GroupMessage,
     },
-    /// Append the records of the frame that is being handled behind the first of these positions up to the second one, and write
-    /// them: first the bytes that they name, then the log.
+    /// Append the records of the frame that is being handled behind the first of these positions, which is the log's last, up to the
+    /// second one, and write them: first the bytes that they name, then the log. If not all can be taken: [`GroupEvent::NotTaken`].
     Take {
         /// The last record that is there.
         after: Position,

@@ -122,6 +122,23 @@ impl Group {
         }
     }
 
+    /// The engine could not take all of a frame: the log ends where it says.
+    pub(crate) fn on_not_taken(&mut self, promise: &mut Promise, last: u64, out: &mut Vec<GroupEffect>) {
+        // A log that is being closed tells its end when it is open again.
+        if matches!(self.state, Doing::Closing) || last >= self.log.last().seq {
+            return;
+        }
+        self.log.epochs.cut(last.max(self.log.written));
+        let last = self.log.last().seq;
+        (self.committed, self.synced) = (self.committed.min(last), self.synced.min(last));
+        match &mut self.state {
+            Doing::Following(following) => following.matched = following.matched.map(|at| at.min(last)),
+            // It leads with records that it has not, so its barrier has no place.
+            Doing::Leading(_) => self.step_down(promise, out),
+            _ => {}
+        }
+    }
+
     fn following(&mut self) -> &mut Following {
         match &mut self.state {
             Doing::Following(following) => following,

@@ -210,6 +210,7 @@ impl Group {
             }
             GroupEvent::RecordChanged => _ = self.store.read(self.now, out),
             GroupEvent::Decided { seq } => self.on_decided(seq, out),
+            GroupEvent::NotTaken { last } => self.on_not_taken(promise, last, out),
             GroupEvent::Written { seq, last_body } => {
                 self.log.wrote(seq, last_body);
                 self.own_log_moved(out);

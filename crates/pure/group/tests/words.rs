@@ -87,3 +87,32 @@ fn what_cannot_be_is_not_believed() {
     m.pass(3_000);
     assert_eq!((m.role(), m.swap()), (Role::Following { epoch: u32::MAX, primary: None }, None));
 }
+
+#[test]
+fn what_was_not_taken_is_asked_for_again() {
+    // M's log finds no space for the last two of three records.
+    let mut m = One::member(M, &[P, M], &[at(7, 10)]);
+    m.knows(&record(7, P, &two()));
+    m.hear(P, append(7, at(7, 10), &[at(7, 13)], 12));
+    m.event(GroupEvent::NotTaken { last: 11 });
+    m.event(GroupEvent::Written { seq: 11, last_body: 0 });
+    assert_eq!((m.group.last(), m.committed()), (at(7, 11), 11));
+    assert!(matches!(m.told(P)[..], [GroupMessage::Has { written: 11, .. }]));
+    // The next frame has no place, and the one that has is taken.
+    m.out.clear();
+    m.hear(P, append(7, at(7, 13), &[at(7, 14)], 12));
+    let asked = m.told(P);
+    assert!(
+        matches!(&asked[..], [GroupMessage::Join { epochs, .. }] if epochs.ends == [at(7, 11)]),
+        "{asked:?}"
+    );
+    m.hear(P, append(7, at(7, 11), &[at(7, 14)], 12));
+    assert!(m.wants(|effect| matches!(effect, GroupEffect::Take { after, upto } if (*after, *upto) == (at(7, 11), at(7, 14)))));
+    assert!(m.wants(|effect| *effect == GroupEffect::Committed { seq: 12 }));
+    // Who has become the primary meanwhile leads no longer.
+    let mut m = One::member(M, &[P, M], &[at(7, 10)]);
+    m.hear(P, append(7, at(7, 10), &[at(7, 13)], 12));
+    m.lead_after(&record(7, P, &two()));
+    m.event(GroupEvent::NotTaken { last: 11 });
+    assert_eq!(m.role(), Role::Closing);
+}
