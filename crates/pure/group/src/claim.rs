@@ -14,6 +14,9 @@ use crate::machine::{Doing, Group};
 /// A copy that stands says so again after this.
 const TELL_MS: u64 = 200;
 
+/// An order to lead whatever is lost holds for so long: the time to claim, if nothing else hinders it.
+const FORCED_MS: u64 = 10_000;
+
 /// Why the primary of the record is no primary any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Over {
@@ -95,8 +98,8 @@ impl Group {
 
     /// Whether every seat of the record has said in this life that it is void, and this copy has the most of all.
     fn may_begin_cold(&self, record: &GroupRecord) -> bool {
-        let Some(own) = record.seat_of(self.me.node) else { return self.is_forced };
-        if self.is_forced {
+        let Some(own) = record.seat_of(self.me.node) else { return self.is_forced() };
+        if self.is_forced() {
             return true;
         }
         if self.seat.tenure <= own.tenure {
@@ -113,12 +116,27 @@ impl Group {
         })
     }
 
+    /// An order to lead whatever is lost by it. It holds for a while only: what it was given for may be over later.
+    pub(crate) fn force(&mut self, promise: &Promise) {
+        if !matches!(self.state, Doing::Leading(_)) && !self.hears_primary(promise) {
+            self.forced_until_ms = self.now + FORCED_MS;
+        }
+    }
+
+    const fn is_forced(&self) -> bool {
+        self.now < self.forced_until_ms
+    }
+
     /// Begins to stand if this copy may claim, as far as it knows.
     pub(crate) fn stand_if_may(&mut self, promise: &mut Promise, out: &mut Vec<GroupEffect>) {
         let Some(known) = &self.known else { return };
         let (record, since_ms) = (known.record.clone(), known.since_ms);
         let may = self.has_seat() || self.may_begin_cold(&record);
-        if !may || self.store.went_back || promise.seen > record.epoch || self.must_fill {
+        if !may
+            || self.store.went_back
+            || promise.seen > record.epoch
+            || (self.must_fill && !self.is_forced())
+        {
             return;
         }
         if record.epoch == u32::MAX {

@@ -158,7 +158,8 @@ pub enum GroupEvent {
     },
     /// The own disk has failed, or the copy cannot go on.
     Stopped,
-    /// An administrator has this copy lead, whatever is lost by it.
+    /// An administrator has this copy lead, whatever is lost by it. It holds for ten seconds, and means nothing at a copy that leads or
+    /// hears a primary.
     Force,
 }
 

@@ -64,7 +64,7 @@ impl Group {
         promise.refuse();
         promise.leads = Some(epoch);
         promise.seen = promise.seen.max(epoch);
-        self.is_forced = false;
+        self.forced_until_ms = 0;
         self.resigned = None;
         let mut progress = GroupProgress::default();
         let seats = self.known.as_ref().map_or(&[][..], |known| &known.record.in_sync);

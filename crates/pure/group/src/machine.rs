@@ -119,7 +119,8 @@ pub struct Group {
     /// What others that stand have, and when they said so.
     pub(crate) standing: BTreeMap<NodeId, (Position, u64)>,
     pub(crate) attempts: u32,
-    pub(crate) is_forced: bool,
+    /// Until when an order to lead whatever is lost holds.
+    pub(crate) forced_until_ms: u64,
     pub(crate) must_fill: bool,
 }
 
@@ -169,7 +170,7 @@ impl Group {
             voids: BTreeMap::new(),
             standing: BTreeMap::new(),
             attempts: 0,
-            is_forced: false,
+            forced_until_ms: 0,
             must_fill: false,
         };
         group.note_known(promise);
@@ -233,7 +234,7 @@ impl Group {
             GroupEvent::Wanted { copies } => self.wanted = copies,
             GroupEvent::Leave { to } => self.leave(to),
             GroupEvent::Stopped => self.stop(promise, out),
-            GroupEvent::Force => self.is_forced = true,
+            GroupEvent::Force => self.force(promise),
         }
         self.advance(promise, out);
         self.check(promise);

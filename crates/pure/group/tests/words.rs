@@ -116,3 +116,46 @@ fn what_was_not_taken_is_asked_for_again() {
     m.event(GroupEvent::NotTaken { last: 11 });
     assert_eq!(m.role(), Role::Closing);
 }
+
+#[test]
+fn an_order_to_lead_ends() {
+    let known = record(7, P, &two());
+    let claims = |n: &mut One, ms: u64| {
+        (0..ms / 500).any(|_| {
+            n.pass(500);
+            n.answer_reads(&known);
+            n.pass(50);
+            n.swap().is_some()
+        })
+    };
+    let without_seat = || {
+        let mut n = One::member(N, &[P, M, N], &[at(7, 8)]);
+        n.knows(&known);
+        n
+    };
+    // A copy without a seat leads only by an order,
+    let mut n = without_seat();
+    assert!(!claims(&mut n, 5_000));
+    n.event(GroupEvent::Force);
+    assert!(claims(&mut n, 5_000));
+    // also if it was to be filled anew.
+    let mut n = without_seat();
+    n.hear(P, append(7, at(7, 8), &[], 8));
+    n.hear(P, GroupMessage::Released { epoch: 7 });
+    n.event(GroupEvent::Force);
+    assert!(claims(&mut n, 5_000));
+    // As long as it hears a primary, an order means nothing,
+    let mut n = without_seat();
+    assert_eq!(n.beacon(P, 7), Given::Promise);
+    n.event(GroupEvent::Force);
+    assert!(!claims(&mut n, 20_000));
+    // and if it could not be followed at once, it is over.
+    let mut n = without_seat();
+    n.event(GroupEvent::Force);
+    for _ in 0..110 {
+        assert_eq!(n.beacon(P, 7), Given::Promise);
+        n.pass(100);
+    }
+    n.answer_reads(&known);
+    assert!(!claims(&mut n, 20_000));
+}
