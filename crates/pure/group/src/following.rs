@@ -14,6 +14,9 @@ use crate::progress::WINDOW;
 /// A copy asks again so late to be let in, or whether all are void.
 const ASK_MS: u64 = 300;
 
+/// So many rounds of syncs are kept. Of what is beyond that the primary asks again.
+const SYNCS_MAX: usize = 64;
+
 /// A primary's log, as far as this copy has compared it with its own.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Following {
@@ -25,6 +28,17 @@ pub(crate) struct Following {
     pub(crate) matched: Option<u64>,
     /// When this copy has asked last.
     pub(crate) asked_ms: Option<u64>,
+    /// Rounds of syncs that are asked for and not done.
+    syncs: Vec<AskedSync>,
+}
+
+/// A round of syncs that the primary has asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct AskedSync {
+    number: u64,
+    seq: u64,
+    /// None: they are being synced.
+    waits: Option<Vec<Ino>>,
 }
 
 /// Up to where the records of a frame are in a log, and whether the log goes on differently there.
@@ -91,7 +105,7 @@ impl Group {
         let Some(upto) = rises else { return };
         let following = self.following();
         if following.epoch != epoch {
-            *following = Following { epoch, primary: Some(from), matched: None, asked_ms: None };
+            *following = Following { epoch, primary: Some(from), ..Following::default() };
         }
         if !self.log.epochs.has(after) {
             self.ask_to_join(from, out);
@@ -120,6 +134,7 @@ impl Group {
         } else {
             self.say_has(out);
         }
+        self.begin_syncs(out);
     }
 
     /// The engine could not take all of a frame: the log ends where it says.
@@ -229,20 +244,33 @@ impl Group {
         bodies: Vec<Ino>,
         out: &mut Vec<GroupEffect>,
     ) {
-        let has = match &self.state {
-            Doing::Following(following) if following.epoch == epoch => following.matched.unwrap_or(0),
-            _ => return,
-        };
-        // The bytes of records that are not here yet would not be synced. The primary asks again.
-        if has.min(self.log.written) >= seq {
-            out.push(GroupEffect::Sync { epoch, number, seq, bodies });
+        let Doing::Following(following) = &mut self.state else { return };
+        // The primary asks again what may have been lost.
+        let is_known = following.syncs.iter().any(|sync| (sync.number, sync.seq) == (number, seq));
+        if following.epoch != epoch || is_known || following.syncs.len() >= SYNCS_MAX {
+            return;
+        }
+        following.syncs.push(AskedSync { number, seq, waits: Some(bodies) });
+        self.begin_syncs(out);
+    }
+
+    /// Begins the syncs whose records are here: the bytes of others would not be synced.
+    pub(crate) fn begin_syncs(&mut self, out: &mut Vec<GroupEffect>) {
+        let Doing::Following(Following { epoch, matched, syncs, .. }) = &mut self.state else { return };
+        let has = matched.unwrap_or(0).min(self.log.written);
+        for sync in syncs.iter_mut().filter(|sync| sync.seq <= has) {
+            let (number, seq) = (sync.number, sync.seq);
+            let bodies = sync.waits.take();
+            out.extend(bodies.map(|bodies| GroupEffect::Sync { epoch: *epoch, number, seq, bodies }));
         }
     }
 
     pub(crate) fn say_synced(&mut self, of: u32, (number, seq): (u64, u64), out: &mut Vec<GroupEffect>) {
-        if let Doing::Following(Following { epoch, primary: Some(to), .. }) = self.state
-            && epoch == of
+        if let Doing::Following(Following { epoch, primary: Some(to), syncs, .. }) = &mut self.state
+            && *epoch == of
         {
+            syncs.retain(|sync| (sync.number, sync.seq) != (number, seq));
+            let (epoch, to) = (*epoch, *to);
             let message = GroupMessage::SyncedTo { epoch, tenure: self.seat.tenure, number, seq };
             out.push(GroupEffect::Tell { to, message });
         }

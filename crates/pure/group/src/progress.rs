@@ -71,8 +71,6 @@ pub(crate) struct GroupMember {
     pub(crate) since_ms: u64,
     /// When something was sent to it last, and what it was told to be committed and synced.
     pub(crate) told: (u64, u64, u64),
-    /// When it was asked last for syncs.
-    pub(crate) asked_ms: u64,
     pub(crate) owes: Owes,
     pub(crate) owes_sync: Owes,
     pub(crate) room: u64,
@@ -96,7 +94,6 @@ impl GroupMember {
             promised_ms: None,
             since_ms: now_ms,
             told: (now_ms, 0, 0),
-            asked_ms: now_ms,
             owes: Owes::default(),
             owes_sync: Owes::default(),
             room: u64::MAX,

@@ -199,12 +199,11 @@ impl Group {
         for (node, member) in &mut leading.progress.members {
             if counted.contains(node) {
                 member.owes_sync.asked(now, seq);
-                member.asked_ms = now;
                 let message = GroupMessage::SyncTo { epoch, number, seq, bodies: bodies.clone() };
                 out.push(GroupEffect::Tell { to: *node, message });
             }
         }
-        leading.rounds.begin(number, seq, bodies.clone());
+        leading.rounds.begin(now, number, seq, bodies.clone());
         out.push(GroupEffect::Sync { epoch, number, seq, bodies });
     }
 
@@ -223,7 +222,10 @@ impl Group {
         let (now, written, last) = (self.now, self.log.written, self.log.last().seq);
         match self.leading() {
             Some(leading) => leading.own_owes.paid(now, written, last),
-            None => self.say_has(out),
+            None => {
+                self.say_has(out);
+                self.begin_syncs(out);
+            }
         }
     }
 
@@ -244,17 +246,17 @@ impl Group {
                 }
                 questions.push((*node, member.sent));
             }
-            if counted.contains(node) && now >= member.asked_ms + AGAIN_MS {
-                let open = leading.rounds.open(*node);
-                out.extend(open.map(|(number, round)| {
-                    let (seq, bodies) = (round.seq, round.bodies.clone());
-                    GroupEffect::Tell {
-                        to: *node,
-                        message: GroupMessage::SyncTo { epoch, number, seq, bodies },
-                    }
-                }));
-                member.asked_ms = now;
-            }
+        }
+        for (number, round) in leading.rounds.again(now, AGAIN_MS) {
+            let members = leading
+                .progress
+                .members
+                .iter()
+                .filter(|(node, member)| counted.contains(node) && !member.lost && round.is_open(**node));
+            out.extend(members.map(|(to, _)| {
+                let (seq, bodies) = (round.seq, round.bodies.clone());
+                GroupEffect::Tell { to: *to, message: GroupMessage::SyncTo { epoch, number, seq, bodies } }
+            }));
         }
         for (node, after) in questions {
             self.send_frame(node, after, after, out);

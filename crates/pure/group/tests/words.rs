@@ -5,7 +5,7 @@ mod one;
 use atoll_core::{Ino, IslandId, NodeId};
 use atoll_group::{Epochs, Given, GroupEffect, GroupEvent, Role, SeatFile};
 use atoll_proto::{EpochTable, GroupMessage, GroupRecord, Host, NodeLife};
-use one::{M, N, One, P, append, at, join, life, log, primary, record, seat, three, two};
+use one::{M, N, One, P, append, at, join, life, log, pass_with, primary, record, seat, three, two};
 
 #[test]
 fn a_sync_of_an_earlier_epoch_answers_none() {
@@ -158,4 +158,43 @@ fn an_order_to_lead_ends() {
     }
     n.answer_reads(&known);
     assert!(!claims(&mut n, 20_000));
+}
+
+#[test]
+fn a_sync_ahead_of_the_write_waits() {
+    let mut m = One::member(M, &[P, M], &[at(7, 10)]);
+    m.knows(&record(7, P, &two()));
+    let ask = GroupMessage::SyncTo { epoch: 7, number: 5, seq: 11, bodies: Vec::new() };
+    let begun = |m: &mut One| {
+        let before = m.out.len();
+        m.out.retain(|effect| !matches!(effect, GroupEffect::Sync { number: 5, .. }));
+        before - m.out.len()
+    };
+    m.hear(P, append(7, at(7, 10), &[at(7, 11)], 10));
+    m.hear(P, ask.clone());
+    assert_eq!(begun(&mut m), 0, "its bytes may not be here");
+    m.event(GroupEvent::Written { seq: 11, last_body: 0 });
+    assert_eq!(begun(&mut m), 1);
+    m.hear(P, ask.clone());
+    assert_eq!(begun(&mut m), 0, "it is under way");
+    m.event(GroupEvent::SyncDone { epoch: 7, number: 5, seq: 11 });
+    m.out.clear();
+    m.hear(P, ask);
+    assert_eq!(begun(&mut m), 1, "the answer may have been lost");
+}
+
+#[test]
+fn a_lost_question_for_a_sync_is_asked_again_beside_others() {
+    let mut p = primary(&[P, M]);
+    p.event(GroupEvent::SyncAll { number: 1, seq: 11, bodies: Vec::new() });
+    p.told(M);
+    // Another file is synced each 200 ms.
+    let mut again = 0;
+    for number in 2..8 {
+        pass_with(&mut p, 200, &[M]);
+        p.event(GroupEvent::SyncAll { number, seq: 11, bodies: Vec::new() });
+        again +=
+            p.told(M).iter().filter(|told| matches!(told, GroupMessage::SyncTo { number: 1, .. })).count();
+    }
+    assert!((3..5).contains(&again), "{again}");
 }
