@@ -268,7 +268,8 @@ pub enum GroupEffect {
         /// The epoch that was seen.
         seen: u32,
     },
-    /// This copy must be filled anew: the primary's log no longer has what follows on it, or has less than was synced.
+    /// This copy must be filled anew: the primary's log no longer has what follows on it, or has less than was synced. If
+    /// [`crate::Group::must_be_filled`] says otherwise later, a primary was found whose log reaches back far enough.
     FillAnew,
     /// Two processes of one node are on different hosts: a data directory or a machine was copied.
     TwoHosts {

@@ -117,6 +117,8 @@ impl Group {
             self.cut(promise, from, to, out);
             return;
         }
+        // Whatever an earlier primary has said: this one's log reaches back to here.
+        self.must_fill = false;
         let before = self.following().matched.unwrap_or(0).max(same);
         self.following().matched = Some(before);
         self.told(commit, synced, out);
@@ -276,8 +278,11 @@ impl Group {
         }
     }
 
-    pub(crate) fn on_released(&mut self, epoch: u32, out: &mut Vec<GroupEffect>) {
-        if matches!(&self.state, Doing::Following(following) if following.epoch == epoch) && !self.must_fill {
+    /// The primary's log does not reach back to this copy's. Who has a seat has all that was committed, and can lead.
+    pub(crate) fn on_released(&mut self, from: NodeId, epoch: u32, out: &mut Vec<GroupEffect>) {
+        let is_followed = matches!(&self.state, Doing::Following(following)
+            if following.epoch == epoch && following.primary == Some(from));
+        if is_followed && !self.has_seat() && !self.must_fill {
             self.must_fill = true;
             out.push(GroupEffect::FillAnew);
         }

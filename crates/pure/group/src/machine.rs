@@ -322,7 +322,7 @@ impl Group {
             GroupMessage::Join { tenure, checkpoint, epochs } => {
                 self.on_join(from, tenure, checkpoint, epochs, out)
             }
-            GroupMessage::Released { epoch } => self.on_released(epoch, out),
+            GroupMessage::Released { epoch } => self.on_released(from, epoch, out),
             GroupMessage::Refused { epoch } => self.on_refused(epoch, out),
             GroupMessage::Standing { last, tenure, void, cut, asks } => {
                 self.on_standing(from, last, VoidCopy { tenure, last, cut }, (void, asks), out);

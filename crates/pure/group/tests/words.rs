@@ -198,3 +198,27 @@ fn a_lost_question_for_a_sync_is_asked_again_beside_others() {
     }
     assert!((3..5).contains(&again), "{again}");
 }
+
+#[test]
+fn only_the_primary_releases_a_copy_without_a_seat() {
+    let known = record(7, P, &two());
+    let follower = |node| {
+        let mut one = One::member(node, &[P, M, N], &[at(7, 10)]);
+        one.knows(&known);
+        one.hear(P, append(7, at(7, 10), &[], 10));
+        one
+    };
+    // M has a seat, and so all that is committed: it may be the only one that can lead.
+    let mut m = follower(M);
+    m.hear(P, GroupMessage::Released { epoch: 7 });
+    assert!(!m.group.must_be_filled());
+    // N has none. Another member's word is nothing to it.
+    let mut n = follower(N);
+    n.hear(M, GroupMessage::Released { epoch: 7 });
+    assert!(!n.group.must_be_filled());
+    n.hear(P, GroupMessage::Released { epoch: 7 });
+    assert!(n.group.must_be_filled());
+    // The log of the next primary begins earlier.
+    n.hear(M, append(8, at(7, 10), &[at(8, 11)], 10));
+    assert!(!n.group.must_be_filled());
+}
