@@ -152,9 +152,9 @@ impl Store {
             again_ms: 0,
             pause_ms: AGAIN_MS_MIN,
         });
-        if swap.tried.last() != Some(&record) {
-            swap.tried.push(record);
-        }
+        // A content that was sent before is the last one again.
+        swap.tried.retain(|tried| *tried != record);
+        swap.tried.push(record);
         self.send(out);
     }
 
@@ -241,6 +241,12 @@ mod tests {
         store.swapped(0, number(&out), SwapOutcome::Unknown, &mut out);
         store.swap(10, record(&[1]), &mut out);
         assert_eq!(store.swap.as_ref().map(|swap| swap.tried.len()), Some(2));
+        // A link flaps while the store is away.
+        for turn in 0..20 {
+            store.swapped(0, number(&out), SwapOutcome::Unknown, &mut out);
+            store.swap(10, if turn % 2 == 0 { record(&[1, 2]) } else { record(&[1]) }, &mut out);
+            assert_eq!(store.swap.as_ref().map(|swap| swap.tried.len()), Some(2), "turn {turn}");
+        }
         assert_eq!(store.found(11, &record(&[1, 2])), Some(SwapEnd::Won(11, record(&[1, 2]))));
     }
 
