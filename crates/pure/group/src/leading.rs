@@ -106,10 +106,11 @@ impl Group {
         counted
     }
 
-    /// An order to lead no longer. Nobody can be meant who has no seat.
+    /// An order to lead no longer. Nobody can be meant who has no seat, and somebody else must be able to lead.
     pub(crate) fn leave(&mut self, to: Option<NodeId>) {
         let has_seat = |node| self.known.as_ref().is_some_and(|known| known.record.seat_of(node).is_some());
-        if to.is_some_and(|to| !has_seat(to)) {
+        let mut others = self.ring.iter().filter(|node| **node != self.me.node);
+        if to.is_some_and(|to| !has_seat(to) || to == self.me.node) || !others.any(|node| has_seat(*node)) {
             return;
         }
         if let Some(leading) = self.leading() {

@@ -222,3 +222,18 @@ fn only_the_primary_releases_a_copy_without_a_seat() {
     n.hear(M, append(8, at(7, 10), &[at(8, 11)], 10));
     assert!(!n.group.must_be_filled());
 }
+
+#[test]
+fn nobody_leaves_who_is_alone() {
+    let mut p = One::new(P, &[P, M], SeatFile::of_one(), log(&[at(7, 10)]));
+    p.decide(11);
+    p.event(GroupEvent::Synced { seq: 11 });
+    p.event(GroupEvent::Leave { to: None });
+    p.pass(100);
+    assert!(p.group.may_decide(), "only its own next process could lead");
+    let mut p = primary(&[P, M]);
+    p.event(GroupEvent::Leave { to: Some(P) });
+    assert!(p.group.may_decide());
+    p.event(GroupEvent::Leave { to: None });
+    assert!(!p.group.may_decide());
+}
