@@ -274,6 +274,30 @@ impl Group {
         self.store.swap(revision, claim, out);
     }
 
+    /// There is no record. An earlier process of this copy was to make the first one, and ended before that was done: it may be
+    /// done yet, and then this claim meets a conflict.
+    pub(crate) fn claim_first(&mut self, promise: &mut Promise, out: &mut Vec<GroupEffect>) {
+        let is_first = self.seat.makes_first && self.known.is_none();
+        let Some(epoch) = promise.seen.checked_add(1).filter(|_| is_first && self.store.may_swap(0)) else {
+            return;
+        };
+        if !matches!(self.state, Doing::Following(_)) {
+            return;
+        }
+        promise.refuse();
+        self.attempts += 1;
+        let by = if self.is_lost { LeadBy::PowerCut } else { LeadBy::Restart };
+        let claim = GroupRecord {
+            epoch,
+            primary: Some(self.me.as_primary(self.attempts)),
+            in_sync: vec![self.own_seat()],
+            wanted: self.wanted,
+            power_cut: self.is_lost,
+        };
+        self.state = Doing::Claiming { attempt: self.attempts, by, since_ms: self.now };
+        self.store.swap(0, claim, out);
+    }
+
     /// Who stays by the claim: all but the old primary, which may have records that nobody else has. If it has resigned, and all
     /// that it had is here, it has nothing to cut off.
     fn stay(&self, record: &GroupRecord) -> Vec<Seat> {

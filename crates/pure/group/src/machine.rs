@@ -122,6 +122,8 @@ pub struct Group {
     /// Until when an order to lead whatever is lost holds.
     pub(crate) forced_until_ms: u64,
     pub(crate) must_fill: bool,
+    /// Its log may have lost something before this process.
+    pub(crate) is_lost: bool,
 }
 
 impl Group {
@@ -172,6 +174,7 @@ impl Group {
             attempts: 0,
             forced_until_ms: 0,
             must_fill: false,
+            is_lost,
         };
         group.note_known(promise);
         group.synced = group.log.checkpoint;

@@ -173,6 +173,7 @@ impl Group {
                 if !self.seat.grouped {
                     // Before the first record can be there: a later life must not count an epoch that others count too.
                     self.seat.grouped = true;
+                    self.seat.makes_first = true;
                     self.seat.seen = self.seat.seen.max(epoch);
                     out.push(GroupEffect::SaveSeat(self.seat.clone()));
                 }

@@ -21,7 +21,9 @@ impl Group {
         if !self.store.read_done(number) {
             return;
         }
-        if let Some((revision, Some(record))) = found {
+        if let Some((0, None)) = found {
+            self.claim_first(promise, out);
+        } else if let Some((revision, Some(record))) = found {
             if self.store.is_older(revision, record.epoch) {
                 out.push(GroupEffect::StoreWentBack { has: record.epoch, seen: promise.seen });
             } else {
@@ -88,6 +90,7 @@ impl Group {
         // What only messages have named is forgotten with the process: the log and the record say what must outlive it.
         self.seat.seen = self.seat.seen.max(record.epoch);
         self.seat.record = Some((revision, record.clone()));
+        self.seat.makes_first = false;
         self.seat.cut &= !record.in_sync.contains(&self.own_seat());
         // If it is this copy's own claim, this comes before its first record: a later life must promise nothing to an earlier
         // primary, also if a power cut takes that record.

@@ -13,6 +13,8 @@ pub struct SeatFile {
     pub seen: u32,
     /// Epochs come from the control store. Else the copy is alone and counts them itself.
     pub grouped: bool,
+    /// It was alone, and has not yet read a record: it makes the first one.
+    pub makes_first: bool,
     /// Bytes of records that were cut off are in its bodies, over what was there before. That ends when the copy has a seat again.
     pub cut: bool,
     /// The group's record as it was last read, with its revision.
@@ -22,12 +24,12 @@ pub struct SeatFile {
 impl SeatFile {
     /// Of a copy that is made empty as a member of a group.
     pub const fn of_a_new_member() -> Self {
-        Self { tenure: 1, host: None, seen: 0, grouped: true, cut: false, record: None }
+        Self { tenure: 1, host: None, seen: 0, grouped: true, makes_first: false, cut: false, record: None }
     }
 
     /// Of an island that is alone.
     pub const fn of_one() -> Self {
-        Self { tenure: 1, host: None, seen: 0, grouped: false, cut: false, record: None }
+        Self { tenure: 1, host: None, seen: 0, grouped: false, makes_first: false, cut: false, record: None }
     }
 
     /// Whether the data directory in which the file lies is another one than when it was written: a copy of it.

@@ -662,6 +662,28 @@ pub(crate) fn a_group_of_one_is_grouped_before_its_record_is_there() {
     let file = p.group.seat().clone();
     let mut again = One::new(P, &[P, M], file, log(&[at(7, 10), at(8, 11)]));
     assert_eq!(again.leads(), None);
+    // If that swap was not done, it makes the first record itself.
+    let read = again.out.iter().find_map(|effect| match effect {
+        GroupEffect::Read { number } => Some(*number),
+        _ => None,
+    });
+    again.event(GroupEvent::ReadDone { number: read.expect("it reads"), found: Some((0, None)) });
+    let (own, expect, claim) = again.swap().expect("a claim");
+    assert_eq!((expect, claim.epoch, claim.in_sync), (0, 9, vec![seat(P, 1)]));
+    again.swapped(own, SwapOutcome::Done(1));
+    assert_eq!(again.leads(), Some((9, LeadBy::Restart)));
+    assert!(!again.group.seat().makes_first);
+    // If it was done late, that claim meets a conflict, and the record is that of a process that is over.
+    let mut again = One::new(P, &[P, M], p.group.seat().clone(), log(&[at(7, 10), at(8, 11)]));
+    again.event(GroupEvent::ReadDone { number: 1, found: Some((0, None)) });
+    let (own, _, _) = again.swap().expect("a claim");
+    again.swapped(own, SwapOutcome::Conflict);
+    again.revision = 1;
+    let first_record = GroupRecord { primary: Some(life(P, 4).as_primary(0)), ..first };
+    again.answer_reads(&first_record);
+    again.pass(100);
+    again.answer_reads(&first_record);
+    assert_eq!(again.swap().map(|(_, expect, claim)| (expect, claim.epoch)), Some((1, 9)));
     p.swapped(number, SwapOutcome::Done(1));
     p.hear(M, join(1, &[]));
     assert_eq!(p.told(M), [], "of a node that has not greeted nothing is heard");
