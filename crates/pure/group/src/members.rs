@@ -15,7 +15,8 @@ use crate::machine::Group;
 use crate::progress::{GroupMember, Joining};
 
 impl Group {
-    /// The members are others: whoever has left is forgotten, and whoever has a seat joins no longer.
+    /// The members are others: whoever has left is forgotten, and whoever has a seat joins no longer. A copy that is counted
+    /// before it has a seat stays counted, whatever else was swapped.
     pub(crate) fn set_changed(&mut self, out: &mut Vec<GroupEffect>) {
         let now = self.now;
         let Some(record) = self.known.as_ref().map(|known| known.record.clone()) else { return };
@@ -25,7 +26,7 @@ impl Group {
             let has_seat = record.seat_of(*node).is_some_and(|seat| seat.tenure == member.tenure);
             if has_seat {
                 member.joining = None;
-            } else if member.joining.is_none_or(|joining| joining.counted_from.is_some()) {
+            } else if member.joining.is_none() {
                 readmission.dropped(now, *node);
                 return false;
             }

@@ -3,7 +3,7 @@
 mod one;
 
 use atoll_core::{Ino, IslandId, NodeId};
-use atoll_group::{Epochs, Given, GroupEffect, GroupEvent, Role, SeatFile};
+use atoll_group::{Epochs, Given, GroupEffect, GroupEvent, Role, SeatFile, SwapOutcome};
 use atoll_proto::{EpochTable, GroupMessage, GroupRecord, Host, NodeLife};
 use one::{M, N, One, P, append, at, join, life, log, pass_with, primary, record, seat, three, two};
 
@@ -236,4 +236,30 @@ fn nobody_leaves_who_is_alone() {
     assert!(p.group.may_decide());
     p.event(GroupEvent::Leave { to: None });
     assert!(!p.group.may_decide());
+}
+
+#[test]
+fn a_copy_that_is_counted_stays_so_when_another_is_dropped() {
+    let mut p = primary(&[P, M, N]);
+    pass_with(&mut p, 950, &[M]);
+    let (number, expect, _) = p.swap().expect("N is dropped");
+    p.swapped(number, SwapOutcome::Done(expect + 1));
+    p.hear(N, join(1, &[at(7, 10), at(8, 11)]));
+    p.has(N, 8, 1, 11, 0);
+    pass_with(&mut p, 1_200, &[M, N]);
+    assert!(
+        p.told(N).iter().any(|told| matches!(told, GroupMessage::SyncTo { number: 0, .. })),
+        "N is counted"
+    );
+    pass_with(&mut p, 950, &[N]);
+    let (number, expect, next) = p.swap().expect("M is dropped");
+    assert_eq!(next.in_sync, [seat(P, 1)]);
+    p.swapped(number, SwapOutcome::Done(expect + 1));
+    p.decide(12);
+    assert_eq!(p.committed(), 11, "commits still wait for N");
+    p.has(N, 8, 1, 12, 12);
+    p.all_synced(N, 8, 1, 11);
+    p.event(GroupEvent::Synced { seq: 12 });
+    pass_with(&mut p, 50, &[N]);
+    assert_eq!(p.swap().map(|(_, _, next)| next.in_sync), Some(vec![seat(P, 1), seat(N, 1)]));
 }
