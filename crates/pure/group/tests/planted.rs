@@ -30,8 +30,8 @@ const BUGS: &[(Bug, u64)] = &[
     (Bug::PromiseBesideClaim, 400),
     (Bug::ProofByAnyLife, 1),
     (Bug::SeatAfterPower, 1),
-    (Bug::CutKeepsSeat, 700),
-    (Bug::ColdForgotten, 700),
+    (Bug::CutKeepsSeat, 1_600),
+    (Bug::ColdForgotten, 1_400),
     (Bug::SilenceIsVoid, 150),
     (Bug::AdmittedUnsynced, 1),
 ];
