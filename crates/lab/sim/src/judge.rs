@@ -396,10 +396,13 @@ pub(crate) fn as_if_here(
         }
         // What cannot be seen without what all islands know comes last.
         (Op::Rename { .. }, Err(Errno::EINVAL), Err(_)) => expected.clone(),
-        // A kernel sees itself that something would go over a directory above it, unless that has just moved there.
-        (Op::Rename { dir, new_dir, new_name, .. }, Err(Errno::ENOTEMPTY), Err(Errno::EISDIR))
-            if child(new_dir, new_name).is_some_and(|there| is_at_or_above(model, there, *dir)) =>
-        {
+        // A kernel sees itself that something would go over a directory above it, unless that has just moved there. An
+        // island then sees first that the caller may not, or that a file would replace a directory.
+        (
+            Op::Rename { dir, new_dir, new_name, .. },
+            Err(Errno::ENOTEMPTY),
+            Err(Errno::EACCES | Errno::EPERM | Errno::EISDIR),
+        ) if child(new_dir, new_name).is_some_and(|there| is_at_or_above(model, there, *dir)) => {
             expected.clone()
         }
         // The one is known to the owner of the directory that moves, the other to that of what it replaces.

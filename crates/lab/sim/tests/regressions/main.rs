@@ -178,6 +178,41 @@ fn a_rename_says_who_may_write_a_directory_before_what_is_in_its_way() {
     bench.end();
 }
 
+/// A kernel refuses to put something over a directory above it with `ENOTEMPTY`, before it looks at who asks. If another
+/// mount has just moved that directory there, the kernel does not know, and the island says what it sees first.
+#[test]
+fn a_rename_over_a_directory_above_it_may_be_told_first_who_may_not_or_what_is_there() {
+    let mut bench = Bench::new(Config::new(1, 1));
+    let dir = bench.mkdir(Ino::ROOT, "d");
+    bench.file(dir, "f", 0o644);
+    bench.mkdir(dir, "below");
+    let over = |from: &str| {
+        let (name, new_dir, new_name) = (name(from), Ino::ROOT, name("d"));
+        Op::Rename { dir, name, new_dir, new_name, mode: RenameMode::Replace, meant: None, new_meant: None }
+    };
+    let mode = |bench: &mut Bench, ino, mode| {
+        bench.root(Op::SetAttr { ino, set: SetAttr { mode: Some(mode), ..SetAttr::default() } });
+    };
+    // The modes of the old directory and of the new one, and what the island says of the file and of the directory.
+    for (old_mode, new_mode, of_file, of_dir) in [
+        (0o755, 0o755, Errno::EACCES, Errno::EACCES),
+        (0o777, 0o755, Errno::EACCES, Errno::EACCES),
+        (0o777, 0o1777, Errno::EPERM, Errno::EPERM),
+        (0o777, 0o777, Errno::EISDIR, Errno::EACCES),
+    ] {
+        mode(&mut bench, dir, old_mode);
+        mode(&mut bench, Ino::ROOT, new_mode);
+        for (from, says) in [("f", of_file), ("below", of_dir)] {
+            bench.by(0, &USER, over(from), &[]);
+            let got = bench.world.run(0, &USER, over(from), Bytes::new()).unwrap();
+            assert_eq!(got, Err(says), "{from}, modes {old_mode:o} and {new_mode:o}");
+        }
+    }
+    bench.root(over("f"));
+    bench.root(over("below"));
+    bench.end();
+}
+
 #[test]
 fn acls_are_set_and_removed_whether_or_not_they_are_there() {
     const ACL: &[u8] = &[
