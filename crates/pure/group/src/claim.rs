@@ -3,9 +3,9 @@
 //!
 //! Invariant: from the moment at which a copy may claim until its swap has ended it promises nothing.
 
-use atoll_core::NodeId;
 use atoll_core::planted::{Bug, planted};
-use atoll_proto::{GroupMessage, GroupRecord, NodeLife, Position, Seat};
+use atoll_core::{NodeId, Position};
+use atoll_proto::{GroupMessage, GroupRecord, NodeLife, Seat};
 
 use crate::event::{GroupEffect, LeadBy};
 use crate::lease::{PLACE_MS, PROMISE_MS, Promise, YIELD_MS};

@@ -2,7 +2,8 @@
 //!
 //! Invariant: the last records of the epochs rise in epoch and in number, and there are 256 of them at most.
 
-use atoll_proto::{EpochTable, Position};
+use atoll_core::Position;
+use atoll_proto::EpochTable;
 
 /// Epochs of a table.
 const EPOCHS_MAX: usize = 256;

@@ -1,7 +1,7 @@
 //! What a group's machine is told, and what it wants done. Only shapes.
 
-use atoll_core::{Ino, NodeId};
-use atoll_proto::{GroupMessage, GroupRecord, NodeLife, Position};
+use atoll_core::{Ino, NodeId, Position};
+use atoll_proto::{GroupMessage, GroupRecord, NodeLife};
 
 use crate::epochs::Epochs;
 use crate::seat::SeatFile;

@@ -3,8 +3,8 @@
 //! Invariant: what a copy says that it has of an epoch is the beginning of the log of that epoch's primary.
 
 use atoll_core::planted::{Bug, planted};
-use atoll_core::{Ino, NodeId};
-use atoll_proto::{GroupMessage, Position};
+use atoll_core::{Ino, NodeId, Position};
+use atoll_proto::GroupMessage;
 
 use crate::event::GroupEffect;
 use crate::lease::{PROMISE_MS, Promise};

@@ -2,10 +2,9 @@
 //!
 //! Invariant: synced <= written <= last.
 
-use atoll_proto::Position;
-
 use crate::epochs::Epochs;
 use crate::event::OpenedLog;
+use atoll_core::Position;
 
 /// See the module.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

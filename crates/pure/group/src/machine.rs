@@ -8,9 +8,9 @@
 
 use std::collections::BTreeMap;
 
-use atoll_core::NodeId;
 use atoll_core::planted::{Bug, planted};
-use atoll_proto::{GroupMessage, GroupRecord, Host, NodeLife, Position, Seat};
+use atoll_core::{NodeId, Position};
+use atoll_proto::{GroupMessage, GroupRecord, Host, NodeLife, Seat};
 
 use crate::claim::{Resigned, Standing, VoidCopy};
 use crate::event::{GroupEffect, GroupEvent, LeadBy, OpenedLog};

@@ -5,8 +5,8 @@
 use std::collections::BTreeSet;
 
 use atoll_core::planted::{Bug, planted};
-use atoll_core::{Ino, NodeId};
-use atoll_proto::{EpochTable, GroupMessage, Position};
+use atoll_core::{Ino, NodeId, Position};
+use atoll_proto::{EpochTable, GroupMessage};
 
 use crate::epochs::Epochs;
 use crate::event::GroupEffect;

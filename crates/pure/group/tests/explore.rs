@@ -18,11 +18,11 @@
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use atoll_core::NodeId;
+use atoll_core::{NodeId, Position};
 use atoll_group::{
     Config, Epochs, Given, Group, GroupEffect, GroupEvent, OpenedLog, Promise, Role, SeatFile, SwapOutcome,
 };
-use atoll_proto::{EpochTable, GroupMessage, GroupRecord, Host, NodeLife, Position, Seat};
+use atoll_proto::{EpochTable, GroupMessage, GroupRecord, Host, NodeLife, Seat};
 
 /// How long a copy hears nothing.
 const LONG_MS: u64 = 1_750;

@@ -1,7 +1,7 @@
 //! What the members of an island's group tell each other (`docs/design/018-copies.md`). Only shapes; `pure/group` decides what
 //! they cause.
 
-use atoll_core::{Ino, IslandId, NodeId, VolumeId, wire_enum, wire_struct};
+use atoll_core::{Ino, IslandId, NodeId, Position, VolumeId, wire_enum, wire_struct};
 
 use crate::group::{Host, Primary};
 
@@ -31,17 +31,6 @@ impl Primary {
     pub const fn process(self) -> NodeLife {
         let Self { node, life, host, .. } = self;
         NodeLife { node, life, host }
-    }
-}
-
-wire_struct! {
-    /// A record's place in the log of a group. It names one content: in an epoch one process appends.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-    pub struct Position {
-        /// Epoch in which it was appended.
-        pub epoch: u32,
-        /// Its number: one more than that of its predecessor.
-        pub seq: u64,
     }
 }
 

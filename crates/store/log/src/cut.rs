@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use atoll_disk::{Disk, DiskFile, OpenHow};
 
-use crate::frame::{HEADER_BYTES, scan_records};
+use crate::frame::{HEADER_BYTES, position_at, position_bytes, scan_records};
 use crate::log::Log;
 use crate::open::Loaded;
 use crate::work::{Place, write_zeros};
@@ -24,9 +24,7 @@ const INTENT_BYTES: usize = 28;
 fn encode(to: Position) -> [u8; INTENT_BYTES] {
     let mut bytes = [0; INTENT_BYTES];
     bytes[..8].copy_from_slice(&MAGIC);
-    bytes[8..12].copy_from_slice(&u32::from(to.epoch > 0).to_le_bytes());
-    bytes[12..16].copy_from_slice(&to.epoch.to_le_bytes());
-    bytes[16..24].copy_from_slice(&to.seq.to_le_bytes());
+    bytes[8..24].copy_from_slice(&position_bytes(to));
     let crc = crc32c::crc32c(&bytes[..24]);
     bytes[24..].copy_from_slice(&crc.to_le_bytes());
     bytes
@@ -34,9 +32,7 @@ fn encode(to: Position) -> [u8; INTENT_BYTES] {
 
 /// The intent, unless it is not whole: then it was never synced, and nothing was cut.
 fn decode(bytes: &[u8]) -> Option<Position> {
-    let u32_at = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
-    let seq = u64::from_le_bytes(bytes.get(16..24)?.try_into().ok()?);
-    let to = Position { epoch: u32_at(12)?, seq };
+    let to = (bytes.len() == INTENT_BYTES).then(|| position_at(bytes, 8))?;
     (bytes == encode(to)).then_some(to)
 }
 

@@ -46,11 +46,11 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
 }
 
-fn position_at(bytes: &[u8], at: usize) -> Position {
+pub(crate) fn position_at(bytes: &[u8], at: usize) -> Position {
     Position { epoch: u32_at(bytes, at + 4), seq: u64_at(bytes, at + 8) }
 }
 
-fn position_bytes(position: Position) -> [u8; 16] {
+pub(crate) fn position_bytes(position: Position) -> [u8; 16] {
     let mut bytes = [0; 16];
     bytes[..4].copy_from_slice(&u32::from(position.epoch > 0).to_le_bytes());
     bytes[4..8].copy_from_slice(&position.epoch.to_le_bytes());

@@ -64,20 +64,12 @@ mod work;
 use std::io;
 use std::sync::Arc;
 
+pub use atoll_core::Position;
 pub use frame::{HEADER_BYTES, RECORD_HEADER_BYTES, RecordView, ScanEnd, SegmentHeader, scan_segment};
 pub use log::Log;
 pub use open::Opened;
 pub use read::{Cursor, ReadBytes, ReadWork, Records};
 pub use work::{Batch, Performed, Preparation, Prepared, Removal, Removed, SyncWork, Synced};
-
-/// The position of a record, and who gave it. Positions are ordered as records follow each other.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Position {
-    /// Epoch of the island's group in which it was appended: the incarnation of the island.
-    pub epoch: u32,
-    /// Its number: one more than its predecessor's. The first record is 1.
-    pub seq: u64,
-}
 
 /// Whose log it is: written into each segment, so that no log is taken for another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,12 +1,12 @@
 //! One machine by hand: its events are written down, and what it wants done is looked at.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses a part of it")]
 
-use atoll_core::NodeId;
+use atoll_core::{NodeId, Position};
 use atoll_group::{
     Config, Epochs, Given, Group, GroupEffect, GroupEvent, LeadBy, OpenedLog, Promise, Role, SeatFile,
     SwapOutcome,
 };
-use atoll_proto::{EpochTable, GroupMessage, GroupRecord, Host, NodeLife, Position, Seat};
+use atoll_proto::{EpochTable, GroupMessage, GroupRecord, Host, NodeLife, Seat};
 
 pub const P: NodeId = NodeId(1);
 pub const M: NodeId = NodeId(2);

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use atoll_core::NodeId;
+use atoll_core::{NodeId, Position};
 use atoll_group::{Config, Epochs, Group, GroupEffect, GroupEvent, LeadBy, OpenedLog, Promise, SeatFile};
-use atoll_proto::{EpochTable, Position};
+use atoll_proto::EpochTable;
 
 use super::{MS, What, World};
 

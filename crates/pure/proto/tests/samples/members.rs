@@ -1,7 +1,7 @@
 //! What the members of a group tell each other.
 
-use atoll_core::{IslandId, NodeId, VolumeId};
-use atoll_proto::{Beacon, EpochTable, GroupMessage, Position, Promised};
+use atoll_core::{IslandId, NodeId, Position, VolumeId};
+use atoll_proto::{Beacon, EpochTable, GroupMessage, Promised};
 
 use super::{FILE, Samples, samples};
 
