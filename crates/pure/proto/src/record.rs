@@ -259,6 +259,20 @@ wire_enum! {
     }
 }
 
+impl BodyChange {
+    /// The file.
+    pub const fn ino(&self) -> Ino {
+        match self {
+            Self::Bytes { ino, .. }
+            | Self::Extent { ino, .. }
+            | Self::Cut { ino, .. }
+            | Self::Zero { ino, .. }
+            | Self::Allocate { ino, .. }
+            | Self::Drop { ino } => *ino,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -252,6 +252,7 @@ impl<D: Disk> Engine<D> {
 
     /// It leads from here on: it decides, and answers.
     pub(crate) fn lead(&self) {
+        *self.following.lock().expect("no panic while it is held") = Following::default();
         self.lock().role.lead(self.clock.now());
     }
 
@@ -559,10 +560,7 @@ impl<D: Disk> Engine<D> {
     pub fn amend(&self, changes: Vec<atoll_proto::RowChange>) -> Result<(), Halted> {
         let halted = |why| Halted { island: self.id, why };
         for change in &changes {
-            while let Some(missing) = self.with_state(|state| state.needs(change)) {
-                let loaded = self.load(&missing).map_err(halted)?;
-                self.with_state(|state| state.load(missing, loaded)).map_err(|e| halted(e.to_string()))?;
-            }
+            self.load_needed(change).map_err(halted)?;
         }
         self.with_island(|island| island.correct(changes));
         // What was decided outside of an event goes to the log with the next one.

@@ -18,8 +18,10 @@ use atoll_view::Source;
 
 use crate::engine::{Engine, Halted};
 use crate::lay::CommittedState;
+use crate::open::body_named_by;
+use crate::perform::born_of;
 use crate::role::Role;
-use crate::ship::{Shipment, Shipped};
+use crate::ship::{Extent, Shipment, Shipped};
 use crate::space::Lack;
 
 /// Bytes of changes that may wait for a sync; with more, the copy syncs by itself.
@@ -90,17 +92,6 @@ impl Following {
         let named: IdSet<Ino> = touched.iter().copied().collect();
         let is_behind_marker = !named.is_empty();
         Self { carried: named.clone(), named, is_behind_marker, ..Self::default() }
-    }
-}
-
-fn ino_of(change: &BodyChange) -> Ino {
-    match change {
-        BodyChange::Bytes { ino, .. }
-        | BodyChange::Extent { ino, .. }
-        | BodyChange::Cut { ino, .. }
-        | BodyChange::Zero { ino, .. }
-        | BodyChange::Allocate { ino, .. }
-        | BodyChange::Drop { ino } => *ino,
     }
 }
 
@@ -188,10 +179,11 @@ impl<D: Disk> Engine<D> {
 
     /// Makes all records here, and what is in place of these bodies, survive a power cut: up to which record.
     pub fn sync_followed(&self, bodies: &[Ino]) -> Result<u64, NotTaken> {
-        let mut following = self.following.lock().expect("no panic while it is held");
         let last = self.lock_following()?.log.last().seq;
         let synced = self.bodies.sync_many(bodies).map_err(|e| e.to_string());
         synced.and_then(|()| self.sync_upto(last)).map_err(|why| self.stop_following(&why))?;
+        // Only now: records are taken while the disk syncs.
+        let mut following = self.following.lock().expect("no panic while it is held");
         self.catch_up(&mut following).map_err(|why| self.stop_following(&why))?;
         Ok(self.lock().log.synced_upto())
     }
@@ -218,6 +210,7 @@ impl<D: Disk> Engine<D> {
         follower.makes_checkpoint = following.makes_checkpoint;
         core.role.lead(self.clock.now());
         drop(core);
+        *following = Following { synced, ..Following::default() };
         // The barrier goes to the log.
         self.tick();
         Ok(())
@@ -264,20 +257,16 @@ impl<D: Disk> Engine<D> {
         offset: u64,
         bytes: &[u8],
     ) -> Result<(), BodyError> {
-        let extent = record.bodies.iter().find_map(|change| match change {
-            BodyChange::Extent { ino, promised, .. } => Some((*ino, *promised)),
-            _ => None,
-        });
-        let Some((ino, promised)) = extent else { return Ok(()) };
+        let Some(Extent { ino, promised, .. }) = Extent::of(record) else { return Ok(()) };
         // At the primary they were in place before these bytes: whatever they had to wait for has come.
-        self.do_waiting(following, |waiting| ino_of(&waiting.change) == ino)?;
+        self.do_waiting(following, |waiting| waiting.change.ino() == ino)?;
         let is_unsynced = following.carried.contains(&ino) || following.syncing.contains(&ino);
         if is_unsynced && (promised || following.is_behind_marker) {
             self.bodies.sync(ino)?;
             following.carried.remove(&ino);
         }
         let row = self.row_of(ino);
-        let (size, born) = row.map_or((0, None), |row| (row.attr.size, Some(born_of(&row))));
+        let (size, born) = row.map_or((0, None), |row| (row.attr.size, Some(born_of(&row.attr))));
         if offset < size {
             // What a full disk has no room for must not be found out when half of it is there.
             self.bodies.allocate(ino, offset, bytes.len() as u64, true, size, born)?;
@@ -300,27 +289,18 @@ impl<D: Disk> Engine<D> {
     fn apply(&self, following: &mut Following, seq: u64, record: Record) -> Result<(), String> {
         let mut marker = false;
         let sizes: Vec<u64> =
-            record.bodies.iter().map(|c| self.row_of(ino_of(c)).map_or(0, |row| row.attr.size)).collect();
+            record.bodies.iter().map(|c| self.row_of(c.ino()).map_or(0, |row| row.attr.size)).collect();
         for change in &record.changes {
-            while let Some(missing) = self.with_state(|state| state.needs(change)) {
-                let loaded = self.load(&missing)?;
-                self.with_state(|state| state.load(missing, loaded)).map_err(|e| e.to_string())?;
-            }
-            match change {
-                RowChange::Checkpoint { .. } => marker = true,
-                RowChange::Dirty { ino } => _ = following.named.insert(*ino),
-                RowChange::Inode { ino, row: Some(row) } if row.attr.size == 0 => {
-                    following.named.insert(*ino);
-                }
-                _ => {}
-            }
+            self.load_needed(change)?;
+            marker |= matches!(change, RowChange::Checkpoint { .. });
+            following.named.extend(body_named_by(change));
             self.with_state(|state| state.apply(seq, change));
         }
         for (change, size) in record.bodies.into_iter().zip(sizes) {
-            let ino = ino_of(&change);
+            let ino = change.ino();
             following.named.insert(ino);
             if !matches!(change, BodyChange::Extent { .. }) {
-                let born = self.row_of(ino).map(|row| born_of(&row));
+                let born = self.row_of(ino).map(|row| born_of(&row.attr));
                 following.waiting_bytes += bytes_of(&change);
                 following.waiting.push_back(Waiting { seq, change, size, born });
             }
@@ -381,7 +361,7 @@ impl<D: Disk> Engine<D> {
     /// The bytes of a file are being changed, or are to be, as a record says.
     pub(crate) fn is_body_changing(&self, ino: Ino) -> bool {
         let following = self.following.lock().expect("no panic while it is held");
-        following.waiting.iter().any(|waiting| ino_of(&waiting.change) == ino)
+        following.waiting.iter().any(|waiting| waiting.change.ino() == ino)
             || self.lock().role.island().is_some_and(|island| island.is_body_changing(ino))
     }
 
@@ -413,7 +393,7 @@ impl<D: Disk> Engine<D> {
         let mut full = IdSet::default();
         let mut rest = VecDeque::new();
         for waiting in std::mem::take(&mut following.waiting) {
-            let ino = ino_of(&waiting.change);
+            let ino = waiting.change.ino();
             let is_over = matches!(&done, Err(error) if !BodyError::is_no_space(error));
             if is_over || full.contains(&ino) || !is_due(&waiting) {
                 rest.push_back(waiting);
@@ -434,7 +414,7 @@ impl<D: Disk> Engine<D> {
 
     fn change(&self, following: &mut Following, waiting: &Waiting) -> Result<(), BodyError> {
         let Waiting { change, size, born, .. } = waiting;
-        let ino = ino_of(change);
+        let ino = change.ino();
         following.carried.insert(ino);
         match change {
             BodyChange::Bytes { offset, bytes, .. } => {
@@ -458,8 +438,4 @@ impl<D: Disk> Engine<D> {
         self.with_state(|state| state.view_again(&[ino], &[]));
         Ok(())
     }
-}
-
-fn born_of(row: &Inode) -> Born {
-    Born { mode: row.attr.mode, uid: row.attr.uid, gid: row.attr.gid }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use atoll_body::{Bodies, BodyError, Born, Correction, Redo};
+use atoll_body::{Bodies, BodyError, Correction, Redo};
 use atoll_core::planted::{Bug, planted};
 use atoll_core::sum::BLOCK_BYTES;
 use atoll_core::{Decode, Ino, IslandId, NodeId, SessionId, VolumeId};
@@ -17,7 +17,7 @@ use atoll_state::{LoadedRows, RowKey, RowLoad, State};
 
 use crate::engine::{Clock, Engine, Net};
 use crate::follow::Following;
-use crate::perform::load_from;
+use crate::perform::{born_of, load_from};
 use crate::role::{Follower, Role};
 
 /// Options of an island besides its machine's configuration.
@@ -263,6 +263,24 @@ fn load(state: &mut State, snapshot: &Snapshot, load: RowLoad) -> Result<(), Str
     state.load(load, loaded).map_err(|e| e.to_string())
 }
 
+/// Loads the rows that must be in memory before this change is applied.
+fn load_needed(state: &mut State, snapshot: &Snapshot, change: &RowChange) -> Result<(), String> {
+    while let Some(missing) = state.needs(change) {
+        load(state, snapshot, missing)?;
+    }
+    Ok(())
+}
+
+/// Files whose bodies a recovery looks at because of this change of a row.
+pub(crate) fn body_named_by(change: &RowChange) -> Option<Ino> {
+    match change {
+        RowChange::Dirty { ino } => Some(*ino),
+        // Of the first bytes of a file the records may be lost alone.
+        RowChange::Inode { ino, row: Some(row) } if row.attr.size == 0 => Some(*ino),
+        _ => None,
+    }
+}
+
 fn redo_record(
     state: &mut State,
     snapshot: &Snapshot,
@@ -271,16 +289,9 @@ fn redo_record(
 ) -> Result<(), String> {
     let seq = state.seq() + 1;
     for change in &record.changes {
-        while let Some(missing) = state.needs(change) {
-            load(state, snapshot, missing)?;
-        }
-        match change {
-            RowChange::Dirty { ino } => bodies.of(*ino).dirty = true,
-            // Of the first bytes of a file the records may be lost alone.
-            RowChange::Inode { ino, row: Some(row) } if row.attr.size == 0 => {
-                bodies.of(*ino);
-            }
-            _ => {}
+        load_needed(state, snapshot, change)?;
+        if let Some(ino) = body_named_by(change) {
+            bodies.of(ino).dirty |= matches!(change, RowChange::Dirty { .. });
         }
         state.apply(seq, change);
     }
@@ -327,13 +338,11 @@ impl BodyChanges {
 
     /// Adds a change; returns its file.
     fn add(&mut self, change: BodyChange) -> Ino {
-        let (ino, cut) = match &change {
-            BodyChange::Bytes { ino, .. }
-            | BodyChange::Extent { ino, .. }
-            | BodyChange::Zero { ino, .. }
-            | BodyChange::Allocate { ino, .. } => (*ino, None),
-            BodyChange::Cut { ino, len } => (*ino, Some(*len)),
-            BodyChange::Drop { ino } => (*ino, Some(0)),
+        let ino = change.ino();
+        let cut = match &change {
+            BodyChange::Cut { len, .. } => Some(*len),
+            BodyChange::Drop { .. } => Some(0),
+            _ => None,
         };
         let of_one = self.of(ino);
         if let Some(len) = cut {
@@ -385,7 +394,7 @@ impl BodyChanges {
                 old_size: old.map_or(0, |o| o.attr.size),
                 size: attr.map_or(0, |a| a.size),
                 dirty,
-                born: attr.map(|a| Born { mode: a.mode, uid: a.uid, gid: a.gid }),
+                born: attr.as_ref().map(born_of),
             };
             let found = bodies.redo::<RedoError>(what, |first, count| {
                 loop {
@@ -454,9 +463,7 @@ fn correct(
             Correction::Damaged { .. } => {}
         }
         for change in &changes[from..] {
-            while let Some(missing) = state.needs(change) {
-                load(state, snapshot, missing)?;
-            }
+            load_needed(state, snapshot, change)?;
         }
     }
     Ok(())

@@ -7,8 +7,8 @@ use atoll_disk::Disk;
 use atoll_handover::slow;
 use atoll_island::event::BodyAttr;
 use atoll_island::{BodyDone, BodyFault, BodyOp, BodyOpId, Effect, Event};
-use atoll_posix::{Errno, Whence};
-use atoll_proto::{Outcome, Reply};
+use atoll_posix::{Attr, Errno, Whence};
+use atoll_proto::{Outcome, Reply, RowChange};
 use atoll_state::{CheckpointRows, LoadedRows, RowKey, RowLoad};
 use bytes::Bytes;
 use std::cell::RefCell;
@@ -24,6 +24,11 @@ thread_local! {
 
 const fn born(attr: BodyAttr) -> Option<Born> {
     Some(Born { mode: attr.mode, uid: attr.uid, gid: attr.gid })
+}
+
+/// As what a file of these attributes is made.
+pub(crate) const fn born_of(attr: &Attr) -> Born {
+    Born { mode: attr.mode, uid: attr.uid, gid: attr.gid }
 }
 
 /// Files whose damage is reported, and other damage; then the log of the daemon has said enough.
@@ -99,6 +104,15 @@ impl<D: Disk> Engine<D> {
     /// Rows of the snapshot.
     pub fn load(&self, load: &RowLoad) -> Result<LoadedRows, String> {
         load_from(&self.snapshot, load)
+    }
+
+    /// Loads the rows that must be in memory before this change is applied. Only where nobody else changes rows meanwhile.
+    pub(crate) fn load_needed(&self, change: &RowChange) -> Result<(), String> {
+        while let Some(missing) = self.with_state(|state| state.needs(change)) {
+            let loaded = self.load(&missing)?;
+            self.with_state(|state| state.load(missing, loaded)).map_err(|e| e.to_string())?;
+        }
+        Ok(())
     }
 
     pub(crate) fn perform_background(&self, effect: Effect) -> Option<Event> {

@@ -82,13 +82,13 @@ impl Window {
     }
 
     pub(crate) fn push(&mut self, position: Position, payload: Bytes, record: &Record, placed: Bytes) {
-        let extent = extent_of(record);
-        if extent.is_some_and(|(_, _, len)| len != placed.len() as u64) {
+        let extent = Extent::of(record);
+        if extent.is_some_and(|extent| extent.len != placed.len() as u64) {
             // It was decided when there were no other copies, and nobody has kept its bytes.
             *self = Self::behind(position);
             return;
         }
-        let placed = extent.map(|(_, offset, _)| (offset, placed));
+        let placed = extent.map(|extent| (extent.offset, placed));
         self.records.push_back(Shipped { position, payload, placed });
     }
 
@@ -123,12 +123,23 @@ impl Shipped {
     }
 }
 
-/// The bytes that a record names and does not carry: file, offset, length.
-pub(crate) fn extent_of(record: &Record) -> Option<(Ino, u64, u64)> {
-    record.bodies.iter().find_map(|change| match change {
-        BodyChange::Extent { ino, offset, len, .. } => Some((*ino, *offset, *len)),
-        _ => None,
-    })
+/// Bytes that a record names and does not carry. A record names them of one file at most.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Extent {
+    pub(crate) ino: Ino,
+    offset: u64,
+    len: u64,
+    /// Carried bytes below them were promised.
+    pub(crate) promised: bool,
+}
+
+impl Extent {
+    pub(crate) fn of(record: &Record) -> Option<Self> {
+        record.bodies.iter().find_map(|change| match *change {
+            BodyChange::Extent { ino, offset, len, promised } => Some(Self { ino, offset, len, promised }),
+            _ => None,
+        })
+    }
 }
 
 impl<D: Disk> Engine<D> {
@@ -157,7 +168,7 @@ impl<D: Disk> Engine<D> {
 
     fn read_log(&self, after: Position, bytes_max: usize) -> Result<Vec<Shipped>, NotShipped> {
         let mut cursor = Cursor::after(after);
-        let mut shipped = Vec::new();
+        let (mut shipped, mut bytes) = (Vec::new(), 0);
         while shipped.is_empty() {
             let Some(read) = self.lock().log.take_read(&cursor, bytes_max)? else { break };
             let read = read.perform();
@@ -166,13 +177,15 @@ impl<D: Disk> Engine<D> {
                 let record = Record::decode_whole(view.payload)
                     .map_err(|error| NotShipped::Unreadable(error.to_string()))?;
                 let payload = Bytes::copy_from_slice(view.payload);
-                let placed = match extent_of(&record) {
-                    Some((ino, offset, len)) => self.bytes_of_now(ino, offset, len)?,
+                let placed = match Extent::of(&record) {
+                    Some(extent) => self.bytes_of_now(extent)?,
                     None => None,
                 };
-                shipped.push(Shipped { position: view.position, payload, placed });
+                let one = Shipped { position: view.position, payload, placed };
+                bytes += one.bytes();
+                shipped.push(one);
                 // The bytes that records name are more than the log has.
-                if shipped.iter().map(Shipped::bytes).sum::<usize>() >= bytes_max {
+                if bytes >= bytes_max {
                     return Ok(shipped);
                 }
             }
@@ -182,7 +195,8 @@ impl<D: Disk> Engine<D> {
     }
 
     /// What a body has now where a record named bytes: whole blocks that fit their checksums.
-    fn bytes_of_now(&self, ino: Ino, offset: u64, len: u64) -> Result<Option<(u64, Bytes)>, NotShipped> {
+    fn bytes_of_now(&self, extent: Extent) -> Result<Option<(u64, Bytes)>, NotShipped> {
+        let Extent { ino, offset, len, .. } = extent;
         let mut looks = LOOKS;
         loop {
             let row = CommittedState::new(self).inode(ino);
