@@ -70,26 +70,35 @@ impl<D: Disk> Volume<D> {
                 if request.session != *session {
                     return Err(Malformed::new("a session of another client"));
                 }
-                self.known(frame.island)?;
-                self.request(frame.island, LinkId(link.id()), frame.id, request, frame.payload);
+                let engines = self.engines.now();
+                let Some(engine) = engines.get(&frame.island) else {
+                    return self.elsewhere(frame.island, link);
+                };
+                self.ask(engine, LinkId(link.id()), frame.id, request, frame.payload);
             }
             (Kind::Peer, Role::Node { .. }) => {
                 let message = frame.decode::<PeerMessage>()?;
                 // A node speaks for its own islands only, also where another one passes its frames on: who said
                 // something decides who is believed, asked again, and told of the end.
-                self.known(frame.island)?;
                 let other = self.node_of(link).and_then(|node| self.other(node));
                 if !other.is_some_and(|other| other.hears(message.from, link)) {
-                    return self.known(message.from);
+                    return self.known(frame.island).and_then(|()| self.known(message.from));
                 }
-                if !self.serves(frame.island) {
-                    self.not_here(frame.island, LinkId(link.id()));
-                    return Ok(());
+                let engines = self.engines.now();
+                match engines.get(&frame.island).filter(|engine| !engine.is_halted()) {
+                    Some(engine) => engine.enter(Event::Peer(message)),
+                    None => return self.elsewhere(frame.island, link),
                 }
-                self.enter(frame.island, Event::Peer(message));
             }
             _ => return Err(Malformed::new("kind of frame for this role")),
         }
+        Ok(())
+    }
+
+    /// A frame about an island that cannot be asked here.
+    fn elsewhere(&self, island: IslandId, link: &Link) -> Result<(), Malformed> {
+        self.known(island)?;
+        self.not_here(island, LinkId(link.id()));
         Ok(())
     }
 

@@ -149,7 +149,7 @@ pub struct Volume<D: Disk> {
     name: String,
     node: NodeId,
     /// The islands that are here.
-    engines: Slots<Engine<D>>,
+    pub(crate) engines: Slots<Engine<D>>,
     switch: Arc<Switch>,
     /// Which daemon this is, and how often it has started.
     pub(crate) daemon: (DaemonId, u32),
@@ -439,24 +439,24 @@ impl<D: Disk> Volume<D> {
         Arc::new(Local::new(Arc::clone(self), link))
     }
 
-    pub(crate) fn enter(&self, island: IslandId, event: Event) {
-        if let Some(engine) = self.engines.now().get(&island) {
-            engine.enter(event);
-        }
-    }
-
     pub(crate) fn peer_reachable(&self, island: IslandId, up: bool) {
         for engine in self.engines.now().values() {
             engine.enter(Event::PeerReachable { island, up });
         }
     }
 
-    /// A client asks an island of this node.
+    /// A client of this process asks an island.
     pub(crate) fn request(&self, island: IslandId, link: LinkId, id: u64, request: Request, data: Bytes) {
-        let engines = self.engines.now();
-        let Some(engine) = engines.get(&island) else { return self.not_here(island, link) };
+        match self.engines.now().get(&island) {
+            Some(engine) => self.ask(engine, link, id, request, data),
+            None => self.not_here(island, link),
+        }
+    }
+
+    /// A client asks an island that is here.
+    pub(crate) fn ask(&self, engine: &Engine<D>, link: LinkId, id: u64, request: Request, data: Bytes) {
         if engine.is_halted() {
-            return self.switch.gone(island, link);
+            return self.switch.gone(engine.id(), link);
         }
         if matches!(request.op, ClientOp::Fs { op: Op::Statfs }) {
             return self.statfs(engine, link, id);
