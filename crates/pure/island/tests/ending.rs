@@ -1,14 +1,17 @@
 //! A client that held very much ends: piece by piece, in small records, with few rows read at once, and an island that
 //! starts again in between goes on.
 
+mod snapshot;
+
 use std::collections::BTreeMap;
 
 use atoll_core::{Ino, IslandId, Name, SessionId, Table, Time};
 use atoll_island::{BodyDone, BodyOp, Config, Effect, Event, Island, LinkId, Now, PreviousEnd};
 use atoll_posix::{Answer, Caller, Kind, LockKind, LockRange, Op};
 use atoll_proto::{ClientOp, DaemonLife, Notice, Outcome, Record, Request, Session};
-use atoll_state::{LoadedRows, RESULTS_MAX, RowKey, RowLoad, State};
+use atoll_state::{RESULTS_MAX, State};
 use bytes::Bytes;
+use snapshot::Snapshot;
 
 const MOUNT: SessionId = SessionId(7);
 const OTHER: SessionId = SessionId(8);
@@ -25,7 +28,7 @@ const MANY: u64 = 6_000;
 struct World {
     island: Island,
     ms: u64,
-    rows: BTreeMap<Vec<u8>, Vec<u8>>,
+    rows: Snapshot,
     replies: BTreeMap<u64, Outcome>,
     notices: Vec<Notice>,
     records: usize,
@@ -51,7 +54,7 @@ impl World {
     fn new() -> Self {
         let now = Now { wall: Time::default(), ms: 0 };
         let island = Island::new(config(), State::new(1), PreviousEnd::PowerCut, now);
-        let (rows, replies, notices, reads) = (BTreeMap::new(), BTreeMap::new(), Vec::new(), Vec::new());
+        let (rows, replies, notices, reads) = (Snapshot::default(), BTreeMap::new(), Vec::new(), Vec::new());
         let (records, record_bytes_max, reads_max, dropped) = (0, 0, 0, 0);
         let mut world = Self {
             island,
@@ -83,11 +86,7 @@ impl World {
     fn restart_as(&mut self, life: DaemonLife) {
         self.event(Event::CheckpointWanted);
         self.read();
-        let mut state = State::new(1);
-        for (key, row) in &self.rows {
-            let key = RowKey::from_bytes(key).expect("it was written by this code");
-            state.open_row(&key, row).expect("it was written by this code");
-        }
+        let state = self.rows.state();
         self.reads.clear();
         let config = Config { life, ..config() };
         self.island = Island::new(config, state, PreviousEnd::Death, self.now());
@@ -129,7 +128,7 @@ impl World {
                 Effect::Notice(_, notice) => self.notices.push(notice),
                 Effect::Damaged(damage) => panic!("{damage}"),
                 Effect::Load { load, generation } => {
-                    let loaded = self.load(&load);
+                    let loaded = self.rows.load(&load);
                     self.reads.push(Event::Loaded { load, generation, loaded });
                 }
                 Effect::Body(ticket, BodyOp::Drop { .. }) => {
@@ -137,12 +136,7 @@ impl World {
                     self.event(Event::BodyDone(ticket, Ok(BodyDone::Done)));
                 }
                 Effect::Checkpoint { frozen, .. } => {
-                    for (key, row) in frozen.rows {
-                        match row {
-                            Some(row) => _ = self.rows.insert(key, row),
-                            None => _ = self.rows.remove(&key),
-                        }
-                    }
+                    self.rows.commit(frozen);
                     self.event(Event::CheckpointDone);
                 }
                 Effect::Send(..) | Effect::Body(..) => unreachable!("nobody else is there, and no bytes"),
@@ -155,13 +149,6 @@ impl World {
         let carried: usize = record.encode_head(&mut head).map(<[u8]>::len).sum();
         self.records += 1;
         self.record_bytes_max = self.record_bytes_max.max(head.len() + carried);
-    }
-
-    fn load(&self, load: &RowLoad) -> LoadedRows {
-        match load {
-            RowLoad::Row(key) => LoadedRows::Row(self.rows.get(&key.to_bytes()).cloned()),
-            other => other.nothing(),
-        }
     }
 
     fn ask(&mut self, session: SessionId, op: ClientOp) -> u64 {

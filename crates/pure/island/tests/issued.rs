@@ -1,14 +1,17 @@
 //! What an island gives out and never takes back, over its starts and over machines: times of changes, and ids, which wait
 //! for a sync.
 
+mod snapshot;
+
 use std::collections::BTreeMap;
 
 use atoll_core::{Ino, IslandId, Name, SessionId, Table, Time};
 use atoll_island::{Config, Effect, Event, Island, LinkId, Now, PreviousEnd};
 use atoll_posix::{Answer, Attr, Caller, Errno, Kind, Op};
 use atoll_proto::{ClientOp, Outcome, Request};
-use atoll_state::{RowKey, State};
+use atoll_state::State;
 use bytes::Bytes;
+use snapshot::Snapshot;
 
 const MOUNT: SessionId = SessionId(7);
 const HOUR_S: i64 = 3_600;
@@ -18,7 +21,7 @@ struct World {
     island: Island,
     wall: Time,
     ms: u64,
-    rows: BTreeMap<Vec<u8>, Vec<u8>>,
+    rows: Snapshot,
     replies: BTreeMap<u64, Outcome>,
     /// A sync that is asked for is made at once.
     syncs: bool,
@@ -45,7 +48,7 @@ impl World {
         let wall = Time { secs, nanos: 0 };
         let island = Island::new(config(), State::new(1), PreviousEnd::PowerCut, Now { wall, ms: 0 });
         let mut world =
-            Self { island, wall, ms: 0, rows: BTreeMap::new(), replies: BTreeMap::new(), syncs, next: 1 };
+            Self { island, wall, ms: 0, rows: Snapshot::default(), replies: BTreeMap::new(), syncs, next: 1 };
         world.pass(100);
         world.ask(0, ClientOp::Attach { mount: true });
         world
@@ -57,11 +60,7 @@ impl World {
         let mut state = self.island.state().clone();
         if checkpoint {
             self.event(Event::CheckpointWanted);
-            state = State::new(1);
-            for (key, row) in &self.rows {
-                let key = RowKey::from_bytes(key).expect("it was written by this code");
-                state.open_row(&key, row).expect("it was written by this code");
-            }
+            state = self.rows.state();
         }
         self.wall.secs = secs;
         self.island = Island::new(config(), state, PreviousEnd::Death, self.now());
@@ -89,21 +88,11 @@ impl World {
                 Effect::Sync => self.event(Event::Synced(self.island.state().seq())),
                 Effect::Reply { id, reply, .. } => _ = self.replies.insert(id, reply.outcome),
                 Effect::Load { load, generation } => {
-                    let row = match &load {
-                        atoll_state::RowLoad::Row(key) => self.rows.get(&key.to_bytes()).cloned(),
-                        _ => None,
-                    };
-                    let loaded =
-                        row.map_or_else(|| load.nothing(), |row| atoll_state::LoadedRows::Row(Some(row)));
+                    let loaded = self.rows.load(&load);
                     self.event(Event::Loaded { load, generation, loaded });
                 }
                 Effect::Checkpoint { frozen, .. } => {
-                    for (key, row) in frozen.rows {
-                        match row {
-                            Some(row) => _ = self.rows.insert(key, row),
-                            None => _ = self.rows.remove(&key),
-                        }
-                    }
+                    self.rows.commit(frozen);
                     self.event(Event::CheckpointDone);
                 }
                 other => panic!("{other:?}"),

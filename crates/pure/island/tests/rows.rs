@@ -1,6 +1,8 @@
 //! Rows that are read from the snapshot: what needs a damaged one ends, and one that comes late holds up nothing for
 //! good.
 
+mod snapshot;
+
 use std::collections::BTreeMap;
 
 use atoll_core::{Ino, IslandId, Name, SessionId, Stamp, Table};
@@ -12,6 +14,7 @@ use atoll_proto::{
 };
 use atoll_state::{LoadedRows, RowKey, RowLoad, State};
 use bytes::Bytes;
+use snapshot::Snapshot;
 
 const ME: IslandId = IslandId(0);
 const OTHER: IslandId = IslandId(1);
@@ -34,7 +37,7 @@ enum Disk {
 /// One of three islands, with its snapshot.
 struct World {
     island: Island,
-    snapshot: BTreeMap<Vec<u8>, Vec<u8>>,
+    snapshot: Snapshot,
     disk: Disk,
     /// What was asked for and not answered.
     late: Vec<(RowLoad, u64)>,
@@ -56,7 +59,7 @@ impl World {
         let island = Island::new(config(), State::new(1), PreviousEnd::Orderly, Now::default());
         let mut world = Self {
             island,
-            snapshot: BTreeMap::new(),
+            snapshot: Snapshot::default(),
             disk: Disk::Whole,
             late: Vec::new(),
             reads: BTreeMap::new(),
@@ -100,12 +103,7 @@ impl World {
                 Effect::Damaged(damage) => self.damaged.push(damage),
                 Effect::Send(to, message) => self.sent.push((to, message.op)),
                 Effect::Checkpoint { frozen, .. } => {
-                    for (key, row) in frozen.rows {
-                        match row {
-                            Some(row) => self.snapshot.insert(key, row),
-                            None => self.snapshot.remove(&key),
-                        };
-                    }
+                    self.snapshot.commit(frozen);
                     self.event(Event::CheckpointDone);
                 }
                 Effect::Notice(..) => {}
@@ -123,7 +121,7 @@ impl World {
         let loaded = match (&load, self.disk) {
             (_, Disk::Slow) => return self.late.push((load, generation)),
             (RowLoad::Row(_), Disk::Damaged) => LoadedRows::Row(Some(garbage)),
-            (RowLoad::Row(key), Disk::Whole) => LoadedRows::Row(self.snapshot.get(&key.to_bytes()).cloned()),
+            (RowLoad::Row(key), Disk::Whole) => self.snapshot.row(key),
             (RowLoad::Dirs { from }, Disk::Damaged) if *from <= DIR => {
                 LoadedRows::Dirs { dirs: vec![(DIR, garbage)], more: false }
             }

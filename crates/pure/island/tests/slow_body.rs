@@ -1,7 +1,7 @@
 //! A body that answers late: whatever memory has let go of meanwhile, the request goes on with what
 //! the body has said, and nothing is asked of the body twice.
 
-use std::collections::BTreeMap;
+mod snapshot;
 
 use atoll_core::sum::sums_after_write;
 use atoll_core::{Ino, IslandId, Name, SessionId, Table, Time};
@@ -12,11 +12,12 @@ use atoll_posix::{Answer, Caller, Kind, Op, XattrMode, xattr};
 use atoll_proto::{ClientOp, Outcome, Request};
 use atoll_state::{LoadedRows, RowKey, RowLoad, State};
 use bytes::Bytes;
+use snapshot::Snapshot;
 
 /// An island whose snapshot is a map, and whose bodies are held back.
 struct World {
     island: Island,
-    snapshot: BTreeMap<Vec<u8>, Vec<u8>>,
+    snapshot: Snapshot,
     ms: u64,
     seq: u64,
     bodies: Vec<(BodyOpId, BodyOp)>,
@@ -32,7 +33,7 @@ impl World {
         let config = Config { rows_max: 0, ..Config::new(IslandId(0), 1, Table::new(1), vec![IslandId(0)]) };
         let now = Now { wall: Time::default(), ms: 0 };
         let island = Island::new(config, State::new(1), PreviousEnd::PowerCut, now);
-        let (snapshot, bodies, replies) = (BTreeMap::new(), Vec::new(), Vec::new());
+        let (snapshot, bodies, replies) = (Snapshot::default(), Vec::new(), Vec::new());
         let (hold_syncs, checkpoints) = (false, 0);
         let mut world =
             Self { island, snapshot, ms: 0, seq: 0, bodies, loads: 0, replies, hold_syncs, checkpoints };
@@ -57,11 +58,11 @@ impl World {
                 Effect::Load { load, generation } => {
                     self.loads += 1;
                     let loaded = match &load {
-                        RowLoad::Row(key) => LoadedRows::Row(self.snapshot.get(&key.to_bytes()).cloned()),
+                        RowLoad::Row(key) => self.snapshot.row(key),
                         RowLoad::Dirs { .. } => LoadedRows::Dirs { dirs: Vec::new(), more: false },
                         RowLoad::Names { dir, .. } => {
                             let end = RowKey::entries_from(Ino(dir.0 + 1), 0);
-                            let rows = self.snapshot.range(RowKey::entries_from(*dir, 0)..end);
+                            let rows = self.snapshot.0.range(RowKey::entries_from(*dir, 0)..end);
                             let names = rows.map(|(key, row)| match RowKey::from_bytes(key) {
                                 Some(RowKey::Entry(_, cookie, name)) => (cookie, name, row.clone()),
                                 other => panic!("{other:?} among the names"),
@@ -73,12 +74,7 @@ impl World {
                 }
                 Effect::Body(ticket, op) => self.bodies.push((ticket, op)),
                 Effect::Checkpoint { frozen, .. } => {
-                    for (key, row) in frozen.rows {
-                        match row {
-                            Some(row) => drop(self.snapshot.insert(key, row)),
-                            None => drop(self.snapshot.remove(&key)),
-                        }
-                    }
+                    self.snapshot.commit(frozen);
                     self.checkpoints += 1;
                     next.push(Event::CheckpointDone);
                 }
