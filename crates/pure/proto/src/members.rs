@@ -99,7 +99,7 @@ wire_enum! {
             asks: bool },
         /// From the primary: it leads this epoch no longer, and never will.
         9 => Resign { /// The epoch.
-            epoch: u32, /// NodeLife shall lead; none: any.
+            epoch: u32, /// Who shall lead; none: any.
             to: Option<NodeId>, /// Its last record.
             last: Position },
         /// The sender's copy has stopped.

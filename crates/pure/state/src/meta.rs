@@ -10,7 +10,7 @@ wire_struct! {
         pub seq: u64,
         /// Ids below this counter may have been minted.
         pub mint_limit: u64,
-        /// Counts up with every start.
+        /// The epoch of the island's group: higher with each start, and with each copy that begins to lead.
         pub incarnation: u32,
         /// The incarnation that began with the last power cut.
         pub power: u32,

@@ -16,7 +16,7 @@ pub struct Judged {
     pub acknowledged: BTreeMap<u64, Rec>,
     /// Records that some copy has called synced by all, or whose `fsync` was answered.
     pub synced: BTreeMap<u64, Rec>,
-    /// NodeLife has led which epoch: machine and life.
+    /// Who has led which epoch: machine and life.
     pub led: BTreeMap<u32, (usize, u32)>,
     /// Records that were answered.
     pub answered: u64,
