@@ -11,6 +11,9 @@ use crate::lease::{PROMISE_MS, Promise};
 use crate::machine::{Doing, Group};
 use crate::progress::WINDOW;
 
+/// Milliseconds after which a copy asks again to come back, if nothing has come of it.
+const ASK_AGAIN_MS: u64 = 20;
+
 /// A copy asks again so late to be let in, or whether all are void.
 const ASK_MS: u64 = 300;
 
@@ -201,7 +204,7 @@ impl Group {
         let now = self.now;
         let following = self.following();
         // The frames that are under way have no place either: one question is enough for all of them.
-        if following.asked_ms.is_some_and(|at| now < at + 20) {
+        if following.asked_ms.is_some_and(|at| now < at + ASK_AGAIN_MS) {
             return;
         }
         following.asked_ms = Some(now);

@@ -13,7 +13,7 @@ use crate::event::{GroupEffect, LeadBy};
 use crate::join::Readmission;
 use crate::lease::{Promise, SOON_MS};
 use crate::machine::{Doing, Group};
-use crate::progress::{GroupMember, GroupProgress, Owes, WINDOW};
+use crate::progress::{Admission, GroupMember, GroupProgress, Owes, WINDOW};
 use crate::rounds::Rounds;
 
 /// A round whose number is this one is the primary's own: for an admission, or before it leaves. It means all bodies.
@@ -100,8 +100,7 @@ impl Group {
             counted.extend(record.into_iter().chain(tried).flat_map(|record| record.in_sync.iter().copied()));
         }
         let members = self.led().into_iter().flat_map(|leading| &leading.progress.members);
-        let joining =
-            members.filter(|(_, m)| m.joining.is_some_and(|joining| joining.counted_from.is_some()));
+        let joining = members.filter(|(_, member)| matches!(member.admission, Admission::Counted { .. }));
         counted.extend(joining.map(|(node, member)| Seat { node: *node, tenure: member.tenure }));
         counted
     }

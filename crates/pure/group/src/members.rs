@@ -12,7 +12,7 @@ use crate::join::NEAR;
 use crate::leading::{OWN_ROUND, min_in_sync};
 use crate::lease::{OWES_MS, SILENT_MS, SYNC_OWES_MS};
 use crate::machine::Group;
-use crate::progress::{GroupMember, Joining};
+use crate::progress::{Admission, GroupMember};
 
 impl Group {
     /// The members are others: whoever has left is forgotten, and whoever has a seat joins no longer. A copy that is counted
@@ -25,8 +25,8 @@ impl Group {
         leading.progress.members.retain(|node, member| {
             let has_seat = record.seat_of(*node).is_some_and(|seat| seat.tenure == member.tenure);
             if has_seat {
-                member.joining = None;
-            } else if member.joining.is_none() {
+                member.admission = Admission::Seated;
+            } else if member.admission == Admission::Seated {
                 readmission.dropped(now, *node);
                 return false;
             }
@@ -110,7 +110,7 @@ impl Group {
         for node in failed {
             let was_sent = sent.iter().chain([record]).any(|record| record.seat_of(*node).is_some());
             let Some(member) = leading.progress.members.get(node).filter(|_| !was_sent) else { continue };
-            if member.joining.is_some_and(|joining| joining.counted_from.is_some()) {
+            if matches!(member.admission, Admission::Counted { .. }) {
                 leading.readmission.dropped(now, *node);
                 leading.progress.members.remove(node);
             }
@@ -127,7 +127,10 @@ impl Group {
             all.chain([self.log.synced]).all(|synced| synced >= from)
         };
         members.iter().find_map(|(node, member)| {
-            let from = member.joining?.counted_from.filter(|_| !failed.contains(node))?;
+            let Admission::Counted { from } = member.admission else { return None };
+            if failed.contains(node) {
+                return None;
+            }
             // Its log alone is not enough: it took the bytes of bodies without syncing them.
             let is_synced = (member.synced.min(member.all_synced) >= from && others(from))
                 || planted(Bug::AdmittedUnsynced);
@@ -148,7 +151,7 @@ impl Group {
         let leading = self.leading().expect("it leads");
         let readmission = &leading.readmission;
         let near = leading.progress.members.iter_mut().find(|(node, member)| {
-            let is_out = member.joining.is_some_and(|joining| joining.counted_from.is_none());
+            let is_out = member.admission == Admission::Back;
             let is_there = member.promised_ms.is_some_and(|at| now < at + SILENT_MS / 2);
             let is_well = member.differs == 0 && !member.stuck && !member.halted && !member.lost;
             let is_near = member.has > 0 && member.has + NEAR >= last;
@@ -160,7 +163,7 @@ impl Group {
                 && !failed.contains(node)
         });
         let Some((_, member)) = near else { return };
-        member.joining = Some(Joining { counted_from: Some(last) });
+        member.admission = Admission::Counted { from: last };
         member.since_ms = now;
         self.sync_all(OWN_ROUND, last, Vec::new(), out);
     }

@@ -42,19 +42,22 @@ impl Owes {
     }
 }
 
-/// A member that comes back: it is counted before it has a seat.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Joining {
-    /// Since when it is counted: the last record of then. It and all others must have synced that before it gets its seat.
-    pub(crate) counted_from: Option<u64>,
+/// How far a member is in the group: `Back` -> `Counted` -> `Seated`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Admission {
+    /// It has come back, and is not counted yet.
+    Back,
+    /// It is counted since the last record was this one. It and all others must have synced that before it gets its seat.
+    Counted { from: u64 },
+    /// It has a seat.
+    Seated,
 }
 
 /// Another copy, as the primary knows it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct GroupMember {
     pub(crate) tenure: u32,
-    /// It has no seat yet.
-    pub(crate) joining: Option<Joining>,
+    pub(crate) admission: Admission,
     /// Records up to this one were sent to it.
     pub(crate) sent: u64,
     /// Records up to this one have arrived there.
@@ -85,7 +88,7 @@ impl GroupMember {
     pub(crate) fn new(tenure: u32, now_ms: u64, sent: u64) -> Self {
         Self {
             tenure,
-            joining: None,
+            admission: Admission::Seated,
             sent,
             received: 0,
             has: 0,

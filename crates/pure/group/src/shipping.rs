@@ -12,7 +12,7 @@ use crate::epochs::Epochs;
 use crate::event::GroupEffect;
 use crate::leading::OWN_ROUND;
 use crate::machine::Group;
-use crate::progress::{GroupMember, Joining, WINDOW};
+use crate::progress::{Admission, GroupMember, WINDOW};
 
 /// Records in a frame.
 const FRAME: u64 = 256;
@@ -170,7 +170,7 @@ impl Group {
             return;
         };
         let member = leading.progress.members.entry(from).or_insert_with(|| GroupMember {
-            joining: Some(Joining::default()),
+            admission: Admission::Back,
             ..GroupMember::new(tenure, now, last)
         });
         member.sent = common.seq;

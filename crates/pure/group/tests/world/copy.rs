@@ -171,7 +171,6 @@ impl World {
 
     fn perform_one(&mut self, copy: usize, effect: GroupEffect) {
         let (group, machine) = (self.copies[copy].group, self.copies[copy].machine);
-        let life = self.machines[machine].life;
         if !matches!(effect, GroupEffect::Tell { .. } | GroupEffect::Take { .. } | GroupEffect::Sync { .. }) {
             self.say(|| format!("g{group} m{machine} {effect:?}"));
         }
@@ -230,7 +229,6 @@ impl World {
             GroupEffect::StoreWentBack { .. } => assert!(self.store.is_put_back, "the store did not go back"),
             GroupEffect::TwoHosts { .. } => {}
         }
-        _ = life;
     }
 
     /// The leading island decides records.

@@ -351,7 +351,7 @@ impl World {
     }
 
     fn store_answers(&mut self, copy: usize, life: u32, request: u64) {
-        let Some(asked) = self.store.take(copy, request) else { return };
+        let Some(asked) = self.store.take(request) else { return };
         if !self.is_alive(copy, life) {
             return;
         }

@@ -118,7 +118,7 @@ impl Store {
     }
 
     /// What is answered; a request that is given up may still be done.
-    pub fn take(&mut self, _copy: usize, request: u64) -> Option<Answer> {
+    pub fn take(&mut self, request: u64) -> Option<Answer> {
         let asked = self.requests.get(&request)?.clone();
         Some(match asked.asked {
             Asked::Read => Answer::Read(asked.number, asked.found),
