@@ -49,7 +49,7 @@ impl<D: Disk> Log<D> {
         identity: Identity,
         to: Position,
     ) -> Result<(), LogError> {
-        let place = Place { disk, prefix: prefix.to_vec(), segment_bytes: config.segment_bytes };
+        let place = Place::new(disk, prefix, &config);
         finish_cut(&place, config, identity)?;
         let (loaded, end) = find(&place, config, identity, to)?;
         let intent = place.disk.open(&place.path(INTENT), OpenHow::CreateNew { mode: 0o600 })?;

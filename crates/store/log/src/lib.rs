@@ -65,6 +65,7 @@ use std::io;
 use std::sync::Arc;
 
 pub use atoll_core::Position;
+pub use boot::WholeNote;
 pub use frame::{HEADER_BYTES, RECORD_HEADER_BYTES, RecordView, ScanEnd, SegmentHeader, scan_segment};
 pub use log::Log;
 pub use open::Opened;

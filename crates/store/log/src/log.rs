@@ -51,7 +51,7 @@ pub struct Log<D: Disk> {
     pub(crate) dir_unsynced: bool,
     pub(crate) spare: Spare,
     pub(crate) stopped: Option<Arc<str>>,
-    /// A sync of this life has noted that there was one.
+    /// It is noted that the log is whole.
     pub(crate) noted: bool,
     /// The log's number, different from that of a log that is opened here later: a reader's position is only
     /// good for one of them.
@@ -117,8 +117,8 @@ impl<D: Disk> Log<D> {
     fn stop(&mut self, what: &str, error: &io::Error) -> LogError {
         let reason: Arc<str> = format!("{what} failed: {error}").into();
         self.stopped = Some(Arc::clone(&reason));
-        // What was written may not be there when it is read again. A disk that fails may keep this back too.
-        let _ = self.place.note_boot(Boot::default());
+        // A disk that fails may keep this back too.
+        let _ = self.place.note_stopped();
         LogError::Stopped { reason }
     }
 
@@ -274,8 +274,7 @@ impl<D: Disk> Log<D> {
             segments: std::mem::take(&mut self.unsynced),
             dir: std::mem::take(&mut self.dir_unsynced),
             upto: self.written,
-            boot: (!self.noted && self.config.boot != 0)
-                .then_some(Boot { boot: self.config.boot, synced: true }),
+            boot: (!self.noted && self.config.boot != 0).then_some(Boot::whole(&self.config)),
         }))
     }
 

@@ -26,8 +26,9 @@ pub struct Opened {
     pub torn_bytes: u64,
     /// True if nothing was cut: no torn bytes and no segment behind the last record.
     pub clean: bool,
-    /// True if all that was ever written is there: a sync has succeeded since the log was opened before, in this
-    /// same boot of the machine, and none has failed since.
+    /// True if all that was ever written is there, apart from what the owner has noted as lost: the log was noted as whole in
+    /// this same boot of the machine, by a sync or by [`Log::note_whole`], and no write or sync has failed since. It stays so noted,
+    /// however often the log is opened.
     pub whole: bool,
 }
 
@@ -118,7 +119,7 @@ impl<D: Disk> Log<D> {
         base: Position,
     ) -> Result<Self, LogError> {
         config.check();
-        let place = Place { disk, prefix: prefix.to_vec(), segment_bytes: config.segment_bytes };
+        let place = Place::new(disk, prefix, &config);
         if !prefix.is_empty() {
             match place.disk.mkdir(prefix, 0o700) {
                 Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error.into()),
@@ -144,7 +145,7 @@ impl<D: Disk> Log<D> {
         file.write_at(&header, 0)?;
         file.sync()?;
         place.disk.sync_dir(prefix)?;
-        place.note_boot(Boot { boot: config.boot, synced: false })?;
+        place.note_boot(Boot { boot: config.boot, whole: false })?;
         let mut log = Self::new(place, config, identity, base, HEADER_BYTES as u64);
         log.segments.push_back(Arc::new(Segment { first_seq, seed, file: OnceLock::from(file) }));
         Ok(log)
@@ -167,7 +168,7 @@ impl<D: Disk> Log<D> {
         visit: &mut dyn FnMut(RecordView<'_>) -> Result<(), Refusal>,
     ) -> Result<(Self, Opened), LogError> {
         config.check();
-        let place = Place { disk, prefix: prefix.to_vec(), segment_bytes: config.segment_bytes };
+        let place = Place::new(disk, prefix, &config);
         finish_cut(&place, config, identity)?;
         let mut later: VecDeque<u64> = place.segments()?.into();
         let mut stale = Vec::new();
@@ -215,6 +216,7 @@ impl<D: Disk> Log<D> {
         let clean = torn_bytes == 0 && later.is_empty();
         let mut log = Self::new(place, config, identity, last, tail_at);
         log.segments.extend(scanned.into_iter().map(|(segment, _)| Arc::new(segment)));
+        log.noted = whole;
         Ok((log, Opened { last, records, torn_bytes, clean, whole }))
     }
 }

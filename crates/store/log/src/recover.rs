@@ -56,7 +56,7 @@ impl<D: Disk> Recovery<D> {
 
     /// Nor anything before it.
     pub(crate) fn is_whole(&self) -> bool {
-        self.is_same_boot() && self.boot.synced
+        self.is_same_boot() && self.boot.whole
     }
 
     pub(crate) fn passed(&mut self, loaded: Loaded<D::File>, scan: ScanEnd) {
@@ -111,8 +111,9 @@ impl<D: Disk> Recovery<D> {
         for first_seq in stale {
             self.place.remove(*first_seq, false)?;
         }
-        // Last: until then a hole that a power cut has left is there.
-        self.place.note_boot(Boot { boot: self.config.boot, synced: false })?;
+        // Last: until then a hole that a power cut has left is there. What was whole stays so: a process that dies now has lost
+        // nothing. Else the owner has to say first what was lost.
+        self.place.note_boot(Boot { boot: self.config.boot, whole: self.is_whole() })?;
         let segments = self.scanned.into_iter().map(|scanned| (scanned.segment, scanned.end)).collect();
         Ok((self.place, segments, torn))
     }

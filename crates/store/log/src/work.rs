@@ -2,12 +2,12 @@
 //! Each piece is taken from the log, performed once, and its result is given back.
 
 use std::io;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use atoll_disk::{Disk, DiskFile, OpenHow};
 
-use crate::Position;
 use crate::boot::Boot;
+use crate::{Config, Position};
 
 /// Bytes of zeros that are written at once.
 pub(crate) const ZEROS_BYTES: usize = 256 * 1024;
@@ -23,9 +23,16 @@ pub(crate) struct Place<D> {
     pub(crate) disk: Arc<D>,
     pub(crate) prefix: Vec<u8>,
     pub(crate) segment_bytes: u64,
+    /// The log has stopped. Held while the file `boot` is written.
+    pub(crate) stopped: Mutex<bool>,
 }
 
 impl<D: Disk> Place<D> {
+    pub(crate) fn new(disk: Arc<D>, prefix: &[u8], config: &Config) -> Self {
+        let segment_bytes = config.segment_bytes;
+        Self { disk, prefix: prefix.to_vec(), segment_bytes, stopped: Mutex::new(false) }
+    }
+
     pub(crate) fn path(&self, name: &[u8]) -> Vec<u8> {
         if self.prefix.is_empty() { name.to_vec() } else { [&self.prefix, &b"/"[..], name].concat() }
     }

@@ -1,4 +1,5 @@
 //! A small log, and what its owner does with it.
+#![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::sync::Arc;
 
