@@ -248,7 +248,7 @@ fn open_log<D: Disk>(
         let base = Position::default();
         let log = Log::create(Arc::clone(disk), b"log", setup.log, identity, base).map_err(failed)?;
         let (last, records, torn_bytes, clean, whole) = (base, 0, 0, true, true);
-        return Ok((log, Opened { last, records, torn_bytes, clean, whole }));
+        return Ok((log, Opened { last, records, torn_bytes, clean, whole, base, ends: Vec::new() }));
     }
     let checkpoint = Position { epoch: meta.incarnation, seq: meta.seq };
     let must_reach = reached.map_or(0, |reached| reached.seq);

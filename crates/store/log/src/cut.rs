@@ -39,7 +39,8 @@ fn decode(bytes: &[u8]) -> Option<Position> {
 impl<D: Disk> Log<D> {
     /// Takes back every record behind `to`, durably. The log must not be open: drop it, cut, open it
     /// again. [`LogError::Mismatch`] if record `to` is not in the log, with what is there instead;
-    /// nothing was changed then.
+    /// [`Damage::CutBelow`] if it lies before `checkpoint`, up to which the owner's state stands: the log has records there if it keeps
+    /// them for others, but a cut there would leave none that go on from the state. Nothing was changed then.
     ///
     /// After a failure or a crash on the way, opening the log finishes the cut.
     pub fn cut_back(
@@ -47,10 +48,12 @@ impl<D: Disk> Log<D> {
         prefix: &[u8],
         config: Config,
         identity: Identity,
+        checkpoint: Position,
         to: Position,
     ) -> Result<(), LogError> {
         let place = Place::new(disk, prefix, &config);
-        finish_cut(&place, config, identity)?;
+        finish_cut(&place, config, identity, checkpoint)?;
+        is_above(checkpoint, to)?;
         let (loaded, end) = find(&place, config, identity, to)?;
         let intent = place.disk.open(&place.path(INTENT), OpenHow::CreateNew { mode: 0o600 })?;
         intent.write_at(&encode(to), 0)?;
@@ -60,11 +63,17 @@ impl<D: Disk> Log<D> {
     }
 }
 
+/// A cut takes back nothing that the checkpoint has.
+const fn is_above(checkpoint: Position, to: Position) -> Result<(), Damage> {
+    if to.seq < checkpoint.seq { Err(Damage::CutBelow { to, checkpoint }) } else { Ok(()) }
+}
+
 /// Finishes a cut that was begun, if there is one.
 pub(crate) fn finish_cut<D: Disk>(
     place: &Place<D>,
     config: Config,
     identity: Identity,
+    checkpoint: Position,
 ) -> Result<(), LogError> {
     let intent = match place.disk.open(&place.path(INTENT), OpenHow::Read) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -76,6 +85,7 @@ pub(crate) fn finish_cut<D: Disk>(
         place.disk.unlink(&place.path(INTENT))?;
         return Ok(place.disk.sync_dir(&place.prefix)?);
     };
+    is_above(checkpoint, to)?;
     // It may have been read from memory only: it must be durable before anything is cut.
     let again = place.disk.open(&place.path(INTENT), OpenHow::Write)?;
     again.write_at(&bytes[..n], 0)?;

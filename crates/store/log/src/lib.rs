@@ -18,6 +18,12 @@
 //! many bytes as the reader wishes, while the log goes on: a copy that was away catches up by it ([`Cursor`]). The log
 //! remembers nothing of its readers, so whoever releases must know how far they are.
 //!
+//! # What is kept
+//!
+//! [`Log::release`] tells the log how far its owner's checkpoint has come. Segments before it are kept for members of a group that
+//! are away, as far as the owner wishes ([`Log::keep`]) and as [`Config::keep_bytes`] allows. They outlive a start, and they go first when
+//! the next segment finds no space. [`Log::first_seq`] tells where the log begins.
+//!
 //! # Segments
 //!
 //! A segment is a file of fixed size, named by its first sequence number, zeros behind its last
@@ -55,6 +61,7 @@
 mod boot;
 mod cut;
 mod frame;
+mod kept;
 mod log;
 mod open;
 mod read;
@@ -90,13 +97,22 @@ pub struct Config {
     pub record_bytes_max: u32,
     /// Bytes that wait to be written at most; beyond, appends are [`LogError::Full`].
     pub buffer_bytes_max: usize,
+    /// Bytes of segments that are kept at most although the checkpoint covers them. 0 for a log that has no other copies; else
+    /// [`KEEP_BYTES`].
+    pub keep_bytes: u64,
     /// The boot of the machine: a number that changes with each power cut. 0: not known.
     pub boot: u128,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Self { segment_bytes: 16 << 20, record_bytes_max: 4 << 20, buffer_bytes_max: 32 << 20, boot: 0 }
+        Self {
+            segment_bytes: 16 << 20,
+            record_bytes_max: 4 << 20,
+            buffer_bytes_max: 32 << 20,
+            keep_bytes: 0,
+            boot: 0,
+        }
     }
 }
 
@@ -108,6 +124,9 @@ impl Config {
         assert!(self.buffer_bytes_max as u64 >= least, "the buffer cannot hold a record");
     }
 }
+
+/// Bytes that the log of a member of a group keeps for the other members.
+pub const KEEP_BYTES: u64 = 512 << 20;
 
 /// Largest segment that is read.
 pub const SEGMENT_BYTES_MAX: u64 = 1 << 30;
@@ -207,6 +226,14 @@ pub enum Damage {
         checkpoint: Position,
         /// The record of that number.
         found: Position,
+    },
+    /// The log was to be cut back below the owner's checkpoint, or such a cut was begun.
+    #[error("a cut back to {to:?} would take back what the checkpoint at {checkpoint:?} has")]
+    CutBelow {
+        /// The last record that was to stay.
+        to: Position,
+        /// The position of the checkpoint.
+        checkpoint: Position,
     },
     /// A segment belongs to another volume or island.
     #[error("segment {first_seq:016x} belongs to {found:?}")]

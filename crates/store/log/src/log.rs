@@ -33,7 +33,11 @@ pub struct Log<D: Disk> {
     pub(crate) last: Position,
     pub(crate) written: u64,
     pub(crate) synced: u64,
-    /// Oldest first; the last one is appended to.
+    /// The owner's synced state has every record up to this one.
+    pub(crate) checkpoint: u64,
+    /// Records from this one on are kept behind the checkpoint, as far as there are bytes for them.
+    pub(crate) keep: u64,
+    /// Oldest first, without a gap; the last one is appended to.
     pub(crate) segments: VecDeque<Arc<Segment<D::File>>>,
     /// The offset of the next record in the last segment.
     pub(crate) tail_at: u64,
@@ -46,6 +50,8 @@ pub struct Log<D: Disk> {
     pub(crate) stuck: Option<Batch<D>>,
     /// It may be tried now.
     pub(crate) retries: bool,
+    /// The last preparation has found no space: the next one takes that of a segment that is kept.
+    pub(crate) lacks_space: bool,
     pub(crate) syncing: bool,
     pub(crate) unsynced: Vec<Arc<Segment<D::File>>>,
     pub(crate) dir_unsynced: bool,
@@ -74,7 +80,8 @@ impl<D: Disk> Log<D> {
         self.synced
     }
 
-    /// The first sequence number that is still in the log.
+    /// The first record that can be read, or the next one that will be appended if there is none. It rises with what is let go
+    /// of, and never falls while the log is open.
     pub fn first_seq(&self) -> u64 {
         self.segments.front().map_or(self.last.seq + 1, |segment| segment.first_seq)
     }
@@ -98,8 +105,8 @@ impl<D: Disk> Log<D> {
 
     /// True while a batch waits for space: nothing that is appended is written. Whoever owns the log appends
     /// as little as possible meanwhile, and calls [`Log::try_again`] now and then.
-    pub const fn is_stuck(&self) -> bool {
-        self.stuck.is_some()
+    pub fn is_stuck(&self) -> bool {
+        self.stuck.as_ref().is_some_and(|batch| batch.gives_up.is_none())
     }
 
     /// The next [`Log::take_batch`] gives out a batch that waits for space.
@@ -178,7 +185,8 @@ impl<D: Disk> Log<D> {
         let header = SegmentHeader { identity: self.identity, predecessor: self.last, synced: self.synced };
         let (bytes, seed) = header.encode();
         let first_seq = header.first_seq();
-        let segment = Arc::new(Segment { first_seq, seed, file: OnceLock::new() });
+        let bytes_of = self.config.segment_bytes;
+        let segment = Arc::new(Segment { first_seq, bytes: bytes_of, seed, file: OnceLock::new() });
         self.segments.push_back(Arc::clone(&segment));
         // Which file it gets is settled when the batch is taken: a spare may be ready by then.
         self.parts.push(Part { segment, offset: 0, start: self.buffer.len(), source: Source::Fresh });
@@ -189,9 +197,10 @@ impl<D: Disk> Log<D> {
     /// Takes the records that wait to be written. `None` if there are none, or if a batch is under way.
     pub fn take_batch(&mut self) -> Result<Option<Batch<D>>, LogError> {
         self.check()?;
-        if self.writing || (self.stuck.is_some() && !std::mem::take(&mut self.retries)) {
+        if self.writing || (self.is_stuck() && !self.retries) {
             return Ok(None);
         }
+        self.retries = false;
         if let Some(mut batch) = self.stuck.take() {
             self.writing = true;
             self.give_spare(&mut batch.parts);
@@ -205,7 +214,7 @@ impl<D: Disk> Log<D> {
         let mut parts = std::mem::take(&mut self.parts);
         self.fill_page(&mut bytes, &parts);
         self.give_spare(&mut parts);
-        Ok(Some(Batch { place: Arc::clone(&self.place), bytes, parts, last: self.last }))
+        Ok(Some(Batch { place: Arc::clone(&self.place), bytes, parts, last: self.last, gives_up: None }))
     }
 
     /// The first segment that begins with these parts, and has no file yet, gets the spare.
@@ -232,15 +241,16 @@ impl<D: Disk> Log<D> {
         }
     }
 
-    /// Tells that a batch was written: how far. One that found no space is kept, whole, and written again when
-    /// there may be some ([`Log::is_stuck`]): nobody was told of its records. Any other failure stops the log.
+    /// Tells that a batch was written: how far. One that found no space is held, whole, and written again when
+    /// there may be some: nobody was told of its records. If a segment is kept only for others, it goes, and [`Log::take_batch`]
+    /// gives the batch out at once; else the log [`Log::is_stuck`]. Any other failure stops the log.
     pub fn written(&mut self, performed: Performed<D>) -> Result<u64, LogError> {
         self.check()?;
         assert!(self.writing, "a batch was given back that was not taken");
         self.writing = false;
         match performed.result {
             Err(error) if is_no_space(&error) => {
-                self.stuck = Some(performed.batch);
+                self.stuck = Some(Batch { gives_up: self.give_up(), ..performed.batch });
                 return Ok(self.written);
             }
             Err(error) => return Err(self.stop("a write of the log", &error)),
@@ -298,28 +308,34 @@ impl<D: Disk> Log<D> {
             return None;
         }
         self.spare = Spare::Busy;
-        Some(Preparation(Arc::clone(&self.place)))
+        let lacks_space = std::mem::take(&mut self.lacks_space);
+        let from = if lacks_space { self.give_up() } else { None };
+        Some(Preparation { place: Arc::clone(&self.place), from })
     }
 
     /// Tells that the next segment was made. Its failure stops nothing (a full disk is one): there
-    /// is no spare, and it may be tried again.
+    /// is no spare, and it may be tried again. If there was no space, and a segment is kept only for others, that is no failure
+    /// either: the next preparation takes its space, and [`Log::has_spare`] says that there is none yet.
     pub fn prepared(&mut self, prepared: Prepared) -> io::Result<()> {
         assert_eq!(self.spare, Spare::Busy, "a preparation was given back that was not taken");
         self.spare = if prepared.0.is_ok() { Spare::Ready } else { Spare::Missing };
-        prepared.0
+        match prepared.0 {
+            Err(error) if is_no_space(&error) && self.has_kept() => {
+                self.lacks_space = true;
+                Ok(())
+            }
+            result => result,
+        }
     }
 
-    /// Lets go of records up to `upto`, which the owner's synced checkpoint covers: takes the
+    /// Lets go of records up to `upto`, which the owner's synced checkpoint covers, unless they are kept ([`Log::keep`]): takes the
     /// segments that hold nothing else. `None` if there are none.
     ///
     /// Panics if `upto` is not synced.
     pub fn release(&mut self, upto: u64) -> Option<Removal<D>> {
         assert!(upto <= self.synced, "record {upto} is released, {} are synced", self.synced);
-        let mut released = Vec::new();
-        // The next segment must itself be durable, or a power cut could leave no segment at all.
-        while self.segments.get(1).is_some_and(|next| next.first_seq <= (upto + 1).min(self.synced)) {
-            released.extend(self.segments.pop_front().map(|segment| segment.first_seq));
-        }
+        self.checkpoint = self.checkpoint.max(upto);
+        let released = self.give_up_old();
         if released.is_empty() {
             return None;
         }

@@ -10,13 +10,14 @@ use atoll_disk::{Disk, DiskFile, OpenHow};
 use crate::boot::Boot;
 use crate::cut::finish_cut;
 use crate::frame::{HEADER_BYTES, NoHeader, SegmentHeader, scan_records};
+use crate::kept::{Ends, kept};
 use crate::log::{Log, Spare};
 use crate::recover::Recovery;
 use crate::work::{Place, Segment};
 use crate::{Config, Damage, Identity, LogError, Position, RecordView, Refusal, SEGMENT_BYTES_MAX};
 
 /// The report of an opening.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Opened {
     /// The last record, or the checkpoint's position if there is none behind it.
     pub last: Position,
@@ -30,6 +31,10 @@ pub struct Opened {
     /// this same boot of the machine, by a sync or by [`Log::note_whole`], and no write or sync has failed since. It stays so noted,
     /// however often the log is opened.
     pub whole: bool,
+    /// The record before the first that can be read, or before the first one of the epochs that are told.
+    pub base: Position,
+    /// The last record of each epoch behind it, also of those that are kept before the checkpoint: of the last 256 epochs.
+    pub ends: Vec<Position>,
 }
 
 /// A segment whose header is valid, with its bytes.
@@ -90,6 +95,8 @@ impl<D: Disk> Log<D> {
             last,
             written: last.seq,
             synced: last.seq,
+            checkpoint: 0,
+            keep: 0,
             segments: VecDeque::new(),
             tail_at,
             buffer: Vec::new(),
@@ -98,6 +105,7 @@ impl<D: Disk> Log<D> {
             writing: false,
             stuck: None,
             retries: false,
+            lacks_space: false,
             syncing: false,
             unsynced: Vec::new(),
             dir_unsynced: false,
@@ -147,12 +155,15 @@ impl<D: Disk> Log<D> {
         place.disk.sync_dir(prefix)?;
         place.note_boot(Boot { boot: config.boot, whole: false })?;
         let mut log = Self::new(place, config, identity, base, HEADER_BYTES as u64);
-        log.segments.push_back(Arc::new(Segment { first_seq, seed, file: OnceLock::from(file) }));
+        log.checkpoint = base.seq;
+        let bytes = config.segment_bytes;
+        log.segments.push_back(Arc::new(Segment { first_seq, bytes, seed, file: OnceLock::from(file) }));
         Ok(log)
     }
 
     /// Opens a log, hands every record behind the checkpoint to `visit` in order, cuts a torn tail,
-    /// and makes all that it handed out durable.
+    /// and makes all that it handed out durable. Segments before the checkpoint stay, as far as they go on to it without a gap
+    /// and [`Config::keep_bytes`] allows; the others are removed.
     ///
     /// `checkpoint` is the last record that the owner's synced state contains; the log must hold
     /// everything behind it. `must_reach` is a sequence number that the owner knows to have been
@@ -169,7 +180,7 @@ impl<D: Disk> Log<D> {
     ) -> Result<(Self, Opened), LogError> {
         config.check();
         let place = Place::new(disk, prefix, &config);
-        finish_cut(&place, config, identity)?;
+        finish_cut(&place, config, identity, checkpoint)?;
         let mut later: VecDeque<u64> = place.segments()?.into();
         let mut stale = Vec::new();
         let mut loaded = None;
@@ -185,12 +196,15 @@ impl<D: Disk> Log<D> {
             }
         }
         let mut at = loaded.ok_or(Damage::NoSegment { seq: checkpoint.seq.saturating_add(1) })?;
+        let (kept, mut ends) = kept(&place, identity, &config, &stale, at.header.predecessor);
+        stale.truncate(stale.len() - kept.len());
         let mut recovery = Recovery::new(place, identity, config, checkpoint.seq.max(must_reach))?;
         let mut records = 0;
         judge(checkpoint, at.header.predecessor)?;
         let last = loop {
             let scan = scan_records(&at.bytes, &at.header, at.seed, config.record_bytes_max, |_, record| {
                 judge(checkpoint, record.position)?;
+                ends.note(record.position);
                 if record.position.seq <= checkpoint.seq {
                     return Ok(());
                 }
@@ -215,9 +229,11 @@ impl<D: Disk> Log<D> {
         let tail_at = scanned.last().map_or(0, |(_, end)| *end as u64);
         let clean = torn_bytes == 0 && later.is_empty();
         let mut log = Self::new(place, config, identity, last, tail_at);
-        log.segments.extend(scanned.into_iter().map(|(segment, _)| Arc::new(segment)));
-        log.noted = whole;
-        Ok((log, Opened { last, records, torn_bytes, clean, whole }))
+        let scanned = scanned.into_iter().map(|(segment, _)| segment);
+        log.segments.extend(kept.into_iter().chain(scanned).map(Arc::new));
+        (log.checkpoint, log.noted) = (checkpoint.seq, whole);
+        let Ends { base, ends } = ends;
+        Ok((log, Opened { last, records, torn_bytes, clean, whole, base, ends }))
     }
 }
 

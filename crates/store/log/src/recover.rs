@@ -61,7 +61,8 @@ impl<D: Disk> Recovery<D> {
 
     pub(crate) fn passed(&mut self, loaded: Loaded<D::File>, scan: ScanEnd) {
         let Loaded { header, seed, bytes, file } = loaded;
-        let segment = Segment { first_seq: header.first_seq(), seed, file: OnceLock::from(file) };
+        let (first_seq, of_file) = (header.first_seq(), bytes.len() as u64);
+        let segment = Segment { first_seq, bytes: of_file, seed, file: OnceLock::from(file) };
         self.scanned.push(Scanned { segment, end: scan.end, last_seq: scan.last.seq });
         self.bytes = bytes;
         self.known = self.known.max(scan.synced);
@@ -119,8 +120,10 @@ impl<D: Disk> Recovery<D> {
     }
 
     /// Makes all behind the last record zeros, and removes the segments there.
-    fn cut(&self, end: usize, later: &[u64]) -> Result<(), LogError> {
-        let file = file_of(self.scanned.last().expect("the scan has passed a segment"));
+    fn cut(&mut self, end: usize, later: &[u64]) -> Result<(), LogError> {
+        let tail = self.scanned.last_mut().expect("the scan has passed a segment");
+        tail.segment.bytes = tail.segment.bytes.max(self.config.segment_bytes);
+        let file = file_of(tail);
         for (i, piece) in self.bytes[end..].chunks(CUT_BYTES).enumerate() {
             if piece.iter().any(|b| *b != 0) {
                 let from = (end + i * CUT_BYTES) as u64;

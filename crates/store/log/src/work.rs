@@ -79,7 +79,10 @@ impl<D: Disk> Place<D> {
         Ok(file)
     }
 
-    fn prepare(&self) -> io::Result<()> {
+    fn prepare(&self, from: Option<u64>) -> io::Result<()> {
+        if let Some(first_seq) = from {
+            self.remove(first_seq, true)?;
+        }
         let raw = self.path(RAW);
         let file = self.disk.open(&raw, OpenHow::Create { mode: MODE })?;
         if file.stat()?.size > self.segment_bytes {
@@ -119,6 +122,8 @@ fn ignore_missing(result: io::Result<()>) -> io::Result<()> {
 /// A segment of the log. Its file is set once it was opened or made.
 pub(crate) struct Segment<F> {
     pub(crate) first_seq: u64,
+    /// Bytes of its file.
+    pub(crate) bytes: u64,
     /// Checksum of its header, which seeds those of its records.
     pub(crate) seed: u32,
     pub(crate) file: OnceLock<F>,
@@ -149,6 +154,8 @@ pub struct Batch<D: Disk> {
     pub(crate) bytes: Vec<u8>,
     pub(crate) parts: Vec<Part<D::File>>,
     pub(crate) last: Position,
+    /// A segment that was let go of to make room for the batch: it is removed first.
+    pub(crate) gives_up: Option<u64>,
 }
 
 /// A batch that was written, or failed to be.
@@ -176,6 +183,8 @@ impl<D: Disk> Batch<D> {
     }
 
     fn write(&self) -> io::Result<()> {
+        // If it cannot be removed, there is no more room than before, which is told then. It goes when the log is opened.
+        let _ = self.gives_up.map(|first_seq| self.place.remove(first_seq, false));
         for (i, part) in self.parts.iter().enumerate() {
             let end = self.parts.get(i + 1).map_or(self.bytes.len(), |next| next.start);
             // It may have begun when the batch was tried before, and found no space for the rest.
@@ -234,7 +243,11 @@ impl<D: Disk> SyncWork<D> {
 
 /// A spare segment to make. [`Preparation::perform`], then [`crate::Log::prepared`].
 #[must_use = "no other preparation is given out until this one is done"]
-pub struct Preparation<D: Disk>(pub(crate) Arc<Place<D>>);
+pub struct Preparation<D: Disk> {
+    pub(crate) place: Arc<Place<D>>,
+    /// A segment that was let go of, whose space is used.
+    pub(crate) from: Option<u64>,
+}
 
 /// A spare that was made, or failed to be.
 #[derive(Debug)]
@@ -244,7 +257,7 @@ pub struct Prepared(pub(crate) io::Result<()>);
 impl<D: Disk> Preparation<D> {
     /// Writes a segment of zeros, from a released one if there is one, and syncs it.
     pub fn perform(self) -> Prepared {
-        Prepared(self.0.prepare())
+        Prepared(self.place.prepare(self.from))
     }
 }
 

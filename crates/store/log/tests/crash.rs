@@ -3,13 +3,20 @@
 
 use std::sync::Arc;
 
+use atoll_disk::Disk;
 use atoll_disk::sim::{Fault, SimDisk, is_died};
-use atoll_log::{Config, Identity, Log, LogError, Opened, Position};
+use atoll_log::{Config, Cursor, Identity, Log, LogError, Opened, Position};
 use proptest::prelude::*;
 
 const IDENTITY: Identity = Identity { volume: 7, island: 3 };
-const CONFIG: Config =
-    Config { segment_bytes: 4096, record_bytes_max: 1500, buffer_bytes_max: 16 << 10, boot: 0 };
+const CONFIG: Config = Config {
+    segment_bytes: 4096,
+    record_bytes_max: 1500,
+    buffer_bytes_max: 16 << 10,
+    keep_bytes: 0,
+    boot: 0,
+};
+const START: Position = Position { epoch: 0, seq: 0 };
 
 #[derive(Debug, Clone, Copy)]
 enum Step {
@@ -19,6 +26,8 @@ enum Step {
     Prepare,
     /// Releases this share, in percent, of what is synced.
     Release(u64),
+    /// Keeps what lies behind this share of the last record.
+    Keep(u64),
     Reopen,
 }
 
@@ -29,7 +38,8 @@ fn step() -> impl Strategy<Value = Step> {
         6 => Just(Step::Write),
         3 => Just(Step::Sync),
         2 => Just(Step::Prepare),
-        1 => (0..=100u64).prop_map(Step::Release),
+        2 => (0..=100u64).prop_map(Step::Release),
+        1 => (0..=100u64).prop_map(Step::Keep),
         1 => Just(Step::Reopen),
     ]
 }
@@ -45,6 +55,10 @@ struct Model {
     epoch: u32,
     /// Counts power cuts; 0 if the log is not told.
     boot: u128,
+    /// Bytes that are kept behind the checkpoint.
+    keep_bytes: u64,
+    /// The first record that could be read before.
+    first: u64,
 }
 
 impl Model {
@@ -56,6 +70,36 @@ impl Model {
     fn at(&self, seq: u64) -> Position {
         if seq == 0 { Position::default() } else { self.records[seq as usize - 1].0 }
     }
+}
+
+/// What can be read is what was appended, and the epochs are told as they are. As much is kept as there may be.
+fn check_kept(disk: &SimDisk, log: &Log<SimDisk>, opened: &Opened, model: &Model) {
+    let (base, last) = (opened.base.seq, opened.last.seq);
+    assert_eq!((opened.base, log.first_seq()), (model.at(base), base + 1));
+    let mut ends: Vec<Position> = Vec::new();
+    for seq in base + 1..=last {
+        ends.retain(|end| end.epoch < model.at(seq).epoch);
+        ends.push(model.at(seq));
+    }
+    assert_eq!(opened.ends, ends);
+    let (mut cursor, mut read) = (Cursor::after(opened.base), Vec::new());
+    while let Some(work) = log.take_read(&cursor, 3000).unwrap() {
+        let records = log.read(work.perform()).unwrap();
+        read.extend(records.iter().map(|record| (record.position, record.payload.to_vec())));
+        cursor = records.into_cursor();
+    }
+    assert!(read == model.records[base as usize..last as usize], "what is read is what was appended");
+    let names = disk.list(b"log").unwrap().into_iter().map(|(name, _)| String::from_utf8(name).unwrap());
+    let mut segments: Vec<u64> = names
+        .filter_map(|name| u64::from_str_radix(name.strip_suffix(".log")?, 16).ok())
+        .filter(|first| *first <= model.checkpoint.seq + 1)
+        .collect();
+    segments.sort_unstable();
+    assert_eq!(segments[0], log.first_seq(), "nothing lies there that cannot be read");
+    let kept = (segments.len() as u64 - 1) * CONFIG.segment_bytes;
+    assert!(kept <= model.keep_bytes, "{kept} bytes are kept");
+    let is_full = kept + CONFIG.segment_bytes > model.keep_bytes;
+    assert!(is_full || log.first_seq() <= model.first, "from {} on, {}", model.first, log.first_seq());
 }
 
 fn died(error: LogError) -> LogError {
@@ -75,7 +119,7 @@ fn open(
     floor: u64,
 ) -> Result<(Log<SimDisk>, Opened), LogError> {
     let mut found = Vec::new();
-    let config = Config { boot: model.boot, ..CONFIG };
+    let config = Config { boot: model.boot, keep_bytes: model.keep_bytes, ..CONFIG };
     let opened =
         Log::open(Arc::new(disk.clone()), b"log", config, IDENTITY, model.checkpoint, must, &mut |record| {
             found.push((record.position, record.payload.to_vec()));
@@ -92,6 +136,8 @@ fn open(
     assert_eq!(log.last(), opened.last);
     assert_eq!((log.written_upto(), log.synced_upto()), (opened.last.seq, opened.last.seq));
     model.records.truncate(reach);
+    check_kept(disk, &log, &opened, model);
+    model.first = log.first_seq();
     (model.written, model.synced) = (reach as u64, reach as u64);
     model.epoch += 1;
     Ok((log, opened))
@@ -134,10 +180,13 @@ fn run(log: &mut Log<SimDisk>, disk: &SimDisk, model: &mut Model, steps: &[Step]
             Step::Release(percent) => {
                 let upto = model.checkpoint.seq.max(model.synced * percent / 100);
                 model.checkpoint = model.at(upto);
-                if let Some(removal) = log.release(upto) {
+                let removal = log.release(upto);
+                model.first = log.first_seq();
+                if let Some(removal) = removal {
                     log.removed(removal.perform()).map_err(|error| died(error.into()))?;
                 }
             }
+            Step::Keep(percent) => log.keep(log.last().seq * percent / 100),
             Step::Reopen => {
                 let (must, floor) = (model.synced, model.written);
                 *log = open(disk, model, must, floor).map_err(died)?.0;
@@ -153,11 +202,13 @@ fn story(
     first_death: u64,
     faults: [bool; 3],
     seed: u64,
-    [blind, knows_boot]: [bool; 2],
+    [blind, knows_boot, keeps]: [bool; 3],
 ) -> bool {
     let mut disk = SimDisk::new(seed);
-    let mut model = Model { epoch: 1, boot: u128::from(knows_boot), ..Model::default() };
-    let config = Config { boot: model.boot, ..CONFIG };
+    let keep_bytes = if keeps { 3 * CONFIG.segment_bytes } else { 0 };
+    let mut model =
+        Model { epoch: 1, boot: u128::from(knows_boot), keep_bytes, first: 1, ..Model::default() };
+    let config = Config { boot: model.boot, keep_bytes, ..CONFIG };
     let mut log = Log::create(Arc::new(disk.clone()), b"log", config, IDENTITY, Position::default()).unwrap();
     let mut death = first_death;
     for (life, power) in (0..).zip(faults) {
@@ -181,6 +232,8 @@ fn story(
                 checkpoint: model.checkpoint,
                 epoch: model.epoch,
                 boot: model.boot,
+                keep_bytes: model.keep_bytes,
+                first: model.first,
                 ..Model::default()
             };
             match open(&disk, &mut copy, must, floor) {
@@ -203,7 +256,7 @@ proptest! {
         steps in prop::collection::vec(step(), 1..60),
         faults in any::<[bool; 3]>(),
         seed in any::<u32>(),
-        knowledge in any::<[bool; 2]>(),
+        knowledge in any::<[bool; 3]>(),
     ) {
         for death in 1.. {
             if story(&steps, death, faults, u64::from(seed) + death * 1000, knowledge) {
@@ -237,32 +290,51 @@ fn a_death_while_the_log_is_created_leaves_nothing_that_hinders_creating_it() {
 #[test]
 fn a_cut_back_is_done_or_not_whatever_dies_in_it_and_never_looks_like_damage() {
     for (seed, to) in (0..).zip([0, 1, 4, 7, 8, 9].into_iter().cycle()).take(120) {
+        // From time to time with a checkpoint, and segments that are kept behind it.
+        let checkpoint = if seed % 3 == 0 { to } else { 0 };
+        let keep_bytes = if seed % 4 < 2 { 2 * CONFIG.segment_bytes } else { 0 };
         for death in 1.. {
             let disk = SimDisk::new(seed + death);
-            let mut model = Model { epoch: 1, ..Model::default() };
-            let create =
-                || Log::create(Arc::new(disk.clone()), b"log", CONFIG, IDENTITY, Position::default());
+            let mut model = Model { epoch: 1, keep_bytes, ..Model::default() };
+            let config = Config { keep_bytes, ..CONFIG };
+            let create = || Log::create(Arc::new(disk.clone()), b"log", config, IDENTITY, START);
             let mut log = create().unwrap();
-            let steps: Vec<Step> =
-                (0..9).flat_map(|n| [Step::Append(1200 - n * 20), Step::Write, Step::Sync]).collect();
-            run(&mut log, &disk, &mut model, &steps).unwrap();
+            for n in 0..9 {
+                // Epochs begin within segments, and at their beginning.
+                model.epoch = 1 + n / 2;
+                let step = [Step::Append(1200 - n as usize * 20), Step::Write, Step::Sync];
+                run(&mut log, &disk, &mut model, &step).unwrap();
+            }
+            model.checkpoint = model.at(checkpoint);
+            if let Some(removal) = log.release(checkpoint) {
+                log.removed(removal.perform()).unwrap();
+            }
+            let first = log.first_seq();
             drop(log);
             disk.die_after(death);
+            let at = model.checkpoint;
             let cut = |disk: &SimDisk| {
-                Log::cut_back(Arc::new(disk.clone()), b"log", CONFIG, IDENTITY, model.at(to))
+                Log::cut_back(Arc::new(disk.clone()), b"log", config, IDENTITY, at, model.at(to))
             };
             let done = cut(&disk).is_ok();
             let fault = if seed % 2 == 0 { Fault::PowerCut { seed } } else { Fault::ProcessDeath };
             let disk = disk.revive(fault);
             disk.die_after(death % 7 + 1);
-            let _ = open(&disk, &mut Model { records: model.records.clone(), ..Model::default() }, 0, to);
+            let again = || Model {
+                records: model.records.clone(),
+                checkpoint: model.checkpoint,
+                keep_bytes,
+                first,
+                ..Model::default()
+            };
+            let _ = open(&disk, &mut again(), 0, to);
             let disk = disk.revive(Fault::PowerCut { seed: seed + 1 });
-            let mut found = Model { records: model.records.clone(), ..Model::default() };
+            let mut found = again();
             let (mut log, opened) = open(&disk, &mut found, 0, to).unwrap();
             let reach = opened.last.seq;
             assert!(reach == to || reach == 9 && !done, "cut to {to}, found {reach}");
             // What is appended then is not cut again.
-            found.epoch = 5;
+            found.epoch = 7;
             run(&mut log, &disk, &mut found, &[Step::Append(900), Step::Write, Step::Sync]).unwrap();
             let disk = disk.revive(Fault::PowerCut { seed });
             open(&disk, &mut found, reach + 1, reach + 1).unwrap();
@@ -279,7 +351,7 @@ fn only_a_record_that_is_there_can_be_cut_back_to() {
     let mut model = Model { epoch: 1, ..Model::default() };
     let mut log = Log::create(Arc::new(disk.clone()), b"log", CONFIG, IDENTITY, Position::default()).unwrap();
     run(&mut log, &disk, &mut model, &[Step::Append(9), Step::Append(9), Step::Write]).unwrap();
-    let cut = |to| Log::cut_back(Arc::new(disk.clone()), b"log", CONFIG, IDENTITY, to).unwrap_err();
+    let cut = |to| Log::cut_back(Arc::new(disk.clone()), b"log", CONFIG, IDENTITY, START, to).unwrap_err();
     let other = Position { epoch: 2, ..model.at(1) };
     assert!(matches!(cut(other), LogError::Mismatch { last } if last == model.at(1)));
     let beyond = Position { seq: 3, ..model.at(2) };

@@ -137,7 +137,7 @@ fn a_reader_of_what_was_cut_off_is_told_what_is_there_instead() {
     let mut read = Vec::new();
     read_on(&log, &mut cursor, 4096, &mut read).unwrap();
     drop(log);
-    Log::cut_back(Arc::clone(&disk), b"log", CONFIG, IDENTITY, all[3]).unwrap();
+    Log::cut_back(Arc::clone(&disk), b"log", CONFIG, IDENTITY, START, all[3]).unwrap();
     let (mut log, _) =
         Log::open(Arc::clone(&disk), b"log", CONFIG, IDENTITY, START, 0, &mut |_| Ok(())).unwrap();
     let mismatch = |log: &Log<SimDisk>, after| match step(log, &Cursor::after(after), 4096) {

@@ -25,6 +25,7 @@ const LOG: atoll_log::Config = atoll_log::Config {
     segment_bytes: 64 << 10,
     record_bytes_max: 16 << 10,
     buffer_bytes_max: 64 << 10,
+    keep_bytes: 0,
     boot: 0,
 };
 

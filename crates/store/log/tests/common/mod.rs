@@ -8,8 +8,13 @@ use atoll_disk::sim::SimDisk;
 use atoll_log::{Config, Identity, Log, Position};
 
 pub(crate) const IDENTITY: Identity = Identity { volume: 0x1122_3344_5566_7788, island: 9 };
-pub(crate) const CONFIG: Config =
-    Config { segment_bytes: 4096, record_bytes_max: 2000, buffer_bytes_max: 12 << 10, boot: 0 };
+pub(crate) const CONFIG: Config = Config {
+    segment_bytes: 4096,
+    record_bytes_max: 2000,
+    buffer_bytes_max: 12 << 10,
+    keep_bytes: 0,
+    boot: 0,
+};
 pub(crate) const START: Position = Position { epoch: 0, seq: 0 };
 
 pub(crate) fn create<D: Disk>(disk: &Arc<D>) -> Log<D> {

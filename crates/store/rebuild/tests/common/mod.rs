@@ -28,6 +28,7 @@ pub const LOG: atoll_log::Config = atoll_log::Config {
     segment_bytes: 4 << 20,
     record_bytes_max: 2 << 20,
     buffer_bytes_max: 8 << 20,
+    keep_bytes: 0,
     boot: 0,
 };
 
