@@ -41,4 +41,4 @@ pub use lease::{
 };
 pub use machine::{Config, Group, Role};
 pub use progress::WINDOW;
-pub use seat::SeatFile;
+pub use seat::{SLOT_BYTES, SeatError, SeatFile};
