@@ -21,6 +21,7 @@ pub mod id;
 pub mod limits;
 pub mod map;
 pub mod name;
+pub mod placement;
 pub mod planted;
 mod position;
 pub mod rebalance;
