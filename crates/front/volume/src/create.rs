@@ -75,6 +75,7 @@ impl Create {
             table: Table::new(islands as u16),
             nodes: nodes.collect(),
             kind: self.kind,
+            copies: None,
         })
     }
 

@@ -110,9 +110,26 @@ pub fn of(kind: VolumeKind) -> std::result::Result<&'static dyn Kind, String> {
     }
 }
 
-/// The implementation of an existing volume's kind.
+/// The implementation for an existing volume. The error says why this program cannot open it, and what to do next.
+pub fn of_config(config: &VolumeConfig) -> std::result::Result<&'static dyn Kind, String> {
+    refuse_copies(config)?;
+    of(config.kind)
+}
+
+/// Volumes with copies can be described and not served: each node of a group would decide by itself. This is the only place that
+/// refuses them, and goes when nodes of a group follow their primary.
+fn refuse_copies(config: &VolumeConfig) -> std::result::Result<(), String> {
+    match config.copies {
+        None => Ok(()),
+        Some(_) => Err("this build cannot serve volumes with copies yet.\n\
+            Make a volume without --replicas, or use a newer version. Nothing was changed."
+            .to_owned()),
+    }
+}
+
+/// The implementation for an existing volume, for a command.
 pub fn of_volume(config: &VolumeConfig) -> Result<&'static dyn Kind> {
-    of(config.kind).map_err(|why| anyhow!("Volume {} cannot be opened: {why}", config.name))
+    of_config(config).map_err(|why| anyhow!("Volume {} cannot be opened: {why}", config.name))
 }
 
 /// Opens a volume for a mount or a command of this process, whatever its kind.

@@ -85,7 +85,7 @@ impl Daemon {
             data,
             store: Box::new(store),
             prepared: Box::new(prepared),
-            kinds: Box::new(move |kind| crate::kind::of(kind)?.serve(&options)),
+            kinds: Box::new(move |config| crate::kind::of_config(config)?.serve(&options)),
         });
         Ok(Self { node, dir, listeners: Arc::default(), socket, tcp: None })
     }
@@ -104,6 +104,7 @@ impl Daemon {
                 islands: (0..islands).map(IslandId).collect(),
             }],
             kind: VolumeKind::Cluster,
+            copies: None,
         };
         self.node.prepare(&config, NodeId(0))?;
         self.node.activate(config.id)?;

@@ -34,7 +34,15 @@ struct InMemory {
 impl InMemory {
     fn new() -> Arc<Self> {
         let (id, name, table) = (VolumeId(1), "memory".to_owned(), Table::new(1));
-        let config = VolumeConfig { id, name, seed: 1, table, nodes: Vec::new(), kind: VolumeKind::Wide };
+        let config = VolumeConfig {
+            id,
+            name,
+            seed: 1,
+            table,
+            nodes: Vec::new(),
+            kind: VolumeKind::Wide,
+            copies: None,
+        };
         let files = Arc::new(ModelFiles::new(AtimeRule::Always, Caching::UntilRecalled));
         Arc::new(Self { config, files, stopped: AtomicU32::new(0) })
     }

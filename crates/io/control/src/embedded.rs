@@ -442,6 +442,7 @@ mod tests {
                 islands: vec![IslandId(0)],
             }],
             kind: atoll_proto::VolumeKind::Cluster,
+            copies: None,
         };
         store.create_volume(&config).unwrap();
         for volume in [VolumeId(7), VolumeId(8)] {

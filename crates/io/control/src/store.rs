@@ -3,8 +3,10 @@
 //! A change is a compare-and-swap on the version of the volume's table. If two administrators change the same
 //! volume, one of them is told.
 
-use atoll_core::VolumeId;
-use atoll_proto::VolumeConfig;
+use atoll_core::{NodeId, VolumeId};
+use atoll_proto::copies::RACK_BYTES_MAX;
+use atoll_proto::group::GROUP_MEMBERS_MAX;
+use atoll_proto::{Copies, VolumeConfig, VolumeKind};
 
 use crate::groups::GroupStore;
 use crate::source::{SourceError, check_volume_name};
@@ -165,6 +167,49 @@ pub(crate) fn check_config(config: &VolumeConfig) -> Result<(), ControlError> {
         let parsed: Result<atoll_rpc::Address, _> = node.address.parse();
         parsed
             .map_err(|e| invalid(format!("\"{}\" of node {} is no address: {}", e.text, node.node, e.why)))?;
+    }
+    config.copies.as_ref().map_or(Ok(()), |copies| check_copies(config, &nodes, copies).map_err(invalid))
+}
+
+/// Refuses groups that contradict themselves or the nodes, which are `nodes` in order: each island has one group of as many
+/// nodes as copies are wanted, and its first node has it among those that it leads.
+fn check_copies(config: &VolumeConfig, nodes: &[NodeId], copies: &Copies) -> Result<(), String> {
+    let wanted = usize::from(copies.wanted);
+    if config.kind != VolumeKind::Cluster {
+        return Err(format!("volumes of the kind {} have no copies", config.kind));
+    }
+    if !(2..=GROUP_MEMBERS_MAX).contains(&wanted) {
+        return Err(format!("it wants {wanted} copies, and 2 to {GROUP_MEMBERS_MAX} are possible"));
+    }
+    if nodes.binary_search(&copies.store).is_err() {
+        return Err(format!("its control store is on node {}, which it has not", copies.store));
+    }
+    if !copies.racks.is_empty() && copies.racks.len() != config.nodes.len() {
+        return Err(format!("it names {} racks for {} nodes", copies.racks.len(), config.nodes.len()));
+    }
+    if let Some(rack) = copies.racks.iter().find(|rack| rack.is_empty() || rack.len() > RACK_BYTES_MAX) {
+        return Err(format!(
+            "a rack's name has {} bytes, and 1 to {RACK_BYTES_MAX} are possible",
+            rack.len()
+        ));
+    }
+    if copies.groups.iter().map(|group| group.island).ne(config.islands()) {
+        return Err("it has not one group for each island, in their order".to_owned());
+    }
+    for group in &copies.groups {
+        let mut members = group.nodes.clone();
+        members.sort_unstable();
+        members.dedup();
+        let wrong = if members.len() != wanted || group.nodes.len() != wanted {
+            format!("is not of {wanted} different nodes")
+        } else if let Some(node) = members.iter().find(|node| nodes.binary_search(node).is_err()) {
+            format!("has node {node}, which the volume has not")
+        } else if config.node_of(group.island).map(|n| n.node) != group.nodes.first().copied() {
+            format!("begins with node {}, which does not lead it", group.nodes[0])
+        } else {
+            continue;
+        };
+        return Err(format!("the group of island {} {wrong}", group.island));
     }
     Ok(())
 }

@@ -7,7 +7,7 @@ use std::thread;
 
 use atoll_control::{ControlError, ControlStore, EmbeddedStore, VolumeRef};
 use atoll_core::{IslandId, NodeId, Table, VolumeId};
-use atoll_proto::{NodeConfig, VolumeConfig};
+use atoll_proto::{Copies, IslandGroup, NodeConfig, VolumeConfig, VolumeKind};
 use redb::ReadableTable;
 
 fn volume(id: u64, name: &str) -> VolumeConfig {
@@ -23,6 +23,7 @@ fn volume(id: u64, name: &str) -> VolumeConfig {
         table: Table::new(4),
         nodes: vec![node(0), node(1)],
         kind: atoll_proto::VolumeKind::Cluster,
+        copies: None,
     }
 }
 
@@ -79,6 +80,20 @@ fn behaves(store: &dyn ControlStore) {
     assert_eq!(store.volumes().unwrap(), [volume(4, "attic"), work]);
 }
 
+/// The same nodes with two copies of each island, and one more, which has the store.
+fn with_copies(change: impl FnOnce(&mut VolumeConfig, &mut Copies)) -> VolumeConfig {
+    let mut config = volume(1, "vol");
+    let group = |island: u16| {
+        let leader = island / 2;
+        IslandGroup { island: IslandId(island), nodes: vec![NodeId(leader), NodeId(1 - leader)] }
+    };
+    config.nodes.push(NodeConfig { node: NodeId(2), address: "node2:7100".into(), islands: Vec::new() });
+    let racks = ["a", "b", "b"].map(str::to_owned).to_vec();
+    let mut copies = Copies { wanted: 2, store: NodeId(2), groups: (0..4).map(group).collect(), racks };
+    change(&mut config, &mut copies);
+    VolumeConfig { copies: Some(copies), ..config }
+}
+
 /// Whatever is stored must make sense to every node.
 fn refuses_nonsense(store: &dyn ControlStore) {
     let mut twice = volume(1, "vol");
@@ -96,11 +111,36 @@ fn refuses_nonsense(store: &dyn ControlStore) {
         (orphan, "which no node holds"),
         (numbers, "two nodes with the number 0"),
         (address, "is no address: the port is missing"),
+        (with_copies(|config, _| config.kind = VolumeKind::Union), "of the kind union have no copies"),
+        (with_copies(|_, copies| copies.wanted = 1), "it wants 1 copies, and 2 to 16 are possible"),
+        (with_copies(|_, copies| copies.wanted = 17), "it wants 17 copies, and 2 to 16 are possible"),
+        (with_copies(|_, copies| copies.store = NodeId(3)), "control store is on node 3, which it has not"),
+        (with_copies(|_, copies| drop(copies.racks.pop())), "it names 2 racks for 3 nodes"),
+        (with_copies(|_, copies| copies.racks[1].clear()), "a rack's name has 0 bytes"),
+        (with_copies(|_, copies| copies.racks[1] = "r".repeat(256)), "a rack's name has 256 bytes"),
+        (with_copies(|_, copies| drop(copies.groups.pop())), "not one group for each island"),
+        (with_copies(|_, copies| copies.groups.swap(0, 1)), "not one group for each island"),
+        (with_copies(|_, copies| copies.groups[1].island = IslandId(0)), "not one group for each island"),
+        (with_copies(|_, copies| copies.groups[1].nodes[1] = NodeId(0)), "island 1 is not of 2 different"),
+        (with_copies(|_, copies| copies.groups[1].nodes.push(NodeId(1))), "island 1 is not of 2 different"),
+        (with_copies(|_, copies| copies.groups[1].nodes.push(NodeId(2))), "island 1 is not of 2 different"),
+        (
+            with_copies(|_, copies| copies.groups[1].nodes[1] = NodeId(9)),
+            "has node 9, which the volume has not",
+        ),
+        (
+            with_copies(|_, copies| copies.groups[1].nodes.reverse()),
+            "begins with node 1, which does not lead it",
+        ),
     ] {
         let error = refused(store.create_volume(&config)).to_string();
         assert!(error.contains(why), "{error}");
     }
     assert!(store.volumes().unwrap().is_empty());
+    let good = with_copies(|_, _| {});
+    store.create_volume(&good).unwrap();
+    assert_eq!(store.volume(&good.id.into()).unwrap(), good);
+    store.remove_volume(good.id).unwrap();
 }
 
 #[test]

@@ -47,11 +47,10 @@ impl<D: Disk> Volume<D> {
     pub fn may_take(&self, next: &VolumeConfig) -> Result<bool, VolumeError> {
         let is_newer = self.config().is_replaced_by(next).map_err(VolumeError::Fixed)?;
         let volume = || next.name.clone();
-        let mine = next.nodes.iter().find(|n| n.node == self.node());
-        let mine = mine.ok_or_else(|| VolumeError::NotAMember { volume: volume(), node: self.node() })?;
-        let mut islands = mine.islands.clone();
-        islands.sort_unstable();
-        if islands != self.islands() {
+        if next.nodes.iter().all(|n| n.node != self.node()) {
+            return Err(VolumeError::NotAMember { volume: volume(), node: self.node() });
+        }
+        if next.islands_at(self.node()) != self.islands() {
             return Err(VolumeError::OwnIslands { volume: volume(), node: self.node() });
         }
         addresses(next, self.node())?;

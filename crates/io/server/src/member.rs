@@ -199,6 +199,7 @@ mod tests {
             table: Table::new(1),
             nodes: Vec::new(),
             kind: atoll_proto::VolumeKind::Cluster,
+            copies: None,
         };
         make(&data, &config, NodeId(3)).unwrap();
         assert!(!folder(&data, "home").exists());

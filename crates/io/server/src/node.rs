@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use atoll_control::{ControlError, ControlStore, Identity, VolumeRef};
 use atoll_core::{Malformed, NodeId, VolumeId};
-use atoll_proto::{VolumeConfig, VolumeKind};
+use atoll_proto::VolumeConfig;
 use atoll_rpc::{
     Acceptor, Closed, Frame, Goodbye, Handler, Hello, HelloOk, Kind, Link, Onward, Reason, Role,
 };
@@ -25,8 +25,8 @@ use crate::volume::VolumeError;
 /// After this a volume that was prepared and not heard of again makes room for another of its name.
 const PREPARED_MAX: Duration = Duration::from_secs(60);
 
-/// Gives the server of volumes of a kind. The error says why they cannot be served, and what to do next.
-pub type Kinds = Box<dyn Fn(VolumeKind) -> Result<Arc<dyn Serve>, String> + Send + Sync>;
+/// Gives the server of a volume, by its kind. The error says why it cannot be served, and what to do next.
+pub type Kinds = Box<dyn Fn(&VolumeConfig) -> Result<Arc<dyn Serve>, String> + Send + Sync>;
 
 /// Why a node does not carry out an order.
 #[derive(Debug, thiserror::Error)]
@@ -339,7 +339,7 @@ impl Node {
     /// The server for volumes of this one's kind.
     fn kind(&self, config: &VolumeConfig) -> Result<Arc<dyn Serve>, NodeError> {
         let refused = |why| NodeError::Kind { volume: config.name.clone(), why };
-        (self.setup.kinds)(config.kind).map_err(refused)
+        (self.setup.kinds)(config).map_err(refused)
     }
 
     fn discard_prepared(&self, id: VolumeId) -> Result<(), NodeError> {

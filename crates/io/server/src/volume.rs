@@ -11,7 +11,7 @@ use atoll_disk::Disk;
 use atoll_dispatch::{Clock, Engine, Halted, Laying, OpenError, Reached, Report, Setup, Work};
 use atoll_island::{Config, Event, LinkId, MigrationConfig, Now};
 use atoll_posix::{Answer, Errno, Op};
-use atoll_proto::{ClientOp, DaemonLife, Fixed, NodeConfig, Outcome, Reply, Request, VolumeConfig};
+use atoll_proto::{ClientOp, DaemonLife, Fixed, Outcome, Reply, Request, VolumeConfig};
 use atoll_rpc::{AddressError, DaemonId, Link};
 use atoll_view::Subject;
 use bytes::Bytes;
@@ -209,7 +209,7 @@ impl<D: Disk> Volume<D> {
         let mut opened = OpenedIslands { engines: BTreeMap::new(), views: Vec::new() };
         for island in self.islands() {
             let disk = disk_of(island)?;
-            let setup = setup(&config, island, &*disk, options);
+            let setup = setup(&config, self.node, island, &*disk, options);
             let net: Arc<dyn atoll_dispatch::Net> = Arc::clone(&self.switch) as _;
             let (engine, report) = Engine::open(disk, setup, net, Arc::clone(&clock))?;
             tell_recovery(&self.name, island, &report);
@@ -226,7 +226,9 @@ impl<D: Disk> Volume<D> {
     /// A node's part of a volume, without an island yet.
     fn new(config: VolumeConfig, node: NodeId, options: &VolumeOptions) -> Result<Arc<Self>, VolumeError> {
         let not_a_member = || VolumeError::NotAMember { volume: config.name.clone(), node };
-        let mine = config.nodes.iter().find(|n| n.node == node).ok_or_else(not_a_member)?;
+        if config.nodes.iter().all(|n| n.node != node) {
+            return Err(not_a_member());
+        }
         Ok(Arc::new(Self {
             id: config.id,
             name: config.name.clone(),
@@ -234,7 +236,7 @@ impl<D: Disk> Volume<D> {
             engines: Slots::default(),
             switch: Arc::new(Switch::new(config.name.clone())),
             daemon: (options.daemon, options.incarnation),
-            rows_dirty_max: CROWDED_TIMES * rows_max(mine, options),
+            rows_dirty_max: CROWDED_TIMES * rows_max(config.islands_at(node).len(), options),
             map: RwLock::new(Map::new(config)),
             changing: Mutex::default(),
             stopping: AtomicBool::new(false),
@@ -373,13 +375,9 @@ impl<D: Disk> Volume<D> {
         self.node
     }
 
-    /// Islands of this node, in order.
+    /// The islands that this node keeps, in order.
     pub fn islands(&self) -> Vec<IslandId> {
-        let config = self.config();
-        let mine = config.nodes.iter().find(|n| n.node == self.node);
-        let mut islands = mine.map(|n| n.islands.clone()).unwrap_or_default();
-        islands.sort_unstable();
-        islands
+        self.config().islands_at(self.node)
     }
 
     /// The engine of an island, if it is here.
@@ -570,24 +568,29 @@ fn tell_recovery(volume: &str, island: IslandId, report: &Report) {
     }
 }
 
-/// Rows that an island of a node may keep in memory.
-fn rows_max(node: &NodeConfig, options: &VolumeOptions) -> usize {
+/// Rows that an island of a node with so many islands may keep in memory.
+fn rows_max(islands: usize, options: &VolumeOptions) -> usize {
     /// Rows that an island may keep in any case.
     const ROWS_MIN: usize = 1000;
     // All islands of a node share its memory.
-    (options.rows_max / node.islands.len().max(1)).max(ROWS_MIN)
+    (options.rows_max / islands.max(1)).max(ROWS_MIN)
 }
 
-/// An island's part of the options.
-pub fn setup<D: Disk>(config: &VolumeConfig, island: IslandId, disk: &D, options: &VolumeOptions) -> Setup {
+/// The part of the options of an island that this node keeps.
+pub fn setup<D: Disk>(
+    config: &VolumeConfig,
+    node: NodeId,
+    island: IslandId,
+    disk: &D,
+    options: &VolumeOptions,
+) -> Setup {
     let space = disk.space().map_or(0, |s| s.bytes);
-    let node = config.node_of(island).expect("only islands of the volume are opened");
     Setup {
         volume: config.id,
-        node: node.node,
+        node,
         island: Config {
             life: DaemonLife { daemon: options.daemon.0, incarnation: options.incarnation },
-            rows_max: rows_max(node, options),
+            rows_max: rows_max(config.islands_at(node).len(), options),
             root_uid: options.owner.0,
             root_gid: options.owner.1,
             reserve_bytes: atoll_proto::reserve_bytes(space),

@@ -85,7 +85,9 @@ fn is_huge(change: &RowChange) -> bool {
 /// What a control store has of a volume and of the groups of its islands.
 pub fn volume(bytes: &[u8]) {
     if let Some(config) = same::<VolumeConfig>(bytes) {
-        let _ = config.islands();
+        for island in config.islands() {
+            config.group_of(island).into_iter().for_each(|node| drop(config.islands_at(node)));
+        }
         lookups(&config.table);
     }
     if let Some(table) = same::<Table>(bytes) {

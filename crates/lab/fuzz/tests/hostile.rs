@@ -152,6 +152,7 @@ fn config(name: &str, id: VolumeId) -> VolumeConfig {
             NodeConfig { node: OTHER, address: "127.0.0.1:9".to_owned(), islands: vec![OF_OTHER] },
         ],
         kind: VolumeKind::Cluster,
+        copies: None,
     }
 }
 

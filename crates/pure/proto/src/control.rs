@@ -324,6 +324,7 @@ mod tests {
                 islands: vec![IslandId(0), IslandId(1)],
             }],
             kind: VolumeKind::Cluster,
+            copies: None,
         };
         let order = Control::Prepare { config: Box::new(config), node: NodeId(0) };
         let bytes = order.to_vec();

@@ -6,6 +6,7 @@
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
 pub mod control;
+pub mod copies;
 pub mod group;
 mod handle;
 mod listing;
@@ -18,6 +19,7 @@ pub mod union;
 pub mod volume;
 
 pub use control::{Control, ControlReply};
+pub use copies::{Copies, IslandGroup};
 pub use group::{GroupRecord, Host, Primary, Seat};
 pub use handle::FileHandle;
 pub use listing::{CutLost, FileAt, ListedName};

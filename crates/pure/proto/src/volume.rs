@@ -2,6 +2,8 @@
 
 use atoll_core::{Decode, Encode, IslandId, Key, Malformed, NodeId, Reader, Table, VolumeId, wire_struct};
 
+use crate::copies::Copies;
+
 /// What a volume promises, and so what serves it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum VolumeKind {
@@ -75,7 +77,7 @@ wire_struct! {
         pub node: NodeId,
         /// Its address, `HOST:PORT`; empty if it only serves its own process.
         pub address: String,
-        /// The islands that it holds.
+        /// The islands that it holds; in a volume with copies those that it shall lead at first.
         pub islands: Vec<IslandId>,
     }
 }
@@ -89,22 +91,64 @@ pub const fn reserve_bytes(disk_bytes: u64) -> u64 {
     if part < LARGE { part } else { LARGE }
 }
 
-wire_struct! {
-    /// A volume: the same on every node of it.
-    #[derive(Debug, Clone, PartialEq, Eq)]
-    pub struct VolumeConfig {
-        /// Drawn at random when it was created.
-        pub id: VolumeId,
-        /// Its name, unique in the cluster.
-        pub name: String,
-        /// Seed of its H3 function and of its directory cookies.
-        pub seed: u64,
-        /// The table of owners.
-        pub table: Table,
-        /// Its nodes.
-        pub nodes: Vec<NodeConfig>,
-        /// Its contract.
-        pub kind: VolumeKind,
+/// A volume: the same on every node of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VolumeConfig {
+    /// Drawn at random when it was created.
+    pub id: VolumeId,
+    /// Its name, unique in the cluster.
+    pub name: String,
+    /// Seed of its H3 function and of its directory cookies.
+    pub seed: u64,
+    /// The table of owners.
+    pub table: Table,
+    /// Its nodes.
+    pub nodes: Vec<NodeConfig>,
+    /// Its contract.
+    pub kind: VolumeKind,
+    /// The copies of its islands. None: one node keeps each island, and its group is only that one. Only cluster volumes
+    /// have some.
+    pub copies: Option<Copies>,
+}
+
+/// Stands in the place of the kind of a cluster volume with copies, which follow behind it. So a volume without copies has the
+/// bytes that it had before there were any.
+const WITH_COPIES: u8 = 4;
+
+impl Encode for VolumeConfig {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.id.encode(out);
+        self.name.encode(out);
+        self.seed.encode(out);
+        self.table.encode(out);
+        self.nodes.encode(out);
+        match &self.copies {
+            None => self.kind.encode(out),
+            Some(copies) => {
+                assert_eq!(self.kind, VolumeKind::Cluster, "only cluster volumes have copies");
+                out.push(WITH_COPIES);
+                copies.encode(out);
+            }
+        }
+    }
+
+    fn encoded_len(&self) -> usize {
+        let Self { id, name, seed, table, nodes, kind, copies } = self;
+        let first = id.encoded_len() + name.encoded_len() + seed.encoded_len();
+        let then = table.encoded_len() + nodes.encoded_len() + kind.encoded_len();
+        first + then + copies.as_ref().map_or(0, Copies::encoded_len)
+    }
+}
+
+impl Decode for VolumeConfig {
+    fn decode(r: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let (id, name, seed) = (Decode::decode(r)?, Decode::decode(r)?, Decode::decode(r)?);
+        let (table, nodes) = (Decode::decode(r)?, Decode::decode(r)?);
+        let (kind, copies) = match VolumeKind::decode(r)? {
+            VolumeKind::Unknown(WITH_COPIES) => (VolumeKind::Cluster, Some(Decode::decode(r)?)),
+            kind => (kind, None),
+        };
+        Ok(Self { id, name, seed, table, nodes, kind, copies })
     }
 }
 
@@ -129,6 +173,8 @@ pub enum Fixed {
     Islands,
     /// Which island owns a directory.
     Owners,
+    /// Who shall keep which island.
+    Copies,
 }
 
 impl std::fmt::Display for Fixed {
@@ -137,6 +183,9 @@ impl std::fmt::Display for Fixed {
             Self::Volume => "a volume in use keeps its id, name, seed and kind",
             Self::Islands => "a volume in use keeps its islands",
             Self::Owners => "directories do not move to other islands while a volume is in use",
+            Self::Copies => {
+                "a volume in use keeps its groups, its racks, and the node with its control store"
+            }
         })
     }
 }
@@ -155,6 +204,9 @@ impl VolumeConfig {
         }
         if !next.table.has_owners_of(&self.table) {
             return Err(Fixed::Owners);
+        }
+        if self.copies != next.copies {
+            return Err(Fixed::Copies);
         }
         Ok(next.table.version() > self.table.version())
     }
@@ -184,19 +236,107 @@ impl VolumeConfig {
         self.table.owner(key)
     }
 
-    /// The node that holds `island`.
+    /// The node that holds `island`, or shall lead it at first.
     pub fn node_of(&self, island: IslandId) -> Option<&NodeConfig> {
         self.nodes.iter().find(|n| n.islands.contains(&island))
+    }
+
+    /// The nodes that shall keep `island`, in the order of the ring: first [`Self::node_of`]. None if there is no such island.
+    pub fn group_of(&self, island: IslandId) -> Vec<NodeId> {
+        match &self.copies {
+            Some(copies) => copies.group_of(island).to_vec(),
+            None => self.node_of(island).map(|n| n.node).into_iter().collect(),
+        }
+    }
+
+    /// The islands that a node shall keep, in order.
+    pub fn islands_at(&self, node: NodeId) -> Vec<IslandId> {
+        let mut islands: Vec<IslandId> = match &self.copies {
+            Some(copies) => {
+                let its = copies.groups.iter().filter(|group| group.nodes.contains(&node));
+                its.map(|group| group.island).collect()
+            }
+            None => {
+                let its = self.nodes.iter().find(|n| n.node == node);
+                its.map(|n| n.islands.clone()).unwrap_or_default()
+            }
+        };
+        islands.sort_unstable();
+        islands
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::copies::IslandGroup;
 
     fn config(kind: VolumeKind) -> VolumeConfig {
         let (id, name, table) = (VolumeId(7), "home".to_owned(), Table::new(1));
-        VolumeConfig { id, name, seed: 9, table, nodes: Vec::new(), kind }
+        VolumeConfig { id, name, seed: 9, table, nodes: Vec::new(), kind, copies: None }
+    }
+
+    /// Three nodes, of which two keep two islands and one has the store.
+    fn with_copies() -> VolumeConfig {
+        let node = |node, islands: &[u16]| NodeConfig {
+            node: NodeId(node),
+            address: format!("host{node}:1"),
+            islands: islands.iter().map(|island| IslandId(*island)).collect(),
+        };
+        let group = |island, nodes: [u16; 2]| IslandGroup {
+            island: IslandId(island),
+            nodes: nodes.map(NodeId).to_vec(),
+        };
+        let groups = vec![group(0, [1, 2]), group(1, [2, 1])];
+        let copies = Some(Copies { wanted: 2, store: NodeId(0), groups, racks: Vec::new() });
+        let nodes = vec![node(0, &[]), node(1, &[0]), node(2, &[1])];
+        VolumeConfig { table: Table::new(2), nodes, copies, ..config(VolumeKind::Cluster) }
+    }
+
+    #[test]
+    fn a_volume_with_copies_has_a_group_for_each_island_and_one_without_has_its_node() {
+        let (with, nobody) = (with_copies(), Vec::<NodeId>::new());
+        assert_eq!(with.group_of(IslandId(1)), [NodeId(2), NodeId(1)]);
+        assert_eq!(with.islands_at(NodeId(1)), [IslandId(0), IslandId(1)]);
+        assert_eq!((with.islands_at(NodeId(0)), with.group_of(IslandId(2))), (Vec::new(), nobody.clone()));
+        let without = VolumeConfig { copies: None, ..with };
+        assert_eq!(without.group_of(IslandId(1)), [NodeId(2)]);
+        assert_eq!(
+            (without.islands_at(NodeId(2)), without.group_of(IslandId(2))),
+            (vec![IslandId(1)], nobody)
+        );
+    }
+
+    #[test]
+    fn copies_come_back_as_they_went_and_whoever_does_not_know_them_finds_a_newer_volume() {
+        let with = with_copies();
+        let bytes = with.to_vec();
+        assert_eq!(VolumeConfig::from_stored(&bytes), Ok(with.clone()));
+        assert_eq!(bytes.len(), with.encoded_len());
+        let without = VolumeConfig { copies: None, ..with.clone() }.to_vec();
+        assert_eq!(
+            bytes[..without.len() - 1],
+            without[..without.len() - 1],
+            "what was there stays where it was"
+        );
+        // A program from before there were copies reads a kind that it does not know, and bytes behind it.
+        assert_eq!(
+            VolumeKind::from_slice(&bytes[without.len() - 1..without.len()]),
+            Ok(VolumeKind::Unknown(4))
+        );
+        let newer = Err(BadConfig::Newer { volume: "home".to_owned() });
+        assert_eq!(VolumeConfig::from_stored(&[&bytes[..], &[0]].concat()), newer);
+        assert!(VolumeConfig::from_stored(&bytes[..bytes.len() - 1]).is_err());
+    }
+
+    #[test]
+    fn the_first_record_of_a_group_is_one_that_a_group_can_have() {
+        let copies = with_copies().copies.unwrap();
+        let record = copies.first_record(&copies.groups[1]);
+        let seat = |node| crate::group::Seat { node: NodeId(node), tenure: 1 };
+        assert_eq!(record.check(), Ok(()));
+        assert_eq!((record.epoch, record.primary, record.wanted), (0, None, 2));
+        assert_eq!(record.in_sync, [seat(1), seat(2)]);
     }
 
     #[test]
@@ -241,10 +381,12 @@ mod tests {
             VolumeConfig { seed: 10, ..moved.clone() },
             VolumeConfig { id: VolumeId(8), ..moved.clone() },
             VolumeConfig { name: "work".to_owned(), ..moved.clone() },
-            VolumeConfig { kind: VolumeKind::Wide, ..moved },
+            VolumeConfig { kind: VolumeKind::Wide, ..moved.clone() },
         ] {
             assert_eq!(first.is_replaced_by(&other), Err(Fixed::Volume));
         }
+        let copies = with_copies().copies;
+        assert_eq!(first.is_replaced_by(&VolumeConfig { copies, ..moved }), Err(Fixed::Copies));
     }
 
     #[test]

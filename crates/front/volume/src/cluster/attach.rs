@@ -134,13 +134,10 @@ impl Attached for ClusterVolume {
             let address = node.address.parse().map_err(|why| refused(&why))?;
             places.push(NodePlace { node: node.node, address, islands: node.islands.clone() });
         }
-        if let Some(here) = &self.here {
-            let mine = next.nodes.iter().find(|n| Some(n.node) == me).map(|n| n.islands.clone());
-            let mut mine = mine.unwrap_or_default();
-            mine.sort_unstable();
-            if mine != here.served.islands() {
-                return Err(refused(&"islands of this process cannot come or go while they are used"));
-            }
+        if let Some(here) = &self.here
+            && next.islands_at(here.served.node()) != here.served.islands()
+        {
+            return Err(refused(&"islands of this process cannot come or go while they are used"));
         }
         self.nodes.change(&places);
         self.client.take_table(next.table.clone());

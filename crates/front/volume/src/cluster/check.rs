@@ -123,10 +123,10 @@ impl Check<'_> {
         let is_new = options.is_new;
         let mut islands = Vec::new();
         let nodes = config.nodes.iter().filter(|n| n.node == member.node || is_whole(&folder, &n.islands));
-        for island in nodes.flat_map(|n| n.islands.iter().copied()) {
+        for (node, island) in nodes.flat_map(|n| n.islands.iter().map(|island| (n.node, *island))) {
             outcome.islands += 1;
             let opened = open_island(&folder, island, is_new).map_err(anyhow::Error::from).and_then(|disk| {
-                let setup = atoll_server::setup(config, island, &*disk, &options);
+                let setup = atoll_server::setup(config, node, island, &*disk, &options);
                 Ok(Engine::open(disk, setup, Arc::new(Nobody), Arc::new(WallClock::default()))?)
             });
             let (engine, report) = match opened {

@@ -103,8 +103,15 @@ impl UnionVolume {
         let files = UnionFiles::new(Arc::clone(&federation)).expect("it is the first session");
         let files = Arc::new(files);
         let table = Table::new(1);
-        let config =
-            Arc::new(VolumeConfig { id, name, seed: 0, table, nodes: Vec::new(), kind: VolumeKind::Union });
+        let config = Arc::new(VolumeConfig {
+            id,
+            name,
+            seed: 0,
+            table,
+            nodes: Vec::new(),
+            kind: VolumeKind::Union,
+            copies: None,
+        });
         let members = Mutex::new(open.into_iter().map(Listed::from).collect());
         let began = Instant::now();
         Ok(Self { federation, files, config, settings, members, kept, intents, began })

@@ -75,6 +75,7 @@ impl Tree {
                 islands: (0..ISLANDS).map(IslandId).collect(),
             }],
             kind: VolumeKind::Cluster,
+            copies: None,
         };
         let volume = Volume::open(config, NodeId(0), &options(), |island| {
             let folder = path.join(island.to_string());

@@ -32,7 +32,15 @@ pub fn config(islands: [&[u16]; 2], node_1: &str) -> VolumeConfig {
     };
     let table = Table::new((islands[0].len() + islands[1].len()) as u16);
     let nodes = vec![node(0, ""), node(1, node_1)];
-    VolumeConfig { id: VOLUME, name: "home".into(), seed: 42, table, nodes, kind: VolumeKind::Cluster }
+    VolumeConfig {
+        id: VOLUME,
+        name: "home".into(),
+        seed: 42,
+        table,
+        nodes,
+        kind: VolumeKind::Cluster,
+        copies: None,
+    }
 }
 
 /// Opens folders at once.

@@ -12,7 +12,8 @@ use atoll_core::{
 use atoll_posix::{Attr, Kind, NamedObject};
 use atoll_proto::group::{GroupRecord, Host, Primary, Seat};
 use atoll_proto::{
-    Ancestor, DirPlace, Inode, NodeConfig, PlaceVersion, StaticAttrs, Stub, VolumeConfig, VolumeKind, Xattrs,
+    Ancestor, Copies, DirPlace, Inode, IslandGroup, NodeConfig, PlaceVersion, StaticAttrs, Stub,
+    VolumeConfig, VolumeKind, Xattrs,
 };
 use bytes::Bytes;
 
@@ -136,6 +137,7 @@ pub fn config() -> VolumeConfig {
             islands: vec![IslandId(0), IslandId(1), IslandId(2)],
         }],
         kind: VolumeKind::Cluster,
+        copies: None,
     }
 }
 
@@ -152,6 +154,24 @@ pub fn group() -> GroupRecord {
 pub fn first_group() -> GroupRecord {
     let in_sync = vec![Seat { node: NodeId(1), tenure: 1 }, Seat { node: NodeId(2), tenure: 1 }];
     GroupRecord { epoch: 0, primary: None, in_sync, wanted: 2, power_cut: false }
+}
+
+/// Two nodes keep each island, and a third one has the store.
+pub fn with_copies() -> VolumeConfig {
+    let node = |node: u16, islands: &[u16]| NodeConfig {
+        node: NodeId(node),
+        address: format!("a{node}:1"),
+        islands: islands.iter().map(|island| IslandId(*island)).collect(),
+    };
+    let group = |island: u16, nodes: [u16; 2]| IslandGroup {
+        island: IslandId(island),
+        nodes: nodes.map(NodeId).to_vec(),
+    };
+    let groups = vec![group(0, [1, 2]), group(1, [1, 2]), group(2, [2, 1])];
+    let racks = ["r0", "r1", "r2"].map(str::to_owned).to_vec();
+    let copies = Some(Copies { wanted: 2, store: NodeId(0), groups, racks });
+    let nodes = vec![node(0, &[]), node(1, &[0, 1]), node(2, &[2])];
+    VolumeConfig { nodes, copies, ..config() }
 }
 
 pub fn of_kind(kind: VolumeKind) -> VolumeConfig {

@@ -55,6 +55,7 @@ impl Place {
                 islands: (0..islands).map(IslandId).collect(),
             }],
             kind: VolumeKind::Cluster,
+            copies: None,
         };
         let dir = tempfile::tempdir().unwrap();
         for island in 0..islands {

@@ -20,6 +20,7 @@ pub(crate) fn config() -> VolumeConfig {
         table: Table::new(ISLANDS),
         nodes: vec![NodeConfig { node: NodeId(0), address: String::new(), islands }],
         kind: VolumeKind::Cluster,
+        copies: None,
     }
 }
 
