@@ -6,7 +6,7 @@ use anyhow::{Result, bail};
 use atoll_proto::VolumeKind;
 use atoll_proto::control::VolumeSummary;
 use atoll_rpc::Address;
-use atoll_volume::create::{Created, adopt};
+use atoll_volume::create::{Created, adopt, hangs_on_store};
 use atoll_volume::places::data_socket;
 use atoll_volume::source::WHOM;
 use atoll_volume::status::{explain_down, first_line, volumes_of, volumes_of_mount};
@@ -45,6 +45,13 @@ struct Create {
     /// The kind of the volume: cluster. The kinds union and wide are not built yet
     #[arg(long, default_value = "cluster", value_name = "KIND", value_parser = kinds())]
     kind: VolumeKind,
+    // Volumes with copies cannot be served yet, so that nothing may promise them: both options are shown when they can be.
+    /// Number of nodes that keep each island
+    #[arg(long, value_name = "N", default_value_t = 1, hide = true)]
+    replicas: usize,
+    /// The rack of each node: copies of an island lie in different racks
+    #[arg(long, value_name = "RACK,...", value_delimiter = ',', hide = true)]
+    racks: Vec<String>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -88,8 +95,8 @@ fn kinds() -> impl TypedValueParser<Value = VolumeKind> {
 
 impl Create {
     fn run(self) -> Result<()> {
-        let Self { name, nodes, islands_per_node, kind } = self;
-        let create = atoll_volume::create::Create { name, kind, nodes, islands_per_node };
+        let Self { name, nodes, islands_per_node, kind, replicas, racks } = self;
+        let create = atoll_volume::create::Create { name, kind, nodes, islands_per_node, replicas, racks };
         let Created { config, late } = create.run()?;
         for why in &late {
             eprintln!("atoll: {}", first_line(why));
@@ -100,7 +107,13 @@ impl Create {
         }
         let all: Vec<String> = create.nodes.iter().map(ToString::to_string).collect();
         let (name, islands) = (&config.name, config.islands().len());
-        say::line(format_args!("volume   {name} ({islands} islands on {} nodes)", all.len()));
+        let copies =
+            config.copies.as_ref().map_or(String::new(), |c| format!(", {} copies of each", c.wanted));
+        say::line(format_args!("volume   {name} ({islands} islands on {} nodes{copies})", all.len()));
+        if let Some([what, then]) = hangs_on_store(&config) {
+            say::line(format_args!("store    {what}"));
+            say::line(format_args!("         {then}"));
+        }
         say::line(format_args!("mount    atoll mount {}:/{name} DIR", all.join(",")));
         Ok(())
     }

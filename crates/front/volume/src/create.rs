@@ -4,8 +4,12 @@ use std::path::Path;
 
 use anyhow::{Result, anyhow, bail};
 use atoll_control::{ControlStore, DataDir, EmbeddedStore, check_volume_name};
+use atoll_core::placement::{NoPlace, Ring};
 use atoll_core::{IslandId, NodeId, Table, VolumeId};
-use atoll_proto::{Control, ControlReply, NodeConfig, VolumeConfig, VolumeKind};
+use atoll_proto::control::VolumeSummary;
+use atoll_proto::copies::RACK_BYTES_MAX;
+use atoll_proto::group::GROUP_MEMBERS_MAX;
+use atoll_proto::{Control, ControlReply, Copies, IslandGroup, NodeConfig, VolumeConfig, VolumeKind};
 use atoll_rpc::Address;
 
 use crate::ask::{NoAnswer, ORDER, QUESTION, ask, ask_all, strange, try_ask};
@@ -14,6 +18,9 @@ use crate::node::random;
 
 /// Most islands of a volume.
 const ISLANDS_MAX: usize = 4096;
+
+/// The node whose control store has the groups of a volume with copies: the one that is named first.
+const STORE: NodeId = NodeId(0);
 
 /// A volume that is to be made.
 #[derive(Debug)]
@@ -24,8 +31,12 @@ pub struct Create {
     pub kind: VolumeKind,
     /// Its nodes, as mounts and the other nodes reach them.
     pub nodes: Vec<Address>,
-    /// How many islands each node gets.
+    /// How many islands each node gets: to lead at first, if there are copies.
     pub islands_per_node: u16,
+    /// How many nodes keep each island.
+    pub replicas: usize,
+    /// The rack of each node; none, if each node fails by itself.
+    pub racks: Vec<String>,
 }
 
 /// A volume that was made.
@@ -58,43 +69,124 @@ impl Create {
         if let Some(unix) = self.nodes.iter().find(|a| matches!(a, Address::Unix { .. })) {
             bail!("{unix} reaches no other machine.\nName each node as HOST:PORT.");
         }
-        let per_node = usize::from(self.islands_per_node);
-        let islands = per_node * self.nodes.len();
+        self.check_racks()?;
+        let numbers: Vec<NodeId> = (0..self.nodes.len()).map(|at| NodeId(at as u16)).collect();
+        let ring = Ring { nodes: &numbers, racks: &self.racks, replicas: self.replicas, store: STORE };
+        let islands = usize::from(self.islands_per_node) * ring.keepers().len();
         if islands > ISLANDS_MAX {
             bail!("{islands} islands are too many: {ISLANDS_MAX} are allowed.\nLower --islands-per-node.");
         }
-        let nodes = self.nodes.iter().enumerate().map(|(at, address)| NodeConfig {
-            node: NodeId(at as u16),
+        let placed = ring.place(islands).map_err(|why| self.not_placed(&why))?;
+        let groups = (0..).map(IslandId).zip(placed).map(|(island, nodes)| IslandGroup { island, nodes });
+        let groups: Vec<IslandGroup> = groups.collect();
+        let led_by = |node: NodeId| groups.iter().filter(move |group| group.nodes[0] == node);
+        let nodes = self.nodes.iter().zip(&numbers).map(|(address, node)| NodeConfig {
+            node: *node,
             address: address.to_string(),
-            islands: (at * per_node..(at + 1) * per_node).map(|i| IslandId(i as u16)).collect(),
+            islands: led_by(*node).map(|group| group.island).collect(),
         });
+        let nodes: Vec<NodeConfig> = nodes.collect();
+        let (wanted, racks) = (self.replicas as u8, self.racks.clone());
         Ok(VolumeConfig {
             id: VolumeId(random()?),
             name: self.name.clone(),
             seed: random()?,
             table: Table::new(islands as u16),
-            nodes: nodes.collect(),
+            nodes,
             kind: self.kind,
-            copies: None,
+            copies: (wanted > 1).then_some(Copies { wanted, store: STORE, groups, racks }),
         })
     }
 
-    /// Every node answers, and no two addresses lead to the same one.
+    fn check_racks(&self) -> Result<()> {
+        if self.replicas > GROUP_MEMBERS_MAX {
+            bail!(
+                "{} copies are too many: {GROUP_MEMBERS_MAX} are possible.\nLower --replicas.",
+                self.replicas
+            );
+        }
+        if !self.racks.is_empty() && self.replicas < 2 {
+            bail!(
+                "Racks keep copies apart, and there is one copy of each island.\nName --replicas 2 too, or no racks."
+            );
+        }
+        match self.racks.iter().find(|rack| rack.is_empty() || rack.len() > RACK_BYTES_MAX) {
+            Some(rack) => bail!(
+                "\"{}\" cannot name a rack: a name has 1 to {RACK_BYTES_MAX} bytes.\nName one rack for each node.",
+                rack.escape_debug()
+            ),
+            None => Ok(()),
+        }
+    }
+
+    /// Why islands cannot be placed, and what to do next.
+    fn not_placed(&self, why: &NoPlace) -> anyhow::Error {
+        let next = match why {
+            NoPlace::NoCopy => "Use --replicas 1, or more.".to_owned(),
+            NoPlace::Nodes { .. } => "Name more nodes, or lower --replicas.".to_owned(),
+            NoPlace::RackList { .. } => "Name one rack for each node, in the order of the nodes.".to_owned(),
+            NoPlace::Racks { replicas, all, .. } if all >= replicas => format!(
+                "{}, which is named first, has the control store and keeps none: name a node first whose rack has others.",
+                self.nodes[0]
+            ),
+            NoPlace::Racks { .. } => "Name nodes in more racks, or lower --replicas.".to_owned(),
+            NoPlace::Twice { .. } | NoPlace::Store { .. } => "This is a mistake in Atoll.".to_owned(),
+        };
+        anyhow!("The volume cannot be made so: {why}.\n{next}")
+    }
+
+    /// Every node answers, and no two addresses lead to the same one. With copies, all are in the same cluster.
     fn check_nodes(&self) -> Result<()> {
         let mut seen: Vec<(u64, &Address)> = Vec::new();
+        let mut known: Vec<(&Address, VolumeSummary)> = Vec::new();
         for (address, answer) in self.nodes.iter().zip(ask_all(&self.nodes, &Control::Describe, QUESTION)) {
             let daemon = match answer {
-                Ok(ControlReply::Described { daemon, .. }) => daemon.daemon,
+                Ok(ControlReply::Described { daemon, volumes }) => {
+                    known.extend(volumes.into_iter().map(|volume| (address, volume)));
+                    daemon.daemon
+                }
                 Ok(ControlReply::Refused { text }) => bail!("{text}"),
                 Ok(_) => return Err(strange(address)),
                 Err(why) => return Err(why.into_error()),
             };
-            if let Some((_, other)) = seen.iter().find(|(known, _)| *known == daemon) {
+            if let Some((_, other)) = seen.iter().find(|(other, _)| *other == daemon) {
                 bail!("{other} and {address} are the same node.\nName each node once.");
             }
             seen.push((daemon, address));
         }
+        if self.replicas > 1 {
+            known.iter().try_for_each(|(address, volume)| self.check_cluster(address, volume))?;
+        }
         Ok(())
+    }
+
+    /// The nodes of volumes with copies that have their groups in one store are one cluster. A node of another one would depend
+    /// on two stores, and its administrators on both.
+    fn check_cluster(&self, address: &Address, volume: &VolumeSummary) -> Result<()> {
+        let ask_for = |whom: &Address| {
+            let order = Control::Volume { name: volume.name.clone() };
+            match try_ask(whom, order, QUESTION) {
+                Ok(ControlReply::Volume { config, node, .. }) if config.id == volume.id => {
+                    Ok(Some((config, node)))
+                }
+                // It has no such volume, or another one of that name.
+                Ok(ControlReply::Volume { .. } | ControlReply::Refused { .. }) => Ok(None),
+                Ok(_) => Err(strange(whom)),
+                Err(why) => Err(why.into_error()),
+            }
+        };
+        let Some((config, _)) = ask_for(address)? else { return Ok(()) };
+        let Some(copies) = &config.copies else { return Ok(()) };
+        let first = &self.nodes[0];
+        if ask_for(first)?.is_some_and(|(_, node)| node == Some(copies.store)) {
+            return Ok(());
+        }
+        let store = config.nodes.iter().find(|n| n.node == copies.store).map_or("", |n| &n.address);
+        bail!(
+            "{address} is in another cluster: its volume {} has its control store at {store}, and not at {first}.\n\
+            Name nodes of one cluster, and first the one that has its control store.",
+            volume.name
+        )
     }
 
     /// First step: each node keeps the volume, and promises to serve it. If one does not, none does.
@@ -151,6 +243,29 @@ impl Create {
         }
         Ok(late)
     }
+}
+
+/// What depends on the node that has the control store of a volume with copies, in two sentences for its administrator. None without
+/// copies: then each node starts and serves by itself.
+pub fn hangs_on_store(config: &VolumeConfig) -> Option<[String; 2]> {
+    let copies = config.copies.as_ref()?;
+    let store = config.nodes.iter().find(|n| n.node == copies.store)?;
+    let address = &store.address;
+    Some(if config.islands_at(store.node).is_empty() {
+        [
+            format!("{address} keeps the control store, and no copies"),
+            "While it is away the others serve on, but if one of them stops then, the islands that it keeps wait: \
+            some until the control store is back."
+                .to_owned(),
+        ]
+    } else {
+        [
+            format!("{address} keeps the control store, and copies too: it must not be lost"),
+            "While it is away nothing of the volume can be read or changed. With one node more, named first, the others \
+            would serve on."
+                .to_owned(),
+        ]
+    })
 }
 
 /// Takes up a volume whose folder lies in the data directory of a stopped node, but which its control store has lost.

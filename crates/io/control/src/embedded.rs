@@ -238,6 +238,35 @@ impl ControlStore for EmbeddedStore {
             Ok(Ok(()))
         })
     }
+
+    fn create_groups(&self, id: VolumeId, first: &[(IslandId, GroupRecord)]) -> Result<(), ControlError> {
+        let last = self.write(|tx| {
+            let (mut groups, mut meta) = (tx.open_table(GROUPS)?, tx.open_table(META)?);
+            if groups.range(of_volume(id))?.next().is_some() {
+                return Ok(Err(ControlError::Taken { volume: id.into() }));
+            }
+            let mut last = meta.get("revision")?.map_or(0, |last| last.value());
+            for (island, record) in first {
+                assert_eq!(record.check(), Ok(()), "{record:?} is no group");
+                last += 1;
+                let row = (Revision(last), record.clone()).to_vec();
+                groups.insert((id.0, island.0), row.as_slice())?;
+            }
+            meta.insert("revision", last)?;
+            Ok(Ok(Revision(last)))
+        })?;
+        self.has_changed(last);
+        Ok(())
+    }
+
+    fn discard_groups(&self, id: VolumeId) -> Result<(), ControlError> {
+        self.write(|tx| {
+            if tx.open_table(VOLUMES)?.get(id.0)?.is_none() {
+                tx.open_table(GROUPS)?.retain_in(of_volume(id), |_, _| false)?;
+            }
+            Ok(Ok(()))
+        })
+    }
 }
 
 /// The keys of all groups of a volume.
@@ -280,9 +309,7 @@ impl GroupStore for EmbeddedStore {
         });
         match swapped {
             Ok(Some(revision)) => {
-                let mut last = self.last.lock().expect("no panic while it is held");
-                *last = revision.max(*last);
-                self.changed.notify_all();
+                self.has_changed(revision);
                 Swapped::Done { revision }
             }
             Ok(None) => Swapped::Conflict,
@@ -312,6 +339,13 @@ impl GroupStore for EmbeddedStore {
 }
 
 impl EmbeddedStore {
+    /// Tells those who wait for a change of a group.
+    fn has_changed(&self, revision: Revision) {
+        let mut last = self.last.lock().expect("no panic while it is held");
+        *last = revision.max(*last);
+        self.changed.notify_all();
+    }
+
     fn revision(&self, tx: &redb::ReadTransaction) -> Result<Revision, ControlError> {
         let meta = tx.open_table(META).map_err(|e| self.failed(e))?;
         let last = meta.get("revision").map_err(|e| self.failed(e))?;
@@ -427,11 +461,8 @@ mod tests {
         assert!(matches!(swapped, Swapped::Unknown { why } if why.contains("the group of island 3")));
     }
 
-    #[test]
-    fn the_groups_of_a_volume_go_with_it() {
-        let folder = tempfile::tempdir().unwrap();
-        let store = open(&folder);
-        let config = VolumeConfig {
+    fn config() -> VolumeConfig {
+        VolumeConfig {
             id: VolumeId(7),
             name: "home".to_owned(),
             seed: 1,
@@ -443,8 +474,14 @@ mod tests {
             }],
             kind: atoll_proto::VolumeKind::Cluster,
             copies: None,
-        };
-        store.create_volume(&config).unwrap();
+        }
+    }
+
+    #[test]
+    fn the_groups_of_a_volume_go_with_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = open(&folder);
+        store.create_volume(&config()).unwrap();
         for volume in [VolumeId(7), VolumeId(8)] {
             for island in [IslandId(0), IslandId(u16::MAX)] {
                 store.swap_group(volume, island, Revision::NONE, &conformance::record(1));
@@ -453,5 +490,39 @@ mod tests {
         store.remove_volume(VolumeId(7)).unwrap();
         let left = |volume| store.groups(volume, Revision::NONE, Duration::ZERO).unwrap().groups.len();
         assert_eq!([left(VolumeId(7)), left(VolumeId(8))], [0, 2]);
+    }
+
+    #[test]
+    fn the_first_groups_of_a_volume_are_put_in_once_and_go_if_it_is_not_made() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = open(&folder);
+        let (volume, other) = (VolumeId(7), VolumeId(8));
+        store.swap_group(other, IslandId(0), Revision::NONE, &conformance::record(1));
+        let first: Vec<_> = (0..3).map(|island| (IslandId(island), conformance::record(1))).collect();
+        let groups = |volume| store.groups(volume, Revision::NONE, Duration::ZERO).unwrap().groups;
+        store.create_groups(volume, &first).unwrap();
+        let revisions: Vec<u64> = groups(volume).iter().map(|stored| stored.revision.0).collect();
+        assert_eq!(
+            revisions,
+            [2, 3, 4],
+            "each record has a revision of its own, behind those that there were"
+        );
+        let again = store.create_groups(volume, &first);
+        assert!(matches!(again, Err(ControlError::Taken { .. })), "{again:?}");
+        store.discard_groups(volume).unwrap();
+        store.discard_groups(volume).unwrap();
+        assert_eq!([groups(volume).len(), groups(other).len()], [0, 1]);
+        // A watch sees what comes, and a volume that was made keeps its records.
+        let watched = std::thread::scope(|scope| {
+            let watch = scope.spawn(|| store.groups(volume, Revision(4), WATCH_MAX).unwrap());
+            store.create_groups(volume, &first).unwrap();
+            watch.join().unwrap()
+        });
+        assert_eq!(watched.groups.len(), 3);
+        let swapped = store.swap_group(volume, IslandId(1), Revision(6), &conformance::record(2));
+        assert_eq!(swapped, Swapped::Done { revision: Revision(8) });
+        store.create_volume(&config()).unwrap();
+        store.discard_groups(volume).unwrap();
+        assert_eq!(groups(volume).len(), 3);
     }
 }

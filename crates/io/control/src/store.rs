@@ -3,10 +3,10 @@
 //! A change is a compare-and-swap on the version of the volume's table. If two administrators change the same
 //! volume, one of them is told.
 
-use atoll_core::{NodeId, VolumeId};
+use atoll_core::{IslandId, NodeId, VolumeId};
 use atoll_proto::copies::RACK_BYTES_MAX;
 use atoll_proto::group::GROUP_MEMBERS_MAX;
-use atoll_proto::{Copies, VolumeConfig, VolumeKind};
+use atoll_proto::{Copies, GroupRecord, VolumeConfig, VolumeKind};
 
 use crate::groups::GroupStore;
 use crate::source::{SourceError, check_volume_name};
@@ -145,6 +145,13 @@ pub trait ControlStore: GroupStore {
 
     /// Forgets a volume; `NotFound` if there is none. Its files stay where they are.
     fn remove_volume(&self, id: VolumeId) -> Result<(), ControlError>;
+
+    /// Puts in the first records of the groups of a volume that is being made. `Taken` if it has records already. Before it has
+    /// answered, some of them may be there without the others.
+    fn create_groups(&self, id: VolumeId, first: &[(IslandId, GroupRecord)]) -> Result<(), ControlError>;
+
+    /// Forgets the records of a volume that was not made after all. Those of a volume that the store has stay.
+    fn discard_groups(&self, id: VolumeId) -> Result<(), ControlError>;
 }
 
 /// Refuses a volume that contradicts itself, before it is stored for everybody.

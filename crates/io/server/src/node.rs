@@ -270,8 +270,24 @@ impl Node {
             let folder = self.setup.data.join(member::ISLANDS);
             return Err(NodeError::Folder { volume: config.name.clone(), folder, why: e.to_string() });
         }
+        if let Err(why) = self.create_groups(config, node) {
+            let _ = self.discard_prepared(config.id);
+            return Err(why.into());
+        }
         since.insert(config.id, Instant::now());
         Ok(())
+    }
+
+    /// Puts the first group records of a volume into the store, if this node has the volume's. All nodes have prepared before
+    /// one activates, so the records are there before anybody leads an island.
+    fn create_groups(&self, config: &VolumeConfig, node: NodeId) -> Result<(), ControlError> {
+        match &config.copies {
+            Some(copies) if copies.store == node => {
+                let first = copies.groups.iter().map(|group| (group.island, copies.first_record(group)));
+                self.setup.store.create_groups(config.id, &first.collect::<Vec<_>>())
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Second step: serves it. Fine if it is served already.
@@ -348,6 +364,7 @@ impl Node {
             let volume = format!("{:016x}", id.0);
             return Err(NodeError::Folder { volume, folder, why: e.to_string() });
         }
+        self.setup.store.discard_groups(id)?;
         match self.setup.prepared.remove_volume(id) {
             Ok(()) | Err(ControlError::NotFound { .. }) => Ok(()),
             Err(why) => Err(why.into()),
