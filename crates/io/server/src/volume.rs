@@ -121,6 +121,11 @@ impl Clock for WallClock {
         Now { wall, ms: self.0.elapsed().as_millis() as u64 }
     }
 
+    fn boot_ms(&self) -> u64 {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        (time.tv_sec * 1_000 + time.tv_nsec / 1_000_000) as u64
+    }
+
     fn pass(&self, time: Duration) {
         std::thread::sleep(time);
     }
@@ -587,7 +592,6 @@ pub fn setup<D: Disk>(
     let space = disk.space().map_or(0, |s| s.bytes);
     Setup {
         volume: config.id,
-        node,
         island: Config {
             life: DaemonLife { daemon: options.daemon.0, incarnation: options.incarnation },
             rows_max: rows_max(config.islands_at(node).len(), options),

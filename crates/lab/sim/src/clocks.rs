@@ -112,12 +112,6 @@ impl SimClock {
         self.boot = (0, self.time.us());
     }
 
-    /// Milliseconds by the boot clock.
-    pub(crate) fn boot_ms(&self) -> u64 {
-        let (ms, since_us) = self.boot;
-        ms + (self.pace.passed(self.time.us()) - self.pace.passed(since_us)) as u64 / 1000
-    }
-
     /// The wall clock.
     pub(crate) fn wall(&self) -> Time {
         self.pace.wall(self.time.us())
@@ -128,6 +122,11 @@ impl Clock for SimClock {
     fn now(&self) -> Now {
         let us = self.time.us();
         Now { wall: self.pace.wall(us), ms: self.pace.ms(us) }
+    }
+
+    fn boot_ms(&self) -> u64 {
+        let (ms, since_us) = self.boot;
+        ms + (self.pace.passed(self.time.us()) - self.pace.passed(since_us)) as u64 / 1000
     }
 
     fn pass(&self, _time: Duration) {}

@@ -85,7 +85,6 @@ impl World {
         copy.port = Port::default();
         let setup = Setup {
             volume: VolumeId(1),
-            node,
             island: atoll_island::Config {
                 life: DaemonLife { daemon: 1 + u64::from(node.0), incarnation: machine.life as u32 },
                 rows_max: self.config.rows_max,

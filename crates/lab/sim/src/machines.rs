@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use atoll_core::{IslandId, NodeId, Stamp};
 use atoll_disk::sim::{Fault, SimDisk};
-use atoll_dispatch::{Engine, Laying};
+use atoll_dispatch::{Clock as _, Engine, Laying};
 use atoll_island::Phase;
 use atoll_links::BothWays;
 use atoll_model::Rng;

@@ -424,6 +424,21 @@ impl Group {
         }
     }
 
+    /// The primary that this copy follows, and its epoch.
+    pub const fn follows(&self) -> Option<(NodeId, u32)> {
+        match &self.state {
+            Doing::Following(Following { epoch, primary: Some(primary), .. }) => Some((*primary, *epoch)),
+            _ => None,
+        }
+    }
+
+    /// Whether all copies that there shall be are in sync, as far as is known here.
+    pub fn is_full(&self) -> bool {
+        self.known
+            .as_ref()
+            .is_some_and(|known| known.record.in_sync.len() >= usize::from(known.record.wanted))
+    }
+
     /// What the copy remembers.
     pub const fn seat(&self) -> &SeatFile {
         &self.seat

@@ -101,6 +101,8 @@ pub enum Event {
     /// Records find no space in the log, or find some again. While they find none, no operation that changes
     /// something is begun.
     LogStuck(bool),
+    /// Changes of clients may be decided from here on, or wait: too few copies of the island are there, or they do not keep up.
+    Decides(bool),
     /// The island will be stopped in order: it begins nothing more by itself.
     Stopping,
 }

@@ -152,6 +152,10 @@ impl Island {
             Event::CheckpointWanted => self.bodies.begin_checkpoint(&mut self.ctx),
             Event::Table(table) => self.ctx.config.take_table(table),
             Event::LogStuck(stuck) => self.requests.set_log_stuck(&mut self.ctx, stuck),
+            Event::Decides(decides) => {
+                self.requests.set_decides(decides);
+                self.let_in();
+            }
             Event::Stopping => self.migration.stop_moving(&mut self.ctx),
         }
         self.run_next();
@@ -259,8 +263,8 @@ impl Island {
     // ----------------------------------------------------------------- requests
 
     pub(crate) fn arrive(&mut self, call: PendingRequest) {
-        if !self.recovery.is_serving() {
-            return self.requests.await_start(&mut self.ctx, call);
+        if !self.recovery.is_serving() || !self.requests.may_begin(&call) {
+            return self.requests.wait_outside(&mut self.ctx, call);
         }
         if call.request.table < self.ctx.config.table.version() {
             let table = self.ctx.config.table.clone();
@@ -559,9 +563,14 @@ impl Island {
     fn serve(&mut self) {
         if !self.recovery.is_serving() && !self.recovery.is_waiting() {
             self.recovery.serve();
-            for call in self.requests.let_in() {
-                self.ctx.next(Next::Arrive(call));
-            }
+            self.let_in();
+        }
+    }
+
+    /// Requests that have waited outside come again.
+    fn let_in(&mut self) {
+        for call in self.requests.let_in() {
+            self.ctx.next(Next::Arrive(call));
         }
     }
 

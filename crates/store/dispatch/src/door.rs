@@ -1,29 +1,76 @@
 //! The one way out of an island: everything that it tells clients and other islands passes here. Decides only whether
-//! it may still be told, never what.
+//! it may be told, never what.
+//!
+//! An island that may have other copies tells something only while no other copy can lead. Until then it is held.
+
+use std::collections::VecDeque;
+use std::sync::MutexGuard;
 
 use atoll_disk::Disk;
 use atoll_island::{Effect, LinkId};
 use atoll_proto::Reply;
+use bytes::Bytes;
 
 use crate::engine::Engine;
+
+/// So much is held at most. What is beyond that is dropped: clients and islands ask again.
+const HELD_MAX: usize = 4_096;
 
 impl<D: Disk> Engine<D> {
     /// An answer, a notice or a message leaves, unless the island has halted.
     pub(crate) fn leave(&self, effect: Effect) {
-        match effect {
-            Effect::Reply { link, id, reply, data } => self.answer(link, id, reply, &data),
-            Effect::Notice(link, notice) if !self.is_halted() => self.net.notice(self.id, link, notice),
-            Effect::Send(to, message) if !self.is_halted() => self.net.send(to, message),
-            Effect::Notice(..) | Effect::Send(..) => {}
-            _ => unreachable!("it stays here"),
+        if self.may_tell() {
+            self.tell_now(effect);
+        } else {
+            self.hold(effect);
         }
     }
 
     /// An answer leaves, whose bytes were read apart from the machine, unless the island has halted: then its clients
     /// were told so.
     pub fn answer(&self, link: LinkId, id: u64, reply: Reply, data: &[u8]) {
-        if !self.is_halted() {
-            self.net.reply(self.id, link, id, reply, data);
+        if self.may_tell() {
+            if !self.is_halted() {
+                self.net.reply(self.id, link, id, reply, data);
+            }
+        } else {
+            self.hold(Effect::Reply { link, id, reply, data: Bytes::copy_from_slice(data) });
         }
+    }
+
+    /// What is held leaves, if it may be told now.
+    pub(crate) fn tell_held(&self) {
+        if !self.is_grouped() || !self.may_tell() {
+            return;
+        }
+        for effect in std::mem::take(&mut *self.lock_held()) {
+            self.tell_now(effect);
+        }
+    }
+
+    /// Asked after the rows were read, so that what was read was right within the request.
+    fn may_tell(&self) -> bool {
+        self.grouped.get().is_none_or(|grouped| grouped.place.may_tell())
+    }
+
+    fn tell_now(&self, effect: Effect) {
+        match effect {
+            _ if self.is_halted() => {}
+            Effect::Reply { link, id, reply, data } => self.net.reply(self.id, link, id, reply, &data),
+            Effect::Notice(link, notice) => self.net.notice(self.id, link, notice),
+            Effect::Send(to, message) => self.net.send(to, message),
+            _ => unreachable!("it stays here"),
+        }
+    }
+
+    fn hold(&self, effect: Effect) {
+        let mut held = self.lock_held();
+        if held.len() < HELD_MAX && !self.is_halted() {
+            held.push_back(effect);
+        }
+    }
+
+    fn lock_held(&self) -> MutexGuard<'_, VecDeque<Effect>> {
+        self.held.lock().expect("no panic while it is held")
     }
 }

@@ -1,14 +1,15 @@
 //! The engine: one island's machine and log behind one lock, and the way of an event through them.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use atoll_body::Bodies;
 use atoll_core::map::IdSet;
-use atoll_core::{Ino, IslandId, NodeId};
+use atoll_core::{Ino, IslandId};
 use atoll_disk::Disk;
+use atoll_group::GroupEvent;
 use atoll_island::{BodyOp, BodyOpId, Counters, Damage, Effect, Event, Island, LinkId, Now, Phase};
 use atoll_log::Log;
 use atoll_proto::{Notice, PeerMessage, Record, Reply};
@@ -17,7 +18,7 @@ use atoll_state::State;
 
 use crate::behind::{AGE_MS, Behind};
 use crate::follow::Following;
-use crate::members::Members;
+use crate::grouped::{Grouped, Rounds};
 use crate::open::Reached;
 use crate::role::Role;
 use crate::ship::Window;
@@ -60,6 +61,8 @@ impl Net for Nobody {
 pub trait Clock: Send + Sync + 'static {
     /// Now.
     fn now(&self) -> Now;
+    /// Milliseconds of the machine's boot clock, which goes on while it sleeps. Promises to other machines are made by it.
+    fn boot_ms(&self) -> u64;
     /// Lets so much time pass, on a thread that can wait.
     fn pass(&self, time: Duration);
 }
@@ -77,8 +80,6 @@ pub struct Halted {
 /// An island that runs.
 pub struct Engine<D: Disk> {
     pub(crate) id: IslandId,
-    /// The node that it is on.
-    node: NodeId,
     pub(crate) core: Mutex<Core<D>>,
     pub(crate) disk: Arc<D>,
     pub(crate) bodies: Arc<Bodies<D>>,
@@ -93,7 +94,21 @@ pub struct Engine<D: Disk> {
     /// Counts the uses of the disk that callers wait for.
     pub(crate) disk_uses: AtomicU64,
     halted: AtomicBool,
+    /// It is used no more: the copy is opened anew, or its process ends.
+    closed: AtomicBool,
+    /// Uses of its files that are under way.
+    uses: AtomicUsize,
+    /// The group of which this is a copy. Never set if it is the only copy.
+    pub(crate) grouped: OnceLock<Grouped>,
+    /// Syncs that all members make together, and that are under way.
+    pub(crate) rounds: Mutex<Rounds>,
+    /// The machine was told that it may not decide changes of clients.
+    pub(crate) waits_to_decide: AtomicBool,
+    /// What is decided, and may not be told yet.
+    pub(crate) held: Mutex<VecDeque<Effect>>,
     pub(crate) following: Mutex<Following>,
+    /// Blocks of bodies that differ from their checksums, and whose bytes are yet to be fetched.
+    pub(crate) differs: AtomicU32,
     pub(crate) space: Space,
     /// Changes of bodies that records have decided and that find no space, in order. The gate of each body is
     /// held.
@@ -112,6 +127,8 @@ pub(crate) const DROPS_MAX: usize = 1 << 10;
 /// Milliseconds after which the remaining removals wait for the next time, because the same thread does the
 /// housekeeping.
 const DROPS_MS: u64 = 20;
+/// Whoever closes an engine looks so often whether its uses have ended.
+const CLOSING: Duration = Duration::from_millis(1);
 
 /// Effects to be performed: messages first, because others wait for them, then effects that may take long.
 #[derive(Debug, Default)]
@@ -141,7 +158,7 @@ impl Work {
         self.first.take().or_else(|| self.messages.pop_front()).or_else(|| self.rest.pop_front())
     }
 
-    fn has_messages(&self) -> bool {
+    pub(crate) fn has_messages(&self) -> bool {
         self.first.is_some() || !self.messages.is_empty()
     }
 
@@ -160,8 +177,8 @@ impl Work {
 pub(crate) struct Core<D: Disk> {
     pub(crate) role: Role,
     pub(crate) log: Log<D>,
-    /// Who has how much of the log: this node alone.
-    members: Members,
+    /// The last record with changes of bodies.
+    pub(crate) last_body: u64,
     out: Vec<Effect>,
     head: Vec<u8>,
     /// Records that other copies may not have yet. None if there are no other copies.
@@ -183,13 +200,17 @@ impl<D: Disk> Engine<D> {
         bodies: Arc<Bodies<D>>,
         snapshot: Snapshot,
         (net, clock): (Arc<dyn Net>, Arc<dyn Clock>),
-        node: NodeId,
     ) -> Self {
-        let members = Members::new([node], log.synced_upto());
         Self {
             id,
-            node,
-            core: Mutex::new(Core { role, log, members, out: Vec::new(), head: Vec::new(), window: None }),
+            core: Mutex::new(Core {
+                role,
+                log,
+                last_body: 0,
+                out: Vec::new(),
+                head: Vec::new(),
+                window: None,
+            }),
             disk,
             bodies,
             snapshot,
@@ -200,7 +221,14 @@ impl<D: Disk> Engine<D> {
             drops: Mutex::default(),
             disk_uses: AtomicU64::new(0),
             halted: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
+            uses: AtomicUsize::new(0),
+            grouped: OnceLock::new(),
+            rounds: Mutex::default(),
+            waits_to_decide: AtomicBool::new(false),
+            held: Mutex::default(),
             following: Mutex::default(),
+            differs: AtomicU32::new(0),
             space: Space::default(),
             waiting_bodies: Mutex::default(),
             rows_dirty: AtomicUsize::new(0),
@@ -231,12 +259,20 @@ impl<D: Disk> Engine<D> {
 
     /// The island's counters.
     pub fn counters(&self) -> Counters {
-        self.with_island(|island| *island.counters())
+        self.lock().role.island().map_or_else(Counters::default, |island| *island.counters())
     }
 
-    /// What it lets in.
+    /// How many sessions there are, and how many of them are mounts.
+    pub fn sessions(&self) -> (u64, u64) {
+        self.with_state(|state| {
+            let mounts = state.session_ids().filter(|s| state.session(*s).is_some_and(|row| row.mount));
+            (state.session_ids().count() as u64, mounts.count() as u64)
+        })
+    }
+
+    /// What it lets in: nothing if it follows.
     pub fn phase(&self) -> Phase {
-        self.with_island(|island| island.phase())
+        self.lock().role.island().map_or(Phase::Hidden, |island| island.phase())
     }
 
     /// Sends what is decided from here on to other copies, too.
@@ -293,9 +329,32 @@ impl<D: Disk> Engine<D> {
         }
     }
 
-    /// True after an error of the disk.
+    /// Whether it decides, and has not stopped.
+    pub fn is_leading(&self) -> bool {
+        !self.is_halted() && self.lock().role.island().is_some()
+    }
+
+    /// True after an error of the disk, and when it was closed.
     pub fn is_halted(&self) -> bool {
-        self.halted.load(Ordering::Acquire)
+        self.halted.load(Ordering::Acquire) || self.closed.load(Ordering::Acquire)
+    }
+
+    /// Ends it: nothing more is decided, told, read or written by it. Returns when whatever was under way has ended. The
+    /// copy can be opened anew then.
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+        while self.uses.load(Ordering::SeqCst) > 0 {
+            self.clock.pass(CLOSING);
+        }
+        self.held.lock().expect("no panic while it is held").clear();
+        self.snapshot.close();
+    }
+
+    /// While it lives the files are used, and the engine is not closed. None if it was.
+    pub(crate) fn in_use(&self) -> Option<InUse<'_>> {
+        self.uses.fetch_add(1, Ordering::SeqCst);
+        let used = InUse(&self.uses);
+        (!self.closed.load(Ordering::SeqCst)).then_some(used)
     }
 
     /// Looks at the machine.
@@ -330,8 +389,18 @@ impl<D: Disk> Engine<D> {
         work
     }
 
-    /// Performs the next effect, and takes its result to the machine. False: no effect was left.
+    /// Performs the next effect, and takes its result to the machine. False: no effect was left, and what takes long for
+    /// the island's group is done too.
     pub fn go_on(&self, work: &mut Work) -> bool {
+        let goes_on = self.go_on_here(work);
+        if !goes_on {
+            self.finish();
+        }
+        goes_on
+    }
+
+    /// The same, and leaves what takes long for the group to others.
+    pub(crate) fn go_on_here(&self, work: &mut Work) -> bool {
         let Some(effect) = work.next() else { return false };
         if let Some(event) = self.perform(effect) {
             self.step(event, work);
@@ -362,6 +431,7 @@ impl<D: Disk> Engine<D> {
     }
 
     fn try_step(&self, event: Event, work: &mut Work) -> Result<(), String> {
+        let Some(_used) = self.in_use() else { return Ok(()) };
         let flush = matches!(event, Event::Tick { .. });
         let mut core = self.lock();
         // Under the lock: a thread that was stopped before it must not judge by an old time.
@@ -382,7 +452,12 @@ impl<D: Disk> Engine<D> {
         work: &mut Work,
     ) -> Result<MutexGuard<'a, Core<D>>, String> {
         while let Some(batch) = core.log.take_batch().map_err(|e| e.to_string())? {
+            let leads = core.role.island().is_some();
             drop(core);
+            if leads {
+                // The other copies write while this one does.
+                self.tell_group(GroupEvent::Decided { seq: batch.last().seq });
+            }
             let performed = batch.perform();
             core = self.lock();
             let upto = core.log.written(performed).map_err(|e| e.to_string())?;
@@ -391,21 +466,31 @@ impl<D: Disk> Engine<D> {
                 self.note_space(Lack::Record, stuck);
                 core.handle(now, Event::LogStuck(stuck), work)?;
             }
-            let committed = core.members.written(self.node, upto);
-            core.handle(now, Event::Committed(committed), work)?;
+            if self.is_grouped() {
+                let last_body = core.last_body;
+                drop(core);
+                self.tell_group(GroupEvent::Written { seq: upto, last_body });
+                core = self.lock();
+            } else {
+                core.handle(now, Event::Committed(upto), work)?;
+            }
         }
         Ok(core)
     }
 
     /// Writes records that nobody waits for.
     pub(crate) fn flush(&self) -> Result<(), String> {
+        let Some(_used) = self.in_use() else { return Err("it is closed".to_owned()) };
         let mut work = Work::default();
         drop(self.write(self.lock(), self.clock.now(), &mut work)?);
-        while self.go_on(&mut work) {}
+        while self.go_on_here(&mut work) {}
         Ok(())
     }
 
-    pub(crate) fn sync(&self) -> Option<Event> {
+    /// Syncs the log as far as it is written: how far that is. None if another thread is at it, nothing is to be synced, or
+    /// the log has stopped.
+    pub(crate) fn sync(&self) -> Option<u64> {
+        let _used = self.in_use()?;
         let sync = match self.lock().log.take_sync() {
             Ok(sync) => sync?,
             Err(error) => {
@@ -415,11 +500,13 @@ impl<D: Disk> Engine<D> {
         };
         atoll_handover::slow();
         let done = sync.perform();
-        let mut core = self.lock();
-        match core.log.synced(done) {
-            Ok(upto) => Some(Event::Synced(core.members.synced(self.node, upto))),
+        let synced = self.lock().log.synced(done);
+        match synced {
+            Ok(upto) => {
+                self.tell_group(GroupEvent::Synced { seq: upto });
+                Some(upto)
+            }
             Err(error) => {
-                drop(core);
                 // After a failed fsync nothing more is promised.
                 self.halt(&error.to_string());
                 None
@@ -440,34 +527,45 @@ impl<D: Disk> Engine<D> {
             drop(core);
             self.flush()?;
             match self.sync() {
-                Some(event) => self.enter(event),
+                Some(upto) => self.know_synced_alone(upto),
                 None if self.is_halted() => return Err("the log has stopped".to_owned()),
-                // Records that nobody waits for are written at the next tick: this one, because at a
-                // stop there is no other. Or another thread is at it.
-                None => {
-                    self.tick();
-                    std::thread::yield_now();
-                }
+                // What was decided outside of an event goes to the log with the next one.
+                None if seq > self.last().seq => self.tick(),
+                // Another thread is at it.
+                None => std::thread::yield_now(),
             }
         }
     }
 
     /// Tells the time to the machine, which begins what is due. Called a few times a second.
     pub fn tick(&self) {
-        if self.is_halted() {
-            return;
+        if !self.is_halted() {
+            let event = self.time();
+            self.enter(event);
         }
-        // What waits to be put in place is promised, with as much again for blocks and inodes.
-        let promised = self.behind.waiting_bytes().saturating_mul(2);
-        let mut bytes_available =
-            self.disk.space().map_or(0, |space| space.bytes_available.saturating_sub(promised));
-        if self.space.state() != SpaceState::Normal {
-            bytes_available = 0;
-        }
+    }
+
+    /// The event by which the machine hears that time has passed.
+    pub(crate) fn time(&self) -> Event {
+        let mut bytes_available = self.room();
         if self.space.lacks(Lack::Record) && self.space.is_due(Lack::Record, self.clock.now().ms) {
             self.lock().log.try_again();
         }
-        self.enter(Event::Tick { bytes_available });
+        if let Some(grouped) = self.grouped.get() {
+            self.tell_disk();
+            bytes_available = bytes_available.min(grouped.place.room());
+        }
+        Event::Tick { bytes_available }
+    }
+
+    /// Bytes that this disk has for the island.
+    pub(crate) fn room(&self) -> u64 {
+        if self.space.state() != SpaceState::Normal {
+            return 0;
+        }
+        // What waits to be put in place is promised, with as much again for blocks and inodes.
+        let promised = self.behind.waiting_bytes().saturating_mul(2);
+        self.disk.space().map_or(0, |space| space.bytes_available.saturating_sub(promised))
     }
 
     /// Puts all bytes that wait in place.
@@ -477,8 +575,10 @@ impl<D: Disk> Engine<D> {
     }
 
     pub(crate) fn halt(&self, why: &str) {
-        if !self.halted.swap(true, Ordering::AcqRel) {
+        // What ends with a closed engine says nothing about the disk.
+        if !self.closed.load(Ordering::Acquire) && !self.halted.swap(true, Ordering::AcqRel) {
             self.net.halted(self.id, why);
+            self.note_for_group(GroupEvent::Stopped);
         }
     }
 
@@ -487,9 +587,7 @@ impl<D: Disk> Engine<D> {
     /// Does the work that no request waits for: checkpoints and the log's next segment. Called by one thread,
     /// after each [`Engine::tick`].
     pub fn housekeep(&self) {
-        if self.is_halted() {
-            return;
-        }
+        let Some(_used) = self.in_use().filter(|_| !self.is_halted()) else { return };
         let now = self.clock.now().ms;
         // Without space, the log and memory have them: they wait for some.
         let placed = match self.behind.settle_older(&self.bodies, now.saturating_sub(AGE_MS)) {
@@ -612,12 +710,16 @@ impl<D: Disk> Engine<D> {
     }
 }
 
-impl<D: Disk> Core<D> {
-    /// Up to which record all members have synced.
-    pub(crate) fn synced_upto(&self) -> u64 {
-        self.members.synced_upto()
-    }
+/// See [`Engine::in_use`].
+pub(crate) struct InUse<'a>(&'a AtomicUsize);
 
+impl Drop for InUse<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl<D: Disk> Core<D> {
     /// Takes an event through the machine. One that comes to a follower is not for it.
     fn handle(&mut self, now: Now, event: Event, work: &mut Work) -> Result<(), String> {
         let Some(island) = self.role.island() else { return Ok(()) };
@@ -627,6 +729,9 @@ impl<D: Disk> Core<D> {
         for effect in self.out.drain(..) {
             match effect {
                 Effect::Append(seq, record, placed) => {
+                    if !record.bodies.is_empty() {
+                        self.last_body = seq;
+                    }
                     let carried = append(&mut self.log, &mut self.head, epoch, seq, &record)?;
                     if let Some(window) = &mut self.window {
                         let payload = [&self.head[..], &carried.concat()].concat().into();

@@ -5,18 +5,20 @@
 //! Until then a power cut may take the record, and no recovery would look at the body. Nobody reads a body of a follower.
 
 use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
 
 use atoll_body::{BodyError, Born};
 use atoll_core::Ino;
 use atoll_core::map::IdSet;
 use atoll_disk::Disk;
-use atoll_island::{Effect, PreviousEnd};
+use atoll_island::Effect;
 use atoll_log::{LogError, Position};
 use atoll_proto::{BodyChange, Inode, Record, RowChange};
 use atoll_state::State;
 use atoll_view::Source;
 
 use crate::engine::{Engine, Halted};
+use crate::fetch::Blocks;
 use crate::lay::CommittedState;
 use crate::open::body_named_by;
 use crate::perform::born_of;
@@ -45,10 +47,10 @@ pub enum NotTaken {
         /// The record.
         seq: u64,
     },
-    /// Bodies differed from their checksums when the copy was opened, and it has taken records since: it cannot lead before
-    /// it has got their bytes.
-    #[error("bytes of {0} bodies differ")]
-    Differs(usize),
+    /// Blocks of bodies differed from their checksums when the copy was opened, and it has taken records since. It leads when
+    /// it has got their bytes, or is opened again.
+    #[error("{0} blocks of bodies differ")]
+    Differs(u32),
     /// This copy has stopped.
     #[error(transparent)]
     Halted(#[from] Halted),
@@ -66,6 +68,8 @@ struct Waiting {
 /// What a follower has not done yet, and what its next checkpoint must sync.
 #[derive(Default)]
 pub(crate) struct Following {
+    /// Records that are in the log, and whose rows are not changed yet.
+    unapplied: Vec<(u64, Record)>,
     /// In the order of the records.
     waiting: VecDeque<Waiting>,
     waiting_bytes: usize,
@@ -80,18 +84,27 @@ pub(crate) struct Following {
     makes_checkpoint: bool,
     /// It let a marker pass: the primary does not know any more what this copy has not synced.
     is_behind_marker: bool,
-    /// It has taken records since it was opened.
+    /// It has taken records or bytes since it was opened.
     has_followed: bool,
+    /// Blocks that differ from their checksums.
+    pub(crate) missing: VecDeque<Blocks>,
     /// Records up to this one are synced at every member.
     synced: u64,
 }
 
 impl Following {
-    /// A copy whose log was applied: no sync has covered these bodies.
-    pub(crate) fn opened(touched: &[Ino]) -> Self {
+    /// A copy whose log was applied: no sync has covered these bodies, and these blocks differ.
+    pub(crate) fn opened(touched: &[Ino], missing: Vec<Blocks>) -> Self {
         let named: IdSet<Ino> = touched.iter().copied().collect();
         let is_behind_marker = !named.is_empty();
-        Self { carried: named.clone(), named, is_behind_marker, ..Self::default() }
+        Self { carried: named.clone(), named, is_behind_marker, missing: missing.into(), ..Self::default() }
+    }
+
+    /// A body was changed, and no sync has covered that.
+    pub(crate) fn note_unsynced(&mut self, ino: Ino) {
+        self.has_followed = true;
+        self.named.insert(ino);
+        self.carried.insert(ino);
     }
 }
 
@@ -103,18 +116,16 @@ const fn bytes_of(change: &BodyChange) -> usize {
 }
 
 impl<D: Disk> Engine<D> {
-    /// Takes records of the primary. `has` is told up to which record the log is written, with all bytes in place, before
-    /// the rows are changed; it must not wait.
-    pub fn follow(&self, shipment: Shipment, has: impl FnOnce(u64)) -> Result<(), NotTaken> {
+    /// Takes records of the primary into the log, with the bytes that they name. [`Engine::apply`] changes the rows; in between
+    /// the primary can be told that they are here.
+    pub fn take(&self, shipment: Shipment) -> Result<(), NotTaken> {
         let mut following = self.following.lock().expect("no panic while it is held");
-        following.synced = following.synced.max(shipment.synced);
         let last = self.lock_following()?.log.last();
         if last != shipment.after {
             return Err(NotTaken::Mismatch { last });
         }
         following.has_followed = true;
         let mut before = shipment.after;
-        let mut unapplied = Vec::new();
         let mut no_space = None;
         for shipped in shipment.records {
             let Shipped { position, payload, placed } = shipped;
@@ -125,7 +136,7 @@ impl<D: Disk> Engine<D> {
                     no_space = Some(position.seq);
                     break;
                 }
-                self.apply_all(&mut following, &mut unapplied)?;
+                self.apply_all(&mut following)?;
                 match self.place(&mut following, &record, at, &bytes) {
                     Err(error) if error.is_no_space() => {
                         no_space = Some(position.seq);
@@ -138,16 +149,23 @@ impl<D: Disk> Engine<D> {
                 no_space = Some(position.seq);
                 break;
             }
+            if !record.bodies.is_empty() {
+                self.lock().last_body = position.seq;
+            }
             before = position;
-            unapplied.push((position.seq, record));
+            following.unapplied.push((position.seq, record));
         }
         if !self.write_upto(before.seq)? {
             no_space.get_or_insert(before.seq);
         }
-        has(self.lock().log.written_upto());
-        self.apply_all(&mut following, &mut unapplied)?;
-        self.catch_up(&mut following).map_err(|why| self.stop_following(&why))?;
         no_space.map_or(Ok(()), |seq| Err(NotTaken::NoSpace { seq }))
+    }
+
+    /// Changes the rows as the records say that were taken, and the bodies as far as the records are synced here.
+    pub fn apply(&self) -> Result<(), NotTaken> {
+        let mut following = self.following.lock().expect("no panic while it is held");
+        self.apply_all(&mut following)?;
+        Ok(self.catch_up(&mut following).map_err(|why| self.stop_following(&why))?)
     }
 
     /// Writes the log up to this record, by this thread or another. False if it finds no space.
@@ -177,43 +195,42 @@ impl<D: Disk> Engine<D> {
         following.synced = following.synced.max(seq);
     }
 
-    /// Makes all records here, and what is in place of these bodies, survive a power cut: up to which record.
-    pub fn sync_followed(&self, bodies: &[Ino]) -> Result<u64, NotTaken> {
-        let last = self.lock_following()?.log.last().seq;
-        let synced = self.bodies.sync_many(bodies).map_err(|e| e.to_string());
-        synced.and_then(|()| self.sync_upto(last)).map_err(|why| self.stop_following(&why))?;
-        // Only now: records are taken while the disk syncs.
-        let mut following = self.following.lock().expect("no panic while it is held");
-        self.catch_up(&mut following).map_err(|why| self.stop_following(&why))?;
-        Ok(self.lock().log.synced_upto())
+    /// Bodies that records have named since this copy's snapshot.
+    pub(crate) fn all_named(&self) -> Vec<Ino> {
+        let following = self.following.lock().expect("no panic while it is held");
+        let mut all: Vec<Ino> = following.named.union(&following.syncing).copied().collect();
+        all.sort_unstable();
+        all
     }
 
-    /// The primary is gone, and this copy leads from here on, over the rows that it has. Its first record is the barrier.
-    pub fn promote(&self) -> Result<(), NotTaken> {
+    /// Does what a follower has not done yet, before it leads: whoever reads a body finds all that its records say. Whether
+    /// records were taken since the copy was opened.
+    pub(crate) fn prepare_to_lead(&self) -> Result<bool, NotTaken> {
         let mut following = self.following.lock().expect("no panic while it is held");
+        self.apply_all(&mut following)?;
         let last = self.lock_following()?.log.last().seq;
-        // Whoever reads a body finds all that its records say.
         self.sync_upto(last).map_err(|why| self.stop_following(&why))?;
         self.catch_up(&mut following).map_err(|why| self.stop_following(&why))?;
         if let Some(waiting) = following.waiting.front() {
             return Err(NotTaken::NoSpace { seq: waiting.seq });
         }
-        let synced = following.synced.min(last);
         let mut core = self.lock_following()?;
         let Role::Following(follower) = &mut core.role else { return Err(NotTaken::Leads) };
-        if following.has_followed && follower.differs > 0 {
-            return Err(NotTaken::Differs(follower.differs));
+        let differs = following.differs();
+        if following.has_followed {
+            if differs > 0 {
+                return Err(NotTaken::Differs(differs));
+            }
+            // All that differed has come.
+            follower.corrections.clear();
         }
-        follower.ended = PreviousEnd::Promoted { synced };
         follower.touched = following.named.union(&following.syncing).copied().collect();
         follower.touched.sort_unstable();
         follower.makes_checkpoint = following.makes_checkpoint;
-        core.role.lead(self.clock.now());
-        drop(core);
-        *following = Following { synced, ..Following::default() };
-        // The barrier goes to the log.
-        self.tick();
-        Ok(())
+        let has_followed = following.has_followed;
+        *following = Following { synced: following.synced.min(last), ..Following::default() };
+        self.differs.store(0, Ordering::Release);
+        Ok(has_followed)
     }
 
     /// The lock of a copy that follows and has not stopped.
@@ -275,18 +292,18 @@ impl<D: Disk> Engine<D> {
     }
 
     /// The row of a file, if it is one and can be read.
-    fn row_of(&self, ino: Ino) -> Option<Inode> {
+    pub(crate) fn row_of(&self, ino: Ino) -> Option<Inode> {
         CommittedState::new(self).inode(ino).ok().flatten()
     }
 
-    fn apply_all(&self, following: &mut Following, records: &mut Vec<(u64, Record)>) -> Result<(), NotTaken> {
-        for (seq, record) in records.drain(..) {
-            self.apply(following, seq, record).map_err(|why| self.stop_following(&why))?;
+    fn apply_all(&self, following: &mut Following) -> Result<(), NotTaken> {
+        for (seq, record) in std::mem::take(&mut following.unapplied) {
+            self.apply_one(following, seq, record).map_err(|why| self.stop_following(&why))?;
         }
         Ok(())
     }
 
-    fn apply(&self, following: &mut Following, seq: u64, record: Record) -> Result<(), String> {
+    fn apply_one(&self, following: &mut Following, seq: u64, record: Record) -> Result<(), String> {
         let mut marker = false;
         let sizes: Vec<u64> =
             record.bodies.iter().map(|c| self.row_of(c.ino()).map_or(0, |row| row.attr.size)).collect();

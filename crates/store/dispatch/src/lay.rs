@@ -75,6 +75,11 @@ impl<D: Disk> Laying<D> {
         Ok(self.view.as_mut().expect("just opened"))
     }
 
+    /// Whether it lays what this engine has.
+    pub fn is_of(&self, engine: &Arc<Engine<D>>) -> bool {
+        Arc::ptr_eq(&self.engine, engine)
+    }
+
     /// The island.
     pub fn island(&self) -> IslandId {
         self.engine.id()
@@ -106,6 +111,7 @@ impl<D: Disk> Laying<D> {
     /// Lays everything that has changed since the last round.
     pub fn round(&mut self) -> io::Result<Report> {
         let engine = Arc::clone(&self.engine);
+        let Some(_used) = engine.in_use() else { return Ok(Report::default()) };
         if engine.is_halted() || self.is_drained() {
             return Ok(Report::default());
         }
@@ -189,7 +195,9 @@ impl<D: Disk> Laying<D> {
 
     /// Makes everything that was laid survive a power cut.
     pub fn settle(&mut self) -> io::Result<()> {
-        self.settled_ms = self.engine.clock.now().ms;
+        let engine = Arc::clone(&self.engine);
+        let Some(_used) = engine.in_use() else { return Ok(()) };
+        self.settled_ms = engine.clock.now().ms;
         let view = self.view()?;
         view.settle()?;
         let (inos, names) = view.behind();

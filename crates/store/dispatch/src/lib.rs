@@ -6,24 +6,27 @@
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
 mod behind;
+pub mod copy;
 mod door;
 pub mod engine;
+mod fetch;
 pub mod follow;
+mod grouped;
 pub mod lay;
-mod members;
+mod membership;
 pub mod open;
 mod perform;
 mod role;
-mod seat;
+pub mod seat;
 pub mod ship;
 mod space;
 pub mod whole;
 
+pub use copy::{GroupCopy, GroupNet, GroupSetup, Task};
 pub use engine::{Clock, Engine, Halted, Net, Nobody, Work};
 pub use follow::NotTaken;
 pub use lay::Laying;
 pub use open::{OpenError, Reached, Report, Setup};
-pub use seat::SeatStore;
 pub use ship::{NotShipped, Shipment, Shipped};
 pub use space::{Lack, SpaceState};
 pub use whole::WholeState;

@@ -6,16 +6,18 @@ use std::sync::Arc;
 use atoll_body::{Bodies, BodyError, Correction, Redo};
 use atoll_core::planted::{Bug, planted};
 use atoll_core::sum::BLOCK_BYTES;
-use atoll_core::{Decode, Ino, IslandId, NodeId, SessionId, VolumeId};
+use atoll_core::{Decode, Ino, IslandId, SessionId, VolumeId};
 use atoll_disk::Disk;
+use atoll_group::{Epochs, OpenedLog};
 use atoll_island::{Config, PreviousEnd};
 use atoll_log::{Damage, Identity, Log, LogError, Opened, Position};
 use atoll_posix::Kind;
-use atoll_proto::{BodyChange, Inode, Record, RowChange};
+use atoll_proto::{BodyChange, EpochTable, Inode, Record, RowChange};
 use atoll_snapshot::{Snapshot, SnapshotError};
 use atoll_state::{LoadedRows, RowKey, RowLoad, State};
 
 use crate::engine::{Clock, Engine, Net};
+use crate::fetch::Blocks;
 use crate::follow::Following;
 use crate::perform::{born_of, load_from};
 use crate::role::{Follower, Role};
@@ -25,8 +27,6 @@ use crate::role::{Follower, Role};
 pub struct Setup {
     /// The volume.
     pub volume: VolumeId,
-    /// The node that the island is on.
-    pub node: NodeId,
     /// The machine's part.
     pub island: Config,
     /// Sizes of the log.
@@ -140,18 +140,18 @@ impl<D: Disk> Engine<D> {
         net: Arc<dyn Net>,
         clock: Arc<dyn Clock>,
     ) -> Result<(Self, Report), OpenError> {
-        let (engine, report) = Self::open_following(disk, setup, net, clock)?;
+        let (engine, report, _) = Self::open_following(disk, setup, net, clock)?;
         engine.lead();
         Ok((engine, report))
     }
 
-    /// Opens a copy of the island that follows, or makes an empty one.
+    /// Opens a copy of the island that follows, or makes an empty one. Tells the group what its log has.
     pub fn open_following(
         disk: Arc<D>,
         setup: Setup,
         net: Arc<dyn Net>,
         clock: Arc<dyn Clock>,
-    ) -> Result<(Self, Report), OpenError> {
+    ) -> Result<(Self, Report, OpenedLog), OpenError> {
         let id = setup.island.id;
         let is_there = |name: &[u8]| match disk.stat(name) {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(false),
@@ -170,15 +170,21 @@ impl<D: Disk> Engine<D> {
         let mut state = open_state(&snapshot, id, setup.island.seed)?;
         let meta = *state.meta();
         let mut changes = BodyChanges::default();
-        let (log, opened) = open_log(&disk, &setup, &meta, &mut |payload| {
+        let mut last_body = 0;
+        let (log, opened) = open_log(&disk, &setup, &meta, &mut |position, payload| {
             let record = Record::decode_whole(payload).map_err(|e| e.to_string())?;
+            if !record.bodies.is_empty() {
+                last_body = position.seq;
+            }
             redo_record(&mut state, &snapshot, record, &mut changes)
         })?;
         let options = atoll_body::Options { root: setup.root, ..Default::default() };
         let bodies = Bodies::open(Arc::clone(&disk), b"bodies", options).map_err(|e| OpenError::Io(id, e))?;
         let mut report =
             Report { records: opened.records, torn_bytes: opened.torn_bytes, ..Report::default() };
-        let (corrections, touched) = changes.redo(&mut state, &snapshot, &bodies, &mut report, id)?;
+        let mut missing = Vec::new();
+        let (corrections, touched) =
+            changes.redo(&mut state, &snapshot, &bodies, (&mut report, &mut missing), id)?;
         let ended = if meta.clean && opened.records == 0 && opened.torn_bytes == 0 {
             PreviousEnd::Orderly
         } else if opened.whole {
@@ -186,15 +192,24 @@ impl<D: Disk> Engine<D> {
         } else {
             PreviousEnd::PowerCut
         };
-        let following = Following::opened(&touched);
-        let differs = report.corrected.len();
+        let following = Following::opened(&touched, missing);
+        let opened_log = OpenedLog {
+            whole: opened.whole,
+            epochs: Epochs::new(EpochTable { base: opened.base, ends: opened.ends })
+                .ok_or_else(|| OpenError::Malformed(id, "the epochs of its log do not rise".to_owned()))?,
+            checkpoint: meta.seq,
+            first: log.first_seq(),
+            last_body,
+            differs: following.differs(),
+        };
         let (config, makes_checkpoint) = (setup.island, false);
-        let role = Follower { config, state, ended, touched, corrections, differs, makes_checkpoint };
+        let role = Follower { config, state, ended, touched, corrections, makes_checkpoint };
         let role = Role::Following(Box::new(role));
-        let mut engine =
-            Self::assemble(id, role, log, disk, Arc::new(bodies), snapshot, (net, clock), setup.node);
+        let mut engine = Self::assemble(id, role, log, disk, Arc::new(bodies), snapshot, (net, clock));
+        engine.differs = following.differs().into();
         engine.following = following.into();
-        Ok((engine, report))
+        engine.lock().last_body = last_body;
+        Ok((engine, report, opened_log))
     }
 }
 
@@ -226,7 +241,19 @@ fn open_state(snapshot: &Snapshot, id: IslandId, seed: u64) -> Result<State, Ope
     Ok(state)
 }
 
-type Visit<'a> = &'a mut dyn FnMut(&[u8]) -> Result<(), String>;
+/// Cuts the log of an island that is not open back to this record, which its snapshot does not go beyond.
+pub(crate) fn cut_log<D: Disk>(disk: &Arc<D>, setup: &Setup, to: Position) -> Result<(), OpenError> {
+    let id = setup.island.id;
+    let snapshot = Snapshot::open(&**disk, b"state.redb", setup.snapshot_cache_bytes)
+        .map_err(|e| OpenError::Snapshot(id, e))?;
+    let meta = *open_state(&snapshot, id, setup.island.seed)?.meta();
+    let identity = Identity { volume: setup.volume.0, island: id.0 };
+    let checkpoint = Position { epoch: meta.incarnation, seq: meta.seq };
+    Log::cut_back(Arc::clone(disk), b"log", setup.log, identity, checkpoint, to)
+        .map_err(|e| OpenError::Log(id, e))
+}
+
+type Visit<'a> = &'a mut dyn FnMut(Position, &[u8]) -> Result<(), String>;
 
 fn open_log<D: Disk>(
     disk: &Arc<D>,
@@ -253,7 +280,7 @@ fn open_log<D: Disk>(
     let checkpoint = Position { epoch: meta.incarnation, seq: meta.seq };
     let must_reach = reached.map_or(0, |reached| reached.seq);
     Log::open(Arc::clone(disk), b"log", setup.log, identity, checkpoint, must_reach, &mut |record| {
-        visit(record.payload).map_err(Into::into)
+        visit(record.position, record.payload).map_err(Into::into)
     })
     .map_err(failed)
 }
@@ -359,7 +386,7 @@ impl BodyChanges {
         state: &mut State,
         snapshot: &Snapshot,
         bodies: &Bodies<D>,
-        report: &mut Report,
+        (report, missing): (&mut Report, &mut Vec<Blocks>),
         id: IslandId,
     ) -> Result<(Vec<RowChange>, Vec<Ino>), OpenError> {
         let (mut changes, mut touched) = (Vec::new(), Vec::new());
@@ -416,6 +443,7 @@ impl BodyChanges {
                 );
             }
             if let Some(row) = row {
+                missing.extend(found.iter().flat_map(|c| Blocks::of(ino, row.attr.size, c)));
                 correct(ino, row, &found, state, snapshot, &mut changes).map_err(malformed)?;
             }
             report.corrected.extend(found.iter().map(|c| (ino, format!("{c:?}"))));

@@ -4,6 +4,7 @@ use atoll_body::{Bodies, BodyError, Born};
 use atoll_core::planted::{Bug, planted};
 use atoll_core::{Ino, Name};
 use atoll_disk::Disk;
+use atoll_group::GroupEvent;
 use atoll_handover::slow;
 use atoll_island::event::BodyAttr;
 use atoll_island::{BodyDone, BodyFault, BodyOp, BodyOpId, Effect, Event};
@@ -53,11 +54,16 @@ impl<D: Disk> Engine<D> {
 
     /// Performs an effect; the event that ends it, if one does.
     pub(crate) fn perform(&self, effect: Effect) -> Option<Event> {
+        let _used = self.in_use()?;
         match effect {
             Effect::Append(..) => unreachable!("taken out under the lock"),
             Effect::Sync => {
                 self.disk_uses.fetch_add(1, Ordering::Relaxed);
-                self.sync()
+                if self.is_grouped() {
+                    self.sync_log_at_all();
+                    return None;
+                }
+                self.sync().map(Event::Synced)
             }
             Effect::Reply { .. } | Effect::Notice(..) | Effect::Send(..) => {
                 self.leave(effect);
@@ -120,8 +126,13 @@ impl<D: Disk> Engine<D> {
             unreachable!("only checkpoints wait here")
         };
         if !self.may_write_checkpoint(frozen.seq) {
+            let is_led = self.lock().role.island().is_some();
             let effect = Effect::Checkpoint { frozen, bodies };
             self.background.lock().expect("no panic while it is held").push_front(effect);
+            if is_led {
+                // Nobody else may ask for it.
+                self.sync_log_at_all();
+            }
             return None;
         }
         let made = self.checkpoint(frozen, &bodies);
@@ -161,12 +172,18 @@ impl<D: Disk> Engine<D> {
         if !self.snapshot.commit_if_space(&*self.disk, rows).map_err(|e| e.to_string())? {
             return Ok(Some(frozen));
         }
-        let removal = self.lock().log.release(frozen.seq);
+        let removal = {
+            let mut core = self.lock();
+            core.log.keep(self.grouped.get().map_or(u64::MAX, |grouped| grouped.place.keep()));
+            core.log.release(frozen.seq)
+        };
         if let Some(removal) = removal {
             let removed = removal.perform();
             // What could not be removed goes when the log is opened.
             let _ = self.lock().log.removed(removed);
         }
+        let (checkpoint, (_, first)) = (frozen.seq, self.log_ends());
+        self.tell_group(GroupEvent::Kept { checkpoint, first });
         Ok(None)
     }
 
@@ -212,6 +229,18 @@ impl<D: Disk> Engine<D> {
                     None
                 });
             }
+            BodyOp::Sync { ino } if self.is_grouped() => match self.settled(ino) {
+                Ok(_) => {
+                    self.sync_body_at_all(ticket, ino);
+                    return None;
+                }
+                // The log has what could not be put in place: whoever asked is told, and nothing is lost.
+                Err(error) if error.is_no_space() => Err(error),
+                Err(error) => {
+                    self.halt(&error.to_string());
+                    return None;
+                }
+            },
             other => self.ask(other),
         };
         Some(Event::BodyDone(ticket, result.map_err(|e| self.fault(&e))))

@@ -25,8 +25,6 @@ pub(crate) struct Follower {
     pub(crate) touched: Vec<Ino>,
     /// Changes of rows whose bodies could not be brought in line with them, when the copy was opened.
     pub(crate) corrections: Vec<RowChange>,
-    /// So many bodies differed then.
-    pub(crate) differs: usize,
     /// A checkpoint is under way.
     pub(crate) makes_checkpoint: bool,
 }

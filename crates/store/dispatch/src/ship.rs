@@ -8,15 +8,15 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use atoll_body::BodyError;
-use atoll_core::Ino;
 use atoll_core::sum::{BLOCK_BYTES, blocks_of};
+use atoll_core::{Ino, Malformed};
 use atoll_disk::Disk;
 use atoll_log::{Cursor, LogError, Position};
 use atoll_proto::{BodyChange, Record};
 use atoll_state::key::SUMS_PER_CHUNK;
 use atoll_state::{NotInMemory, State};
 use atoll_view::Source;
-use bytes::Bytes;
+use bytes::{Buf, BufMut, Bytes, BytesMut};
 
 use crate::engine::Engine;
 use crate::lay::CommittedState;
@@ -42,8 +42,6 @@ pub struct Shipped {
 pub struct Shipment {
     /// The record before the first.
     pub after: Position,
-    /// Records up to this one are synced at every member.
-    pub synced: u64,
     /// They.
     pub records: Vec<Shipped>,
 }
@@ -73,12 +71,16 @@ pub(crate) struct Window {
     /// The record before the first.
     before: Position,
     records: VecDeque<Shipped>,
+    bytes: usize,
 }
+
+/// With so many bytes in it no more changes are decided for clients.
+const WINDOW_BYTES_MAX: usize = 4 << 20;
 
 impl Window {
     /// Of a log that goes up to `before`.
     pub(crate) fn behind(before: Position) -> Self {
-        Self { before, records: VecDeque::new() }
+        Self { before, records: VecDeque::new(), bytes: 0 }
     }
 
     pub(crate) fn push(&mut self, position: Position, payload: Bytes, record: &Record, placed: Bytes) {
@@ -89,14 +91,22 @@ impl Window {
             return;
         }
         let placed = extent.map(|extent| (extent.offset, placed));
-        self.records.push_back(Shipped { position, payload, placed });
+        let shipped = Shipped { position, payload, placed };
+        self.bytes += shipped.bytes();
+        self.records.push_back(shipped);
+    }
+
+    /// Whether the members have to catch up before more is decided.
+    pub(crate) const fn is_full(&self) -> bool {
+        self.bytes > WINDOW_BYTES_MAX
     }
 
     /// All members have the records up to this one.
     fn acknowledged(&mut self, seq: u64) {
         let count = self.records.partition_point(|shipped| shipped.position.seq <= seq);
-        if let Some(last) = self.records.drain(..count).next_back() {
-            self.before = last.position;
+        for shipped in self.records.drain(..count) {
+            self.bytes -= shipped.bytes();
+            self.before = shipped.position;
         }
     }
 
@@ -123,12 +133,88 @@ impl Shipped {
     }
 }
 
+/// Bytes of a record in a frame beside its own: position, length, and whether it has placed bytes.
+const HEAD_BYTES: usize = 17;
+/// Bytes in front of placed bytes: offset and length.
+const PLACED_BYTES: usize = 12;
+
+/// The last record of each epoch among these.
+pub(crate) fn ends_of(records: &[Shipped]) -> Vec<Position> {
+    let mut ends: Vec<Position> = Vec::new();
+    for shipped in records {
+        match ends.last_mut() {
+            Some(end) if end.epoch == shipped.position.epoch => *end = shipped.position,
+            _ => ends.push(shipped.position),
+        }
+    }
+    ends
+}
+
+impl Shipment {
+    /// The payload of the frame that it is sent in (FORMATS, `Append`).
+    pub fn encode(&self) -> Bytes {
+        let bytes = self.records.iter().map(|shipped| shipped.bytes() + HEAD_BYTES + PLACED_BYTES).sum();
+        let mut out = BytesMut::with_capacity(bytes);
+        for Shipped { position, payload, placed } in &self.records {
+            out.put_u32_le(position.epoch);
+            out.put_u64_le(position.seq);
+            out.put_u32_le(payload.len() as u32);
+            out.put_u8(u8::from(placed.is_some()));
+            if let Some((offset, placed)) = placed {
+                out.put_u64_le(*offset);
+                out.put_u32_le(placed.len() as u32);
+                out.put_slice(placed);
+            }
+            out.put_slice(payload);
+        }
+        out.freeze()
+    }
+
+    /// Reads it again. Its bytes are shared. `ends`: what its frame says that it has.
+    ///
+    /// # Errors
+    /// It is cut off, or has other records.
+    pub fn decode(after: Position, ends: &[Position], payload: &Bytes) -> Result<Self, Malformed> {
+        let cut = || Malformed::new("records that are cut off");
+        let mut left = payload.clone();
+        let take =
+            |left: &mut Bytes, len: usize| (left.len() >= len).then(|| left.split_to(len)).ok_or_else(cut);
+        let mut records = Vec::new();
+        let mut before = after;
+        while !left.is_empty() {
+            let mut head = take(&mut left, HEAD_BYTES)?;
+            let position = Position { epoch: head.get_u32_le(), seq: head.get_u64_le() };
+            let (len, is_placed) = (head.get_u32_le() as usize, head.get_u8());
+            let placed = match is_placed {
+                0 => None,
+                1 => {
+                    let mut head = take(&mut left, PLACED_BYTES)?;
+                    let (offset, len) = (head.get_u64_le(), head.get_u32_le() as usize);
+                    Some((offset, take(&mut left, len)?))
+                }
+                _ => return Err(Malformed::new("whether a record has bytes")),
+            };
+            let payload = take(&mut left, len)?;
+            if position.seq != before.seq + 1 || position.epoch < before.epoch {
+                return Err(Malformed::new("the order of records"));
+            }
+            before = position;
+            records.push(Shipped { position, payload, placed });
+        }
+        if ends_of(&records) == ends {
+            Ok(Self { after, records })
+        } else {
+            Err(Malformed::new("records that are others than the frame says"))
+        }
+    }
+}
+
 /// Bytes that a record names and does not carry. A record names them of one file at most.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Extent {
     pub(crate) ino: Ino,
-    offset: u64,
-    len: u64,
+    pub(crate) offset: u64,
+    pub(crate) len: u64,
     /// Carried bytes below them were promised.
     pub(crate) promised: bool,
 }
@@ -145,18 +231,22 @@ impl Extent {
 impl<D: Disk> Engine<D> {
     /// Records behind `after`, about so many bytes of them, or one; none if there are none.
     pub fn shipment(&self, after: Position, bytes_max: usize) -> Result<Shipment, NotShipped> {
-        let core = self.lock();
-        let synced = core.synced_upto();
-        if after == core.log.last() {
-            return Ok(Shipment { after, synced, records: Vec::new() });
+        if let Some(shipment) = self.shipment_in_memory(after, bytes_max) {
+            return Ok(shipment);
         }
-        if let Some(records) = core.window.as_ref().and_then(|window| window.records_behind(after, bytes_max))
-        {
-            return Ok(Shipment { after, synced, records });
-        }
-        drop(core);
+        let _used = self.in_use().ok_or_else(|| NotShipped::Unreadable("it is closed".to_owned()))?;
         let records = self.read_log(after, bytes_max)?;
-        Ok(Shipment { after, synced, records })
+        Ok(Shipment { after, records })
+    }
+
+    /// The same, if it needs no disk.
+    pub(crate) fn shipment_in_memory(&self, after: Position, bytes_max: usize) -> Option<Shipment> {
+        let core = self.lock();
+        if after == core.log.last() {
+            return Some(Shipment { after, records: Vec::new() });
+        }
+        let records = core.window.as_ref()?.records_behind(after, bytes_max)?;
+        Some(Shipment { after, records })
     }
 
     /// All members have the records up to this one, with the bytes that they name.
@@ -195,7 +285,7 @@ impl<D: Disk> Engine<D> {
     }
 
     /// What a body has now where a record named bytes: whole blocks that fit their checksums.
-    fn bytes_of_now(&self, extent: Extent) -> Result<Option<(u64, Bytes)>, NotShipped> {
+    pub(crate) fn bytes_of_now(&self, extent: Extent) -> Result<Option<(u64, Bytes)>, NotShipped> {
         let Extent { ino, offset, len, .. } = extent;
         let mut looks = LOOKS;
         loop {

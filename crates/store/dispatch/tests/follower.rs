@@ -8,6 +8,7 @@ use atoll_core::{Ino, Name};
 use atoll_disk::sim::{Fault, SimDisk};
 use atoll_disk::{Disk, DiskFile, OpenHow};
 use atoll_dispatch::{Laying, NotShipped, NotTaken, Shipment};
+use atoll_group::LeadBy;
 use atoll_island::Event;
 use atoll_log::Position;
 use atoll_posix::{Allocation, Answer, Kind, Op, SetAttr};
@@ -71,7 +72,8 @@ impl Pair {
             if !self.holds_back {
                 self.follow(shipment);
                 // The primary overwrites synced bytes only when all have synced that it is going to.
-                let _ = self.follower.engine.sync_followed(&[]);
+                let last = self.follower.engine.last().seq;
+                let _ = self.follower.engine.sync_here(last, &[]);
             }
         }
     }
@@ -82,13 +84,17 @@ impl Pair {
             let last = self.follower.engine.last();
             let all = self.sent.iter().flat_map(|shipment| shipment.records.iter().cloned());
             let records = all.filter(|shipped| shipped.position > last).collect();
-            self.follow(Shipment { after: last, synced: 0, records });
+            self.follow(Shipment { after: last, records });
         }
     }
 
     fn follow(&mut self, shipment: Shipment) {
-        let has = &mut self.has;
-        match self.follower.engine.follow(shipment, |upto| *has = upto) {
+        let engine = &self.follower.engine;
+        let taken = engine.take(shipment);
+        if taken.is_ok() {
+            self.has = engine.last().seq;
+        }
+        match taken.and_then(|()| engine.apply()) {
             Err(NotTaken::Halted(_)) if self.disks[1].is_dead() => {}
             taken => taken.unwrap(),
         }
@@ -148,8 +154,9 @@ impl Pair {
             self.primary.engine.tick();
             self.primary.engine.housekeep();
             self.ship();
-            let synced = self.follower.engine.sync_followed(&[]).unwrap();
-            self.follower.engine.know_synced(synced);
+            let last = self.follower.engine.last().seq;
+            self.follower.engine.sync_here(last, &[]).unwrap();
+            self.follower.engine.know_synced(last);
             self.follower.engine.housekeep();
         }
     }
@@ -197,6 +204,14 @@ fn bodies(disk: &SimDisk) -> BTreeMap<Vec<u8>, Vec<u8>> {
 
 fn names(bodies: &BTreeMap<Vec<u8>, Vec<u8>>) -> Vec<(String, usize)> {
     bodies.iter().map(|(path, bytes)| (path.escape_ascii().to_string(), bytes.len())).collect()
+}
+
+/// The follower leads.
+fn promote(follower: &Life) -> Result<(), NotTaken> {
+    let engine = &follower.engine;
+    let mut work = engine.lead_epoch(engine.reached().incarnation + 1, LeadBy::Promotion, 0, true)?;
+    while engine.go_on(&mut work) {}
+    Ok(())
 }
 
 /// Small and large writes over each other, cuts, holes, and a file that goes.
@@ -252,10 +267,12 @@ fn ends(at: Option<u64>, joined: bool, fault: Fault) -> u64 {
     }
     work(&mut pair);
     pair.ship_all();
-    let synced = pair.follower.engine.sync_followed(&[]);
+    let last = pair.follower.engine.last().seq;
+    let synced = pair.follower.engine.sync_here(last, &[]);
     let used = pair.disks[1].effects() - before;
     if at.is_some() {
-        let must_have = if matches!(fault, Fault::ProcessDeath) { pair.has } else { synced.unwrap_or(0) };
+        let must_have =
+            if matches!(fault, Fault::ProcessDeath) { pair.has } else { synced.map_or(0, |()| last) };
         pair.restart_follower(fault, must_have);
     }
     pair.rest();
@@ -294,7 +311,8 @@ fn leads_alone(at: Option<u64>, joined: bool, fault: Fault) -> u64 {
     pair.write(ino, LARGE as u64, &[3; LARGE]);
     pair.cut(ino, 20_000);
     pair.ship_all();
-    let _ = pair.follower.engine.sync_followed(&[]);
+    let last = pair.follower.engine.last().seq;
+    let _ = pair.follower.engine.sync_here(last, &[]);
     let used = pair.disks[1].effects() - before;
     if at.is_some() {
         let mut alone = Life::new(pair.disks[1].revive(fault), false, 3);
@@ -327,7 +345,7 @@ fn records_that_do_not_follow_are_not_taken() {
     pair.create(b"one");
     let last = pair.follower.engine.last();
     let again = pair.sent.last().unwrap().clone();
-    let refused = pair.follower.engine.follow(again, |_| panic!("it was taken"));
+    let refused = pair.follower.engine.take(again);
     assert!(matches!(refused, Err(NotTaken::Mismatch { last: at }) if at == last), "{refused:?}");
     assert_eq!(pair.follower.engine.last(), last);
 }
@@ -368,7 +386,7 @@ fn a_follower_leads_over_the_rows_that_it_has() {
     let before = pair.primary.engine.with_island(|island| island.state().meta().incarnation);
     let Pair { primary, mut follower, disks, seq, .. } = pair;
     drop(primary);
-    follower.engine.promote().unwrap();
+    promote(&follower).unwrap();
     let after = follower.engine.with_island(|island| island.state().meta().incarnation);
     assert_eq!(after, before + 1);
     follower.engine.enter(Event::Tick { bytes_available: 1 << 40 });
@@ -402,7 +420,7 @@ fn a_follower_that_makes_a_checkpoint_leads_and_ends_it() {
     pair.primary.engine.enter(Event::CheckpointWanted);
     pair.write(ino, 7, b"behind the marker");
     let mut follower = pair.follower;
-    follower.engine.promote().unwrap();
+    promote(&follower).unwrap();
     follower.engine.enter(Event::Tick { bytes_available: 1 << 40 });
     follower.ask(0, ClientOp::Attach { mount: true }, &[]);
     // What that checkpoint is to sync, an fsync does not take for synced.
@@ -437,9 +455,10 @@ fn a_follower_without_space_loses_nothing_and_takes_the_rest_when_there_is_some(
     pair.disks[1].set_space(Some(pair.disks[1].used()));
     let last = pair.follower.engine.last();
     let shipment = pair.primary.engine.shipment(last, usize::MAX).unwrap();
-    let taken = pair.follower.engine.follow(shipment, |_| {});
+    let taken = pair.follower.engine.take(shipment);
     assert!(matches!(taken, Err(NotTaken::NoSpace { .. })), "{taken:?}");
-    let led = pair.follower.engine.promote();
+    pair.follower.engine.apply().unwrap();
+    let led = promote(&pair.follower);
     assert!(matches!(led, Err(NotTaken::NoSpace { .. })), "bytes wait for space: {led:?}");
     pair.disks[1].set_space(None);
     pair.holds_back = false;

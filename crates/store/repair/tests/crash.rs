@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use atoll_check::{Rows, Volume, check, paths};
-use atoll_core::{Decode, Encode, Ino, IslandId, Key, NodeId, Time};
+use atoll_core::{Decode, Encode, Ino, IslandId, Key, Time};
 use atoll_disk::sim::{Fault, SimDisk};
 use atoll_disk::{Disk, DiskFile, OpenHow};
 use atoll_dispatch::{Clock, Engine, Laying, Nobody, Setup};
@@ -40,6 +40,9 @@ impl Clock for Still {
     fn now(&self) -> Now {
         Now { wall: Time { secs: 1000, nanos: 0 }, ms: 1000 }
     }
+    fn boot_ms(&self) -> u64 {
+        1000
+    }
     fn pass(&self, _: Duration) {}
 }
 
@@ -49,7 +52,6 @@ fn open(disk: &SimDisk, island: u16) -> Result<Opened, String> {
     let config = config();
     let setup = Setup {
         volume: config.id,
-        node: NodeId(0),
         island: atoll_island::Config::new(
             IslandId(island),
             config.seed,

@@ -272,6 +272,18 @@ impl Snapshot {
         Ok(sound)
     }
 
+    /// Closes the file, when whoever writes has ended. Whoever reads or writes later gets an error.
+    pub fn close(&self) {
+        let mut db = lock(&self.db);
+        self.fail(std::io::Error::other("it is closed").into());
+        let rows = self.rows.write().unwrap_or_else(PoisonError::into_inner).take();
+        let _ = contained(|| {
+            // The database last: it cannot close while somebody reads.
+            drop(rows);
+            drop(db.take());
+        });
+    }
+
     fn renew(&self, db: &Database) -> Result<(), SnapshotError> {
         let rows = db.begin_read()?.open_table(ROWS)?;
         *self.rows.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(rows));

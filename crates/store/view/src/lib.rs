@@ -65,6 +65,15 @@ const PLACES_MAX: usize = 1 << 14;
 /// Permission bits of a directory until its own are laid.
 const NEW_DIR_MODE: u32 = 0o700;
 
+/// Removes the index of a view that is not open, durably: the next one that is opened lays everything again.
+pub fn forget_index<D: Disk>(disk: &D) -> io::Result<()> {
+    match disk.unlink(INDEX) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    disk.sync_dir(b"")
+}
+
 /// Options of a [`View`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {

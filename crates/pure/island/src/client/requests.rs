@@ -16,8 +16,10 @@ use crate::event::LinkId;
 /// See the module.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Requests {
-    /// Requests that wait for the island to start.
-    hidden: Bounded<PendingRequest>,
+    /// Requests that wait for the island to start, or until it may decide.
+    outside: Bounded<PendingRequest>,
+    /// Requests that change something wait outside.
+    waits_to_decide: bool,
     txn_waiting: BTreeMap<TxnId, Vec<PendingRequest>>,
     /// Requests that wait until there are ids to be given.
     awaiting_ids: Bounded<PendingRequest>,
@@ -30,24 +32,34 @@ pub(crate) struct Requests {
 }
 
 impl Requests {
-    /// A request waits for the island to start, unless too many do: then its client asks again.
-    pub(crate) fn await_start(&mut self, ctx: &mut Ctx, call: PendingRequest) {
-        if let Err(call) = self.hidden.push(call) {
+    /// A request waits before it has begun, unless too many do: then its client asks again.
+    pub(crate) fn wait_outside(&mut self, ctx: &mut Ctx, call: PendingRequest) {
+        if let Err(call) = self.outside.push(call) {
             ctx.answer(&call, 0, Outcome::NotNow);
         }
     }
 
-    /// Takes the requests that have waited for the island to start.
+    /// Takes the requests that have waited outside.
     pub(crate) fn let_in(&mut self) -> Vec<PendingRequest> {
-        self.hidden.take()
+        self.outside.take()
     }
 
-    /// A link has ended. Whoever waits for the island to start will ask again on a new one: what came on this one says no
+    /// Whether changes may be decided.
+    pub(crate) const fn set_decides(&mut self, decides: bool) {
+        self.waits_to_decide = !decides;
+    }
+
+    /// Whether a request may begin: it changes nothing, or changes may be decided.
+    pub(crate) const fn may_begin(&self, call: &PendingRequest) -> bool {
+        !self.waits_to_decide || call.request.seq == 0
+    }
+
+    /// A link has ended. Whoever waits outside will ask again on a new one: what came on this one says no
     /// more that its client lives. Only a goodbye still counts.
     pub(crate) fn link_closed(&mut self, link: LinkId) {
         let is_void = |call: &PendingRequest| call.link == link && call.request.op != ClientOp::Detach;
         if !planted(Bug::LateSignOfLife) {
-            self.hidden.take_if(is_void);
+            self.outside.take_if(is_void);
         }
     }
 

@@ -37,7 +37,16 @@ pub struct Config {
     pub outbox_bytes_max: u64,
     /// When files follow their names to other islands; none if they stay where they are.
     pub moving: Option<MigrationConfig>,
+    /// The epoch of its group, which is the incarnation that it begins; none if it has no other copies, and counts by itself.
+    pub epoch: Option<u32>,
+    /// Milliseconds that it waits for the others' answers when it starts.
+    pub hello_ms: u64,
 }
+
+/// Milliseconds that a starting island waits for the others' answers: whoever has not answered by then is away.
+pub const HELLO_MS: u64 = 2_000;
+/// The same of a copy that leads so soon after the one before it that no other island has taken that for away.
+pub const HELLO_SOON_MS: u64 = 250;
 
 impl Config {
     /// An island of a daemon that is no one's, which keeps a thousand rows, leaves a full disk to others and moves no files; the root is
@@ -57,6 +66,8 @@ impl Config {
             outbox_max: OUTBOX_MAX,
             outbox_bytes_max: OUTBOX_BYTES_MAX,
             moving: None,
+            epoch: None,
+            hello_ms: HELLO_MS,
         }
     }
 

@@ -30,7 +30,7 @@ use bytes::Bytes;
 
 pub(crate) use bounded::Bounded;
 pub(crate) use claims::FileClaim;
-pub use config::{Config, MigrationConfig, OUTBOX_BYTES_MAX, OUTBOX_MAX};
+pub use config::{Config, HELLO_MS, HELLO_SOON_MS, MigrationConfig, OUTBOX_BYTES_MAX, OUTBOX_MAX};
 use decision::{Decision, Entails};
 use durability::Durability;
 use issuer::Issuer;

@@ -15,8 +15,6 @@ use crate::ctx::request::Next;
 use crate::look::Missing;
 use crate::recovery::Recovery;
 
-/// Milliseconds that a starting island waits for the others' answers.
-pub(crate) const HELLO_MS: u64 = 2_000;
 /// Milliseconds that a starting island compares before it serves requests that do not depend on the
 /// comparison.
 pub(crate) const COMPARE_MS: u64 = 10_000;
@@ -95,7 +93,7 @@ impl Recovery {
             PreviousEnd::Promoted { .. } => false,
         };
         if first || !keeps {
-            let incarnation = ctx.state.meta().incarnation + 1;
+            let incarnation = ctx.config.epoch.unwrap_or(ctx.state.meta().incarnation + 1);
             decision.push(RowChange::Incarnation { incarnation, ended: ended.into() });
         }
         if matches!(ended, PreviousEnd::Death | PreviousEnd::PowerCut) {
@@ -133,12 +131,12 @@ impl Recovery {
     }
 
     pub(crate) fn tick(&mut self, ctx: &mut Ctx) {
-        if self.phase == Phase::Hidden && ctx.now.ms >= self.since_ms + HELLO_MS {
+        if self.phase == Phase::Hidden && ctx.now.ms >= self.since_ms + ctx.config.hello_ms {
             // Who has not answered by now is away; what is in doubt with it stays locked.
             self.waiting.clear();
             ctx.next(Next::Redo);
         }
-        if self.phase == Phase::Hidden && ctx.now.ms >= self.since_ms + HELLO_MS + COMPARE_MS {
+        if self.phase == Phase::Hidden && ctx.now.ms >= self.since_ms + ctx.config.hello_ms + COMPARE_MS {
             // It serves what does not depend on what it has missed.
             ctx.next(Next::Serve);
         }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use atoll_core::{IslandId, NodeId, SessionId, Table, Time, VolumeId};
+use atoll_core::{IslandId, SessionId, Table, Time, VolumeId};
 use atoll_disk::sim::SimDisk;
 use atoll_dispatch::{Clock, Engine, Net, Report, Setup, SpaceState};
 use atoll_island::{Config, Event, LinkId, Now};
@@ -22,6 +22,9 @@ pub(crate) struct Still;
 impl Clock for Still {
     fn now(&self) -> Now {
         Now { wall: Time { secs: 1000, nanos: 0 }, ms: 1000 }
+    }
+    fn boot_ms(&self) -> u64 {
+        1000
     }
     fn pass(&self, _: Duration) {}
 }
@@ -70,7 +73,8 @@ impl Life {
     pub(crate) fn following(disk: SimDisk, is_new: bool, link: u64) -> Self {
         let (setup, heard) = Self::setup(is_new);
         let net = Arc::clone(&heard) as _;
-        let (engine, report) = Engine::open_following(Arc::new(disk), setup, net, Arc::new(Still)).unwrap();
+        let (engine, report, _) =
+            Engine::open_following(Arc::new(disk), setup, net, Arc::new(Still)).unwrap();
         Self { engine, report, heard, next: link << 32 }
     }
 
@@ -82,7 +86,6 @@ impl Life {
     pub(crate) fn setup_of(is_new: bool) -> Setup {
         Setup {
             volume: VolumeId(1),
-            node: NodeId(0),
             island: Config::new(ISLAND, 1, Table::new(1), vec![ISLAND]),
             log: atoll_log::Config {
                 segment_bytes: 512 << 10,

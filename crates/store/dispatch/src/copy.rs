@@ -1,0 +1,715 @@
+//! A copy of an island that has a group: its place there, and the engine that it has at the moment. Does what the group's
+//! machine wants done.
+//!
+//! An engine lives once. When the copy is deposed or cut back, its engine is closed, and another one is opened over the
+//! same folder.
+//!
+//! Whoever brings an event does what follows from it, on its own thread: first what must be done in order, unless another
+//! thread is at it; then what takes long, while others go on. A simulation does both step by step
+//! ([`GroupSetup::in_steps`]).
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, RwLock, Weak};
+use std::time::Duration;
+
+use atoll_core::{Ino, IslandId, NodeId, Position};
+use atoll_disk::Disk;
+use atoll_group::{Config, Given, Group, GroupEffect, GroupEvent, LeadBy, OpenedLog, Role, SwapOutcome};
+use atoll_handover::slow;
+use atoll_island::Event;
+use atoll_proto::{GroupMessage, GroupRecord, NodeLife};
+use bytes::Bytes;
+
+use crate::engine::{Clock, Engine, Halted, Net, Work};
+use crate::fetch::Blocks;
+use crate::follow::NotTaken;
+use crate::grouped::{Grouped, Owner};
+use crate::membership::{Membership, Source, Todo};
+use crate::open::{OpenError, Report, Setup, cut_log};
+use crate::seat::SeatStore;
+use crate::ship::{Shipment, ends_of};
+
+/// Bytes of records in one frame, or one record.
+const FRAME_BYTES: usize = 1 << 20;
+/// Bytes that were asked for and did not come are asked for again after this.
+const ASK_AGAIN_MS: u64 = 300;
+
+/// The other copies of a group, and its record. Called on the thread that performs an effect; none of these may wait.
+pub trait GroupNet: Send + Sync + 'static {
+    /// Sends a message to the copy of an island on another node. `payload`: the records of an `Append`. What cannot be
+    /// delivered is dropped: the machines repeat what matters.
+    fn tell(&self, island: IslandId, to: NodeId, message: GroupMessage, payload: Bytes);
+    /// Reads the record of an island's group: ends with [`GroupCopy::read_done`].
+    fn read(&self, island: IslandId, number: u64);
+    /// Swaps it: ends with [`GroupCopy::swapped`].
+    fn swap(&self, island: IslandId, number: u64, expect: u64, record: GroupRecord);
+    /// The log of a copy is about to be cut back to this record: whoever remembers how far it has come is to know it first.
+    fn cut(&self, island: IslandId, to: Position);
+    /// The copy leads, or follows. Told after each change.
+    fn leads(&self, island: IslandId, epoch: Option<u32>);
+    /// Something that an administrator must know.
+    fn trouble(&self, island: IslandId, why: String);
+}
+
+/// The part of a copy's options that is its group's.
+#[derive(Debug, Clone)]
+pub struct GroupSetup {
+    /// The process, the nodes of the group, and how many copies there shall be.
+    pub group: Config,
+    /// Nothing that follows from an event is done before [`GroupCopy::do_next`] and [`GroupCopy::take_task`] say so.
+    pub in_steps: bool,
+}
+
+/// Something that takes long.
+pub enum Task<D: Disk> {
+    /// Effects of the island's machine.
+    Work(Arc<Engine<D>>, Box<Work>),
+    /// This copy's part of a sync at all members.
+    Sync {
+        /// By this engine.
+        engine: Arc<Engine<D>>,
+        /// The epoch of whoever asks.
+        epoch: u32,
+        /// Number of the round.
+        number: u64,
+        /// The log is synced up to here.
+        seq: u64,
+        /// And these bodies. None: all that were named since the snapshot.
+        bodies: Option<Vec<Ino>>,
+    },
+    /// The engine is closed, the log cut back to there, and the copy opened again.
+    Reopen(Option<Position>),
+    /// A member is sent records that are no longer in memory.
+    Ship(NodeId),
+    /// A member is sent bytes of these blocks.
+    Fetch(NodeId, Arc<Engine<D>>, Blocks),
+}
+
+impl<D: Disk> std::fmt::Debug for Task<D> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Work(_, work) => f.debug_tuple("Work").field(work).finish(),
+            Self::Sync { epoch, number, seq, .. } => write!(f, "Sync {epoch}.{number} to {seq}"),
+            Self::Reopen(cut) => write!(f, "Reopen {cut:?}"),
+            Self::Ship(to) => write!(f, "Ship {to}"),
+            Self::Fetch(to, _, blocks) => write!(f, "Fetch {blocks:?} for {to}"),
+        }
+    }
+}
+
+/// Frames for a member that wait until one that is read from the disk was sent: the records before their first, the last one.
+type Waiting = VecDeque<(GroupMessage, Position)>;
+
+/// See the module.
+pub struct GroupCopy<D: Disk> {
+    id: IslandId,
+    setup: Setup,
+    in_steps: bool,
+    disk: Arc<D>,
+    seats: Mutex<SeatStore<D>>,
+    place: Arc<Membership>,
+    /// None while the copy is opened again, and when that has failed.
+    engine: RwLock<Option<Arc<Engine<D>>>>,
+    tasks: Mutex<VecDeque<Task<D>>>,
+    behind: Mutex<BTreeMap<NodeId, Waiting>>,
+    /// When the primary was asked for bytes last.
+    asked_ms: Mutex<Option<u64>>,
+    net: Arc<dyn Net>,
+    group_net: Arc<dyn GroupNet>,
+    clock: Arc<dyn Clock>,
+    me: Weak<Self>,
+}
+
+impl<D: Disk> std::fmt::Debug for GroupCopy<D> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("GroupCopy").field("island", &self.id).finish_non_exhaustive()
+    }
+}
+
+impl<D: Disk> GroupCopy<D> {
+    /// Opens the copy on `disk`, or makes an empty one where there is none and it is new. It follows until it is made to lead.
+    /// `seats` lies beside the island's folder, so that one that is put back from a backup has not its seat with it.
+    pub fn open(
+        disk: Arc<D>,
+        mut seats: SeatStore<D>,
+        setup: Setup,
+        group: GroupSetup,
+        (net, group_net): (Arc<dyn Net>, Arc<dyn GroupNet>),
+        clock: Arc<dyn Clock>,
+    ) -> Result<(Arc<Self>, Report), OpenError> {
+        let id = setup.island.id;
+        let seat = match seats.load().map_err(|e| OpenError::Io(id, e))? {
+            Some(seat) => seat,
+            None if setup.is_new => atoll_group::SeatFile::of_a_new_member(),
+            None => return Err(OpenError::Missing(id, "seat (the file seat beside its folder)")),
+        };
+        let opened =
+            Engine::open_following(Arc::clone(&disk), setup.clone(), Arc::clone(&net), Arc::clone(&clock))?;
+        let (engine, report, log) = opened;
+        let place = Arc::new(Membership::new(group.group, seat, log, Arc::clone(&clock)));
+        let setup = Setup { is_new: false, reached: None, ..setup };
+        let copy = Arc::new_cyclic(|me: &Weak<Self>| Self {
+            id,
+            setup,
+            in_steps: group.in_steps,
+            disk,
+            seats: Mutex::new(seats),
+            place,
+            engine: RwLock::new(None),
+            tasks: Mutex::default(),
+            behind: Mutex::default(),
+            asked_ms: Mutex::default(),
+            net,
+            group_net,
+            clock,
+            me: me.clone(),
+        });
+        copy.set_engine(engine);
+        copy.follow_up();
+        Ok((copy, report))
+    }
+
+    fn set_engine(&self, engine: Engine<D>) {
+        let owner: Weak<Self> = self.me.clone();
+        let place = Arc::clone(&self.place);
+        let grouped = Grouped { number: place.engine(), owner: owner as Weak<dyn Owner>, place };
+        assert!(engine.grouped.set(grouped).is_ok(), "an engine has one copy");
+        *self.engine.write().expect("no panic while it is held") = Some(Arc::new(engine));
+    }
+
+    /// The island.
+    pub const fn island(&self) -> IslandId {
+        self.id
+    }
+
+    /// The engine that it has now. None while it is opened again.
+    pub fn engine(&self) -> Option<Arc<Engine<D>>> {
+        self.engine.read().expect("no panic while it is held").clone()
+    }
+
+    /// What it is doing in its group.
+    pub fn role(&self) -> Role {
+        self.place.role()
+    }
+
+    /// Looks at the group's machine.
+    pub fn with_group<R>(&self, look: impl FnOnce(&Group) -> R) -> R {
+        self.place.with_group(look)
+    }
+
+    // -------------------------------------------------------------------- events
+
+    /// Something has happened.
+    pub fn tell(&self, event: GroupEvent) {
+        self.place.handle(Source::Copy, event, Vec::new());
+        self.follow_up();
+    }
+
+    /// A message has come from another copy, with its payload.
+    pub fn hear(&self, from: NodeId, link: u64, message: GroupMessage, payload: &Bytes) {
+        let records = match &message {
+            GroupMessage::Append { after, ends, .. } => match Shipment::decode(*after, ends, payload) {
+                Ok(shipment) => shipment.records,
+                Err(why) => {
+                    let why = format!("node {from} has sent records that cannot be read: {why}");
+                    return self.group_net.trouble(self.id, why);
+                }
+            },
+            GroupMessage::Fetch { ino, first, count } => {
+                let blocks = Blocks { ino: *ino, first: *first, count: *count };
+                return self.fetch_for(from, blocks);
+            }
+            GroupMessage::Fetched { epoch, ino, first, count } => {
+                if self.with_group(Group::follows) == Some((from, *epoch)) {
+                    let blocks = Blocks { ino: *ino, first: *first, count: *count };
+                    self.place.push(Todo::Fetched(blocks, payload.clone()));
+                    self.follow_up();
+                }
+                return;
+            }
+            _ => Vec::new(),
+        };
+        self.place.handle(Source::Copy, GroupEvent::Heard { from, link, message }, records);
+        self.follow_up();
+    }
+
+    /// A read of the record has ended. None: the store was not reached.
+    pub fn read_done(&self, number: u64, found: Option<(u64, Option<GroupRecord>)>) {
+        self.tell(GroupEvent::ReadDone { number, found });
+    }
+
+    /// A swap has ended.
+    pub fn swapped(&self, number: u64, outcome: SwapOutcome) {
+        self.tell(GroupEvent::Swapped { number, outcome });
+    }
+
+    /// Time has passed: called each 100 ms at the least. What takes long is left to others, as nothing may stop the clock.
+    pub fn tick(&self) {
+        if let Some(engine) = self.engine().filter(|engine| !engine.is_halted()) {
+            let event = engine.time();
+            let work = engine.begin(event);
+            self.take_work(&engine, work);
+        }
+        self.place.handle(Source::Copy, GroupEvent::Tick, Vec::new());
+        if !self.in_steps {
+            self.do_all();
+        }
+        self.ask_for_missing(false);
+        if let Some(engine) = self.engine() {
+            engine.tell_held();
+        }
+    }
+
+    /// Takes an event to the island's machine. At a copy that does not lead it is lost.
+    pub fn enter(&self, event: Event) {
+        if let Some(engine) = self.engine() {
+            let work = engine.begin(event);
+            self.take_work(&engine, work);
+        }
+        self.follow_up();
+    }
+
+    /// The epoch that a beacon of this node names now, if this copy leads. Takes no lock that is held during I/O.
+    pub fn named(&self) -> Option<u32> {
+        self.place.named()
+    }
+
+    /// A beacon of another node has come. The answer may leave when this returns.
+    pub fn beacon(&self, from: NodeLife, epoch: u32) -> Given {
+        self.place.beacon(from, epoch)
+    }
+
+    /// The nodes to which beacons go.
+    pub fn beacons_to(&self) -> Vec<NodeId> {
+        self.place.beacons_to()
+    }
+
+    // ---------------------------------------------------------- what follows from them
+
+    fn follow_up(&self) {
+        if self.in_steps {
+            return;
+        }
+        self.do_all();
+        self.finish();
+    }
+
+    /// Does what is to be done in order, unless another thread is at it.
+    fn do_all(&self) {
+        while self.do_next() {}
+    }
+
+    /// Does the next of what is to be done in order. False if there is nothing, or another thread is at it.
+    pub fn do_next(&self) -> bool {
+        let Some(todo) = self.place.take() else { return false };
+        self.do_one(todo);
+        if let Some(engine) = self.engine()
+            && let Some(work) = engine.tell_decides()
+        {
+            self.take_work(&engine, work);
+        }
+        self.place.done();
+        true
+    }
+
+    /// Whether something is to be done in order.
+    pub fn has_todo(&self) -> bool {
+        self.place.has_todo()
+    }
+
+    /// Something that takes long, for [`GroupCopy::perform`].
+    pub fn take_task(&self) -> Option<Task<D>> {
+        self.lock_tasks().pop_front()
+    }
+
+    fn lock_tasks(&self) -> MutexGuard<'_, VecDeque<Task<D>>> {
+        self.tasks.lock().expect("no panic while it is held")
+    }
+
+    fn push_task(&self, task: Task<D>) {
+        self.lock_tasks().push_back(task);
+    }
+
+    /// Effects of the island's machine: what others wait for leaves at once.
+    fn take_work(&self, engine: &Arc<Engine<D>>, mut work: Work) {
+        if !self.in_steps {
+            while work.has_messages() {
+                engine.go_on_here(&mut work);
+            }
+        }
+        if !work.is_done() {
+            self.push_task(Task::Work(Arc::clone(engine), Box::new(work)));
+        }
+    }
+
+    fn do_one(&self, todo: Todo) {
+        let engine = self.engine();
+        match todo {
+            Todo::Take { after, upto, records } => self.take_records(after, upto, records),
+            Todo::Apply => {
+                if let Some(engine) = engine {
+                    // What fails here has stopped the engine.
+                    _ = engine.apply();
+                }
+            }
+            Todo::Fetched(blocks, bytes) => {
+                let Some(engine) = engine else { return };
+                match engine.fetched(blocks, &bytes) {
+                    // It is asked for again.
+                    Err(error) if error.is_no_space() => {}
+                    Err(error) => engine.halt(&error.to_string()),
+                    Ok(()) => {
+                        engine.tell_disk();
+                        self.ask_for_missing(true);
+                    }
+                }
+            }
+            Todo::Effect(effect) => self.do_effect(engine, effect),
+        }
+    }
+
+    /// Asks the primary for bytes that this copy needs: one question at a time, again when no answer has come.
+    fn ask_for_missing(&self, at_once: bool) {
+        let Some(blocks) = self.engine().and_then(|engine| engine.next_missing()) else { return };
+        let Some((primary, _)) = self.with_group(Group::follows) else { return };
+        let now = self.clock.boot_ms();
+        let mut asked = self.asked_ms.lock().expect("no panic while it is held");
+        if at_once || asked.is_none_or(|at| now >= at + ASK_AGAIN_MS) {
+            *asked = Some(now);
+            let Blocks { ino, first, count } = blocks;
+            let message = GroupMessage::Fetch { ino, first, count };
+            self.group_net.tell(self.id, primary, message, Bytes::new());
+        }
+    }
+
+    /// A member needs bytes. One question of each is answered at a time.
+    fn fetch_for(&self, to: NodeId, blocks: Blocks) {
+        let Some(engine) = self.engine() else { return };
+        let mut tasks = self.lock_tasks();
+        if !tasks.iter().any(|task| matches!(task, Task::Fetch(of, ..) if *of == to)) {
+            tasks.push_back(Task::Fetch(to, engine, blocks));
+        }
+        drop(tasks);
+        self.follow_up();
+    }
+
+    fn fetch(&self, to: NodeId, engine: &Engine<D>, blocks: Blocks) {
+        slow();
+        let Role::Leading { epoch, begun: true } = self.role() else { return };
+        match engine.fetch(blocks) {
+            Ok(bytes) => {
+                let Blocks { ino, first, count } = blocks;
+                let message = GroupMessage::Fetched { epoch, ino, first, count };
+                self.group_net.tell(self.id, to, message, bytes.unwrap_or_default());
+            }
+            Err(why) => self.group_net.trouble(self.id, format!("bytes for node {to}: {why}")),
+        }
+    }
+
+    fn do_effect(&self, engine: Option<Arc<Engine<D>>>, effect: GroupEffect) {
+        match effect {
+            GroupEffect::SaveSeat(seat) => {
+                let saved = self.seats.lock().expect("no panic while it is held").save(&seat);
+                if let (Err(error), Some(engine)) = (saved, &engine) {
+                    engine.halt(&format!("its seat cannot be saved: {error}"));
+                }
+            }
+            GroupEffect::NoteWhole => {
+                if let Some(engine) = engine {
+                    engine.note_whole();
+                }
+            }
+            GroupEffect::Read { number } => self.group_net.read(self.id, number),
+            GroupEffect::Swap { number, expect, record } => {
+                self.group_net.swap(self.id, number, expect, record);
+            }
+            GroupEffect::Tell { to, message } => self.send(engine, to, message),
+            GroupEffect::Committed { seq } => {
+                let Some(engine) = engine else { return };
+                engine.acknowledged(seq);
+                let work = engine.begin(Event::Committed(seq));
+                self.take_work(&engine, work);
+                engine.tell_held();
+            }
+            GroupEffect::SyncedAll { seq } => {
+                let Some(engine) = engine else { return };
+                engine.know_synced(seq);
+                let work = engine.begin(Event::Synced(seq));
+                self.take_work(&engine, work);
+            }
+            GroupEffect::Sync { epoch, number, seq, bodies } => {
+                let Some(engine) = engine else { return };
+                let bodies = (number != 0).then_some(bodies);
+                self.push_task(Task::Sync { engine, epoch, number, seq, bodies });
+            }
+            GroupEffect::RoundDone { number } => {
+                let Some(engine) = engine else { return };
+                if let Some(event) = engine.round_done(number) {
+                    let work = engine.begin(event);
+                    self.take_work(&engine, work);
+                }
+            }
+            GroupEffect::Lead { epoch, by, synced, soon, .. } => {
+                let Some(engine) = engine else { return };
+                self.lead(&engine, (epoch, by, synced, soon));
+            }
+            GroupEffect::Close => self.push_task(Task::Reopen(None)),
+            GroupEffect::CutTo { to } => self.push_task(Task::Reopen(Some(to))),
+            GroupEffect::StoreWentBack { has, seen } => self.group_net.trouble(
+                self.id,
+                format!("the control store has epoch {has}, and epoch {seen} was seen: it was put back"),
+            ),
+            GroupEffect::FillAnew => self.group_net.trouble(
+                self.id,
+                "no log reaches back to what this copy has: it must be filled anew".to_owned(),
+            ),
+            GroupEffect::TwoHosts { node } => self
+                .group_net
+                .trouble(self.id, format!("two machines say that they are node {node}: one is a copy")),
+            GroupEffect::Take { .. } => unreachable!("it comes with its records"),
+        }
+    }
+
+    fn lead(&self, engine: &Arc<Engine<D>>, (epoch, by, synced, soon): (u32, LeadBy, u64, bool)) {
+        let mut led = engine.lead_epoch(epoch, by, synced, soon).map(|work| (Arc::clone(engine), work));
+        if matches!(led, Err(NotTaken::Differs(_))) {
+            // Nobody else has the bytes that it lacks: it is opened again, and gives way to what its bodies have.
+            engine.close();
+            led = match self.open_again() {
+                Ok(_) => {
+                    let engine = self.engine().expect("it was opened");
+                    engine.lead_epoch(epoch, by, synced, soon).map(|work| (engine, work))
+                }
+                Err(why) => return self.cannot_open(&why),
+            };
+        }
+        match led {
+            Ok((engine, work)) => {
+                self.take_work(&engine, work);
+                self.group_net.leads(self.id, Some(epoch));
+            }
+            // It has stopped already.
+            Err(NotTaken::Halted(_)) => {}
+            Err(why) => engine.halt(&format!("it cannot lead: {why}")),
+        }
+    }
+
+    fn cannot_open(&self, why: &OpenError) {
+        self.net.halted(self.id, &why.to_string());
+        self.place.handle(Source::Copy, GroupEvent::Stopped, Vec::new());
+    }
+
+    fn take_records(&self, after: Position, upto: Position, records: Vec<crate::ship::Shipped>) {
+        let Some(engine) = self.engine() else { return };
+        let taken = engine.take(Shipment { after, records });
+        let last = engine.last();
+        match taken {
+            // What came before did not find its place, and that was told.
+            Err(NotTaken::Mismatch { .. } | NotTaken::Halted(_) | NotTaken::Leads) => return,
+            Ok(()) if last >= upto => {}
+            _ => self.place.handle(Source::Copy, GroupEvent::NotTaken { last: last.seq }, Vec::new()),
+        }
+        self.place.push(Todo::Apply);
+    }
+
+    // ------------------------------------------------------------------ records to others
+
+    fn lock_behind(&self) -> MutexGuard<'_, BTreeMap<NodeId, Waiting>> {
+        self.behind.lock().expect("no panic while it is held")
+    }
+
+    /// Sends a message; with an `Append` the records that it names.
+    fn send(&self, engine: Option<Arc<Engine<D>>>, to: NodeId, message: GroupMessage) {
+        let upto = match &message {
+            GroupMessage::Append { after, ends, .. } => ends.last().copied().unwrap_or(*after),
+            _ => return self.group_net.tell(self.id, to, message, Bytes::new()),
+        };
+        let mut behind = self.lock_behind();
+        if let Some(waiting) = behind.get_mut(&to) {
+            waiting.push_back((message, upto));
+            return;
+        }
+        let Some(engine) = engine else { return };
+        if let Some((rest, upto)) = self.send_records(&engine, to, message, upto, false) {
+            behind.insert(to, [(rest, upto)].into());
+            drop(behind);
+            self.push_task(Task::Ship(to));
+        }
+    }
+
+    /// Sends the records of an `Append` in as many frames as they need. Returns what needs the disk, unless `reads`.
+    fn send_records(
+        &self,
+        engine: &Engine<D>,
+        to: NodeId,
+        mut message: GroupMessage,
+        upto: Position,
+        reads: bool,
+    ) -> Option<(GroupMessage, Position)> {
+        loop {
+            let GroupMessage::Append { after, ends, .. } = &mut message else { return None };
+            let mut from = *after;
+            if from == upto {
+                // A question.
+                ends.clear();
+                self.group_net.tell(self.id, to, message, Bytes::new());
+                return None;
+            }
+            let shipment = match engine.shipment_in_memory(from, FRAME_BYTES) {
+                Some(shipment) => shipment,
+                None if !reads => return Some((message, upto)),
+                None => match engine.shipment(from, FRAME_BYTES) {
+                    Ok(shipment) => shipment,
+                    Err(why) => {
+                        // The member asks again, or is dropped.
+                        self.group_net.trouble(self.id, format!("records for node {to}: {why}"));
+                        return None;
+                    }
+                },
+            };
+            let mut records = shipment.records;
+            records.retain(|shipped| shipped.position <= upto);
+            let last = records.last()?.position;
+            *ends = ends_of(&records);
+            let payload = Shipment { after: from, records }.encode();
+            self.group_net.tell(self.id, to, message.clone(), payload);
+            from = last;
+            if from == upto {
+                return None;
+            }
+            if let GroupMessage::Append { after, .. } = &mut message {
+                *after = from;
+            }
+        }
+    }
+
+    /// Sends a member what had to be read, and all that has waited for that.
+    fn ship(&self, to: NodeId) {
+        slow();
+        loop {
+            let Some((message, upto)) =
+                self.lock_behind().get(&to).and_then(|waiting| waiting.front().cloned())
+            else {
+                break;
+            };
+            if let Some(engine) = self.engine() {
+                self.send_records(&engine, to, message, upto, true);
+            }
+            let mut behind = self.lock_behind();
+            let Some(waiting) = behind.get_mut(&to) else { break };
+            waiting.pop_front();
+            if waiting.is_empty() {
+                behind.remove(&to);
+                break;
+            }
+        }
+    }
+
+    // ------------------------------------------------------------------ what takes long
+
+    /// Does something that takes long.
+    pub fn perform(&self, task: Task<D>) {
+        match task {
+            Task::Work(engine, mut work) => while engine.go_on_here(&mut work) {},
+            Task::Sync { engine, epoch, number, seq, bodies } => {
+                slow();
+                let bodies = bodies.unwrap_or_else(|| engine.all_named());
+                if engine.sync_here(seq, &bodies).is_ok() {
+                    engine.tell_group(GroupEvent::SyncDone { epoch, number, seq });
+                }
+            }
+            Task::Reopen(cut) => self.reopen(cut),
+            Task::Ship(to) => self.ship(to),
+            Task::Fetch(to, engine, blocks) => self.fetch(to, &engine, blocks),
+        }
+        if !self.in_steps {
+            self.do_all();
+        }
+    }
+
+    /// Closes the engine, cuts the log back if it is to be, and opens the copy again.
+    fn reopen(&self, cut: Option<Position>) {
+        slow();
+        self.group_net.leads(self.id, None);
+        let old = self.engine.write().expect("no panic while it is held").take();
+        if let Some(old) = old {
+            old.close();
+        }
+        self.lock_behind().clear();
+        match self.cut_back(cut).and_then(|()| self.open_again()) {
+            Ok(log) => self.place.handle(Source::Copy, GroupEvent::Opened { log }, Vec::new()),
+            Err(why) => self.cannot_open(&why),
+        }
+    }
+
+    fn cut_back(&self, cut: Option<Position>) -> Result<(), OpenError> {
+        let Some(to) = cut else { return Ok(()) };
+        self.group_net.cut(self.id, to);
+        // Names of records that go may have been laid: only a look at everything finds them.
+        atoll_view::forget_index(&*self.disk).map_err(|e| OpenError::Io(self.id, e))?;
+        cut_log(&self.disk, &self.setup, to)
+    }
+
+    fn open_again(&self) -> Result<OpenedLog, OpenError> {
+        let (engine, _, log) = Engine::open_following(
+            Arc::clone(&self.disk),
+            self.setup.clone(),
+            Arc::clone(&self.net),
+            Arc::clone(&self.clock),
+        )?;
+        self.set_engine(engine);
+        Ok(log)
+    }
+
+    /// Does the work that nobody waits for. Called by one thread, after each [`GroupCopy::tick`].
+    pub fn housekeep(&self) {
+        if let Some(engine) = self.engine() {
+            engine.housekeep();
+        }
+        self.follow_up();
+    }
+}
+
+/// An orderly stop waits so long for another copy to lead, and looks so often.
+const LEAVE_MS: u64 = 1_000;
+const LEAVE_LOOK: Duration = Duration::from_millis(2);
+
+impl<D: Disk> GroupCopy<D> {
+    /// Has another copy lead, if this one does and there is one: returns when it leads no longer, or cannot be replaced.
+    pub fn leave(&self) {
+        self.tell(GroupEvent::Leave { to: None });
+        let until = self.clock.boot_ms() + LEAVE_MS;
+        let others =
+            || self.with_group(|group| group.record().is_some_and(|(_, record)| record.in_sync.len() > 1));
+        while matches!(self.role(), Role::Leading { .. }) && others() && self.clock.boot_ms() < until {
+            self.clock.pass(LEAVE_LOOK);
+            self.follow_up();
+        }
+    }
+
+    /// Ends it in order, when nothing more is brought to it: what it has survives a power cut.
+    pub fn stop(&self) -> Result<(), Halted> {
+        let Some(engine) = self.engine() else { return Ok(()) };
+        let stopped = match self.role() {
+            Role::Leading { .. } => engine.stop(),
+            _ => engine.sync_here(engine.last().seq, &[]),
+        };
+        engine.close();
+        stopped
+    }
+}
+
+impl<D: Disk> Owner for GroupCopy<D> {
+    fn tell(&self, engine: u64, event: GroupEvent) {
+        self.place.handle(Source::Engine(engine), event, Vec::new());
+        if !self.in_steps {
+            self.do_all();
+        }
+    }
+
+    fn finish(&self) {
+        while let Some(task) = Some(()).filter(|()| !self.in_steps).and_then(|()| self.take_task()) {
+            self.perform(task);
+        }
+    }
+}
