@@ -53,7 +53,8 @@ impl Rebuild {
             let there = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
             bail!("There is no volume {} in {data}.\nThere is: {there}.", self.volume);
         };
-        atoll_volume::kind::of_volume(config)?;
+        atoll_volume::kind::at_rest(config)
+            .map_err(|why| anyhow::anyhow!("Volume {} cannot be rebuilt: {why}", config.name))?;
         let folder = dir.path().join(atoll_server::ISLANDS).join(&config.name);
         let is_there = |island: &IslandId| folder.join(island.to_string()).is_dir();
         if let Some(island) = config.islands().into_iter().find(|island| !is_there(island)) {

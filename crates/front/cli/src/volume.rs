@@ -45,12 +45,11 @@ struct Create {
     /// The kind of the volume: cluster. The kinds union and wide are not built yet
     #[arg(long, default_value = "cluster", value_name = "KIND", value_parser = kinds())]
     kind: VolumeKind,
-    // Volumes with copies cannot be served yet, so that nothing may promise them: both options are shown when they can be.
     /// Number of nodes that keep each island
-    #[arg(long, value_name = "N", default_value_t = 1, hide = true)]
+    #[arg(long, value_name = "N", default_value_t = 1)]
     replicas: usize,
     /// The rack of each node: copies of an island lie in different racks
-    #[arg(long, value_name = "RACK,...", value_delimiter = ',', hide = true)]
+    #[arg(long, value_name = "RACK,...", value_delimiter = ',')]
     racks: Vec<String>,
 }
 

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Cluster, bad, free_port, good, run};
+use common::{Cluster, bad, free_port, good};
 
 /// What the command says, which must fail and leave nothing at any node of the cluster.
 fn refused(cluster: &Cluster, nodes: &[&str], options: &[&str]) -> String {
@@ -54,22 +54,7 @@ fn copies_that_cannot_be_are_refused_with_the_next_step_and_nothing_is_left() {
         let said = refused(&cluster, nodes, options);
         assert!(said.contains(cause) && said.contains(next), "{options:?}: {said}");
     }
-    // All is right, and this build has to refuse it.
-    for racks in [&[][..], &["--racks", "a,a,b,b"]] {
-        let said = refused(&cluster, &all, &[&["--replicas", "2"][..], racks].concat());
-        assert!(said.contains("this build cannot serve volumes with copies yet"), "{said}");
-    }
     // The name was not lost by any of these.
     let made = good(["volume", "create", "home", "--nodes", &all.join(","), "--replicas", "1"]);
     assert!(made.starts_with("volume   home (4 islands on 4 nodes)\nmount "), "{made}");
-}
-
-#[test]
-fn nothing_promises_copies_before_they_can_be_served() {
-    for help in ["-h", "--help"] {
-        let said = run(["volume", "create", help]);
-        let said = String::from_utf8(said.stdout).unwrap();
-        assert!(said.contains("--islands-per-node") && !said.contains("--replicas"), "{said}");
-        assert!(!said.contains("--racks"), "{said}");
-    }
 }

@@ -117,8 +117,8 @@ fn a_configuration_of_a_newer_version_is_called_newer_and_not_damaged() {
 }
 
 #[test]
-fn a_volume_with_copies_is_refused_in_one_sentence_by_whoever_would_open_it() {
-    let mut cluster = with_another(|store, config| {
+fn a_volume_with_copies_is_neither_checked_nor_rebuilt_by_one_node() {
+    let cluster = with_another(|store, config| {
         let (mut other, island) = (config.nodes[0].clone(), config.islands()[0]);
         (other.node, other.address, other.islands) = (NodeId(1), "127.0.0.1:9".to_owned(), Vec::new());
         config.nodes.push(other);
@@ -126,21 +126,12 @@ fn a_volume_with_copies_is_refused_in_one_sentence_by_whoever_would_open_it() {
         config.copies = Some(Copies { wanted: 2, store: NodeId(0), groups, racks: Vec::new() });
         store.create_volume(config).unwrap();
     });
-    let cannot = "this build cannot serve volumes with copies yet";
+    let cannot = "its islands have copies, which check and rebuild do not understand yet";
     let folder = cluster.data(0);
     std::fs::create_dir(folder.join("islands/new")).unwrap();
     let said = bad(["rebuild", "--volume", "new", "--yes", "--data", text(&folder)]);
     assert!(said.contains(cannot), "{said}");
     let shown = String::from_utf8(common::run(["check", "--data", text(&folder)]).stdout).unwrap();
     assert!(shown.contains(&format!("volume new: {cannot}")), "{shown}");
-    cluster.start(0);
-    let node = &cluster.addresses[0];
-    eventually("the other volume is served", || good(["status", node]).contains("volume old  cluster"));
-    let listed = good(["volume", "list", node]);
-    assert!(listed.contains(cannot), "{listed}");
-    let point = cluster.data(0).with_file_name("point");
-    std::fs::create_dir(&point).unwrap();
-    let said = bad(["mount", &format!("{node}:/new"), text(&point)]);
-    assert!(said.contains(cannot), "{said}");
     assert_eq!(std::fs::read_dir(folder.join("islands/new")).unwrap().count(), 0, "nothing was made");
 }

@@ -10,7 +10,7 @@ use atoll_proto::VolumeConfig;
 use atoll_view::Finding;
 use serde_json::{Value, json};
 
-use crate::kind::of_config;
+use crate::kind::at_rest;
 use crate::status::first_line;
 
 /// Options of a check.
@@ -35,7 +35,7 @@ pub fn check(data: &Path, how: &Checking) -> Result<Outcome> {
     let data = dir.path().display().to_string();
     let mut outcome = Outcome { data, dry_run: how.dry_run, ..Outcome::default() };
     for config in &volumes {
-        match of_config(config) {
+        match at_rest(config) {
             Ok(kind) => kind.check(&dir, config, how, &mut outcome)?,
             // The others are looked at all the same.
             Err(why) => outcome.add(config, "kind-known", None, None, first_line(&why)),

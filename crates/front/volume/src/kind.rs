@@ -110,26 +110,22 @@ pub fn of(kind: VolumeKind) -> std::result::Result<&'static dyn Kind, String> {
     }
 }
 
-/// The implementation for an existing volume. The error says why this program cannot open it, and what to do next.
-pub fn of_config(config: &VolumeConfig) -> std::result::Result<&'static dyn Kind, String> {
-    refuse_copies(config)?;
-    of(config.kind)
-}
-
-/// Volumes with copies can be described and not served: each node of a group would decide by itself. This is the only place that
-/// refuses them, and goes when nodes of a group follow their primary.
-fn refuse_copies(config: &VolumeConfig) -> std::result::Result<(), String> {
+/// The implementation for an existing volume whose islands are looked at or changed at rest, by one node. The error says why that
+/// cannot be done, and what to do next.
+pub fn at_rest(config: &VolumeConfig) -> std::result::Result<&'static dyn Kind, String> {
     match config.copies {
-        None => Ok(()),
-        Some(_) => Err("this build cannot serve volumes with copies yet.\n\
-            Make a volume without --replicas, or use a newer version. Nothing was changed."
-            .to_owned()),
+        None => of(config.kind),
+        Some(_) => Err(
+            "its islands have copies, which check and rebuild do not understand yet: what one copy is found \
+            to have says nothing about the group.\nNothing was changed."
+                .to_owned(),
+        ),
     }
 }
 
 /// The implementation for an existing volume, for a command.
 pub fn of_volume(config: &VolumeConfig) -> Result<&'static dyn Kind> {
-    of_config(config).map_err(|why| anyhow!("Volume {} cannot be opened: {why}", config.name))
+    of(config.kind).map_err(|why| anyhow!("Volume {} cannot be opened: {why}", config.name))
 }
 
 /// Opens a volume for a mount or a command of this process, whatever its kind.

@@ -42,9 +42,16 @@ pub fn options(dir: &DataDir, incarnation: u32) -> VolumeOptions {
         owner: (uid.as_raw(), rustix::process::getegid().as_raw()),
         daemon: dir.identity().node,
         incarnation,
+        directory: directory(dir.path()),
         is_new: false,
         reached: std::collections::BTreeMap::new(),
     }
+}
+
+/// Number of a data directory in its file system; 0 if the system does not tell.
+fn directory(path: &Path) -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    std::fs::metadata(path).map_or(0, |stat| stat.ino())
 }
 
 /// Which boot of the machine this is; 0 where the system does not tell.
@@ -83,9 +90,9 @@ impl Daemon {
             identity: dir.identity(),
             incarnation,
             data,
-            store: Box::new(store),
+            store: Arc::new(store),
             prepared: Box::new(prepared),
-            kinds: Box::new(move |config| crate::kind::of_config(config)?.serve(&options)),
+            kinds: Box::new(move |config| crate::kind::of(config.kind)?.serve(&options)),
         });
         Ok(Self { node, dir, listeners: Arc::default(), socket, tcp: None })
     }

@@ -45,6 +45,11 @@ pub trait Sink: Send + Sync + 'static {
     fn reachable(&self, island: IslandId, up: bool);
     /// A new link to an island's node has replaced the old one.
     fn replaced(&self, island: IslandId);
+    /// The node leads an island with several copies, since this epoch.
+    fn leads(&self, island: IslandId, epoch: u32) {
+        let _ = epoch;
+        self.reachable(island, true);
+    }
 }
 
 /// The keeper of answers, which must be told when they are void.

@@ -32,6 +32,9 @@ pub struct Nodes {
     /// Whose connections these are; set when the client is made.
     client: Arc<OnceLock<Weak<Client>>>,
     remotes: Mutex<BTreeMap<NodeId, Arc<Remote>>>,
+    /// Which node leads each island with several copies, and since which epoch. None: this process.
+    led: Mutex<BTreeMap<IslandId, (u32, Option<NodeId>)>>,
+    me: Weak<Self>,
 }
 
 impl std::fmt::Debug for Nodes {
@@ -42,8 +45,15 @@ impl std::fmt::Debug for Nodes {
 
 impl Nodes {
     /// The way to these nodes, for a session. Connects to none before [`Nodes::connect`].
-    pub fn new(volume: VolumeId, session: SessionId, places: &[NodePlace]) -> Self {
-        let nodes = Self { volume, session, client: Arc::default(), remotes: Mutex::default() };
+    pub fn new(volume: VolumeId, session: SessionId, places: &[NodePlace]) -> Arc<Self> {
+        let nodes = Arc::new_cyclic(|me| Self {
+            volume,
+            session,
+            client: Arc::default(),
+            remotes: Mutex::default(),
+            led: Mutex::default(),
+            me: Weak::clone(me),
+        });
         let remotes = places.iter().map(|place| {
             let remote = nodes.remote_to(place, places);
             remote.take_islands(&place.islands);
@@ -60,7 +70,56 @@ impl Nodes {
 
     fn remote_to(&self, place: &NodePlace, all: &[NodePlace]) -> Arc<Remote> {
         let relays = Relays { volume: self.volume, to: place.node, others: relays_to(place.node, all) };
-        Remote::new(place.address.clone(), relays, self.session, Arc::clone(&self.client))
+        let client = Arc::clone(&self.client);
+        Remote::new(place.address.clone(), relays, self.session, client, Weak::clone(&self.me))
+    }
+
+    /// A node says that it leads an island with several copies: what was asked of the one before it is asked again there. Of
+    /// two that say so the one with the higher epoch is right.
+    pub(crate) fn leads(&self, node: NodeId, island: IslandId, epoch: u32) {
+        let Some(remote) = self.get(node) else { return };
+        self.move_to(Some(node), island, epoch, remote);
+    }
+
+    /// The same of this process, to which `wire` is the way.
+    pub fn leads_here(&self, island: IslandId, epoch: u32, wire: Arc<dyn Wire>) {
+        self.move_to(None, island, epoch, wire);
+    }
+
+    fn move_to(&self, to: Option<NodeId>, island: IslandId, epoch: u32, wire: Arc<dyn Wire>) {
+        let Some(client) = self.client.get().and_then(Weak::upgrade) else { return };
+        let mut led = self.led();
+        if led.get(&island).is_some_and(|(known, _)| epoch < *known) {
+            return;
+        }
+        led.insert(island, (epoch, to));
+        let remotes: Vec<(NodeId, Arc<Remote>)> =
+            self.lock().iter().map(|(node, remote)| (*node, Arc::clone(remote))).collect();
+        for (node, remote) in remotes {
+            remote.set_led(island, Some(node) == to);
+        }
+        client.set_wire(island, wire);
+        drop(led);
+        // Not while that is held: what is asked may be answered, and this process may say that it leads no more, before this
+        // returns.
+        client.replaced(island);
+    }
+
+    fn led(&self) -> MutexGuard<'_, BTreeMap<IslandId, (u32, Option<NodeId>)>> {
+        self.led.lock().expect("no panic while it is held")
+    }
+
+    /// This process leads an island no more. Nothing is told if another node does already.
+    pub fn ceases_here(&self, island: IslandId) {
+        let known = |led: &BTreeMap<IslandId, (u32, Option<NodeId>)>| led.get(&island).copied();
+        let before = known(&self.led());
+        let is_here = matches!(before, Some((_, None)));
+        let Some(client) = self.client.get().and_then(Weak::upgrade).filter(|_| is_here) else { return };
+        client.reachable(island, false);
+        if known(&self.led()) != before {
+            // Another one has begun meanwhile, and this came behind it.
+            client.replaced(island);
+        }
     }
 
     /// The wire of each island, for the client that is made.

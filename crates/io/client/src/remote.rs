@@ -15,6 +15,7 @@ use atoll_rpc::{
 use bytes::Bytes;
 
 use crate::client::{Client, Sink, Wire};
+use crate::nodes::Nodes;
 
 /// The errno of a request that is longer than a message may be.
 const E2BIG: Errno = Errno(7);
@@ -36,6 +37,9 @@ struct Incoming {
     node: Mutex<NodeState>,
     /// Whose requests these are.
     client: Arc<OnceLock<Weak<Client>>>,
+    /// All nodes, and the number of this one.
+    nodes: Weak<Nodes>,
+    number: NodeId,
 }
 
 /// A node, as its connection knows it.
@@ -45,6 +49,8 @@ struct NodeState {
     islands: Vec<IslandId>,
     /// Those of them that cannot be asked there, as the node has said on the link that is up.
     gone: BTreeSet<IslandId>,
+    /// Islands with several copies that it leads, as it has said on the link that is up. They are among those that it holds.
+    led: BTreeSet<IslandId>,
 }
 
 impl Remote {
@@ -55,10 +61,11 @@ impl Remote {
         relays: Relays,
         session: SessionId,
         client: Arc<OnceLock<Weak<Client>>>,
+        nodes: Weak<Nodes>,
     ) -> Arc<Self> {
-        let volume = relays.volume;
+        let (volume, number) = (relays.volume, relays.to);
         let greeting = Box::new(move || Hello::new(Role::Client { volume, session }, None));
-        let incoming = Arc::new(Incoming { node: Mutex::default(), client });
+        let incoming = Arc::new(Incoming { node: Mutex::default(), client, nodes, number });
         let handler = Arc::clone(&incoming);
         let outgoing = Outgoing::with_relays(address, greeting, handler, Options::default(), relays);
         Arc::new(Self { outgoing, incoming })
@@ -81,6 +88,18 @@ impl Remote {
         // While it is held, so that the end of the link comes later.
         if node.is_up {
             self.incoming.tell(islands, true);
+        }
+    }
+
+    /// The node leads an island with several copies, or another one does.
+    pub(crate) fn set_led(&self, island: IslandId, leads: bool) {
+        let mut node = self.incoming.node();
+        node.islands.retain(|at| *at != island);
+        node.gone.remove(&island);
+        node.led.remove(&island);
+        if leads {
+            node.islands.push(island);
+            node.led.insert(island);
         }
     }
 
@@ -162,6 +181,9 @@ impl Incoming {
         node.is_up = up;
         node.gone.clear();
         self.tell(&node.islands, up);
+        // Which islands with several copies it leads it says anew on each link.
+        let led = std::mem::take(&mut node.led);
+        node.islands.retain(|island| !led.contains(island));
     }
 }
 
@@ -179,6 +201,18 @@ impl Handler for Incoming {
 
     fn frame(&self, link: &Arc<Link>, frame: Frame) {
         let Some(client) = self.client() else { return };
+        if frame.kind == Kind::Primary {
+            match frame.decode::<u32>() {
+                Ok(0) => {}
+                Ok(epoch) => {
+                    if let Some(nodes) = self.nodes.upgrade() {
+                        nodes.leads(self.number, frame.island, epoch);
+                    }
+                    return;
+                }
+                Err(what) => return link.malformed(what),
+            }
+        }
         let mut node = self.node();
         if !node.islands.contains(&frame.island) {
             // It is at another node, as far as is known here, and is asked there: it may have left this one while this

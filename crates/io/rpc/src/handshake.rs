@@ -279,7 +279,7 @@ fn greet(stream: &Stream, hello: &Hello, deadline: Instant) -> Result<Greeted<He
 /// The result of an accepted connection.
 pub(crate) enum Welcomed {
     /// A link.
-    Link(Greeted<Hello>),
+    Link(Box<Greeted<Hello>>),
     /// The bytes of the connection must be passed on over this connection, and back.
     Relay(Stream),
 }
@@ -350,7 +350,7 @@ fn welcome_silently(
             Role::Tool | Role::Client { .. } | Role::Node { .. } => {
                 write(stream, Kind::HelloOk, &ok, deadline)?;
                 reader.agree(version);
-                return Ok(Welcomed::Link(Greeted { remote: hello, version, reader }));
+                return Ok(Welcomed::Link(Box::new(Greeted { remote: hello, version, reader })));
             }
         }
     }

@@ -29,8 +29,11 @@ pub const META_BYTES_MAX: usize = atoll_core::limits::MESSAGE_BYTES_MAX;
 /// Longest payload: a write of 1 MiB, and room for one that is not aligned to it.
 pub const PAYLOAD_BYTES_MAX: usize = 1024 * 1024 + 64 * 1024;
 
+/// Longest payload between copies of an island: a record, and the bytes that it names.
+pub const GROUP_PAYLOAD_BYTES_MAX: usize = 4 * 1024 * 1024 + PAYLOAD_BYTES_MAX;
+
 /// Longest frame.
-pub const FRAME_BYTES_MAX: usize = HEADER_BYTES + META_BYTES_MAX + PAYLOAD_BYTES_MAX;
+pub const FRAME_BYTES_MAX: usize = HEADER_BYTES + META_BYTES_MAX + GROUP_PAYLOAD_BYTES_MAX;
 
 /// Flag: the payload has a checksum. Left out only on Unix sockets, where no wire can change it.
 pub const FLAG_PAYLOAD_CHECKED: u8 = 1;
@@ -64,8 +67,15 @@ pub enum Kind {
     /// The island cannot be asked at the sender's node, although the node can be reached: it has stopped, or is not
     /// there, or not yet.
     Gone = 11,
-    /// The sender's node leads the island: it can be asked there, from now on or again.
+    /// One copy of an island to another.
+    Group = 12,
+    /// The sender's node leads the island: it can be asked there, from now on or again. Its content is the epoch; 0 if the
+    /// island has no other copies.
     Primary = 13,
+    /// A node says which islands it leads, and wants a promise of each of their copies.
+    Beacon = 14,
+    /// The answer to a beacon.
+    Promised = 15,
 }
 
 impl Kind {
@@ -82,7 +92,10 @@ impl Kind {
             9 => Self::Goodbye,
             10 => Self::Alive,
             11 => Self::Gone,
+            12 => Self::Group,
             13 => Self::Primary,
+            14 => Self::Beacon,
+            15 => Self::Promised,
             _ => return None,
         })
     }
@@ -100,7 +113,11 @@ impl Kind {
 
     /// Longest payload, in bytes.
     pub const fn payload_bytes_max(self) -> usize {
-        if self.is_handshake() { 0 } else { PAYLOAD_BYTES_MAX }
+        match self {
+            Self::Hello | Self::HelloOk | Self::Goodbye => 0,
+            Self::Group => GROUP_PAYLOAD_BYTES_MAX,
+            _ => PAYLOAD_BYTES_MAX,
+        }
     }
 }
 

@@ -80,7 +80,10 @@ wire_enum! {
         /// A daemon, for its islands.
         1 => Node { /// Which daemon.
             daemon: DaemonId, /// Counts up with every start of it.
-            incarnation: u32, /// The volumes that it holds part of, and its number in each.
+            incarnation: u32, /// The boot of its machine, drawn by the kernel; 0 if it is not known.
+            boot: u128, /// Number of the data directory in its file system. A later incarnation of the same boot and directory proves
+            /// that the one before it has ended.
+            directory: u64, /// The volumes that it holds part of, and its number in each.
             members: Vec<(VolumeId, NodeId)> },
         /// A mount or a library.
         2 => Client { /// The volume that it will ask for.

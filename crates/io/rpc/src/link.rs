@@ -305,9 +305,9 @@ impl Link {
         self.send(Kind::Gone, island, 0, &Nothing, &[])
     }
 
-    /// Tells the other side that an island can be asked at this node.
-    pub fn primary(&self, island: IslandId) -> Result<(), SendError> {
-        self.send(Kind::Primary, island, 0, &Nothing, &[])
+    /// Tells the other side that an island can be asked at this node, since this epoch; 0 if it has no other copies.
+    pub fn primary(&self, island: IslandId, epoch: u32) -> Result<(), SendError> {
+        self.send(Kind::Primary, island, 0, &epoch, &[])
     }
 
     /// Ends the link and tells the other side why, if that is possible at once. The handler's

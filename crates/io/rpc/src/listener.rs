@@ -377,7 +377,7 @@ fn greet(mut stream: Stream, from: String, shared: &Arc<Shared>) {
         return;
     }
     let greeted = match greeted {
-        Welcomed::Link(greeted) => greeted,
+        Welcomed::Link(greeted) => *greeted,
         Welcomed::Relay(there) => {
             let relay = Relay::new(stream, there, shared.options.send_time_max);
             account.relays.insert(id, Arc::clone(&relay));

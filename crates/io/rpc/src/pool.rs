@@ -6,11 +6,11 @@ use std::sync::{Mutex, PoisonError};
 
 use bytes::Bytes;
 
-use crate::header::FRAME_BYTES_MAX;
+use crate::header::{FRAME_BYTES_MAX, HEADER_BYTES, META_BYTES_MAX, PAYLOAD_BYTES_MAX};
 
 /// Capacities of the buffers that are kept: one for reads of a kernel's usual read-ahead, one for
-/// whatever else there is.
-const CLASS_BYTES: [usize; 2] = [160 * 1024, FRAME_BYTES_MAX];
+/// whatever else there is. Longer ones, of one long record between copies of an island, are rare and not kept.
+const CLASS_BYTES: [usize; 2] = [160 * 1024, HEADER_BYTES + META_BYTES_MAX + PAYLOAD_BYTES_MAX];
 
 /// Most free buffers that are kept, for each capacity.
 const FREE_MAX: usize = 16;
@@ -24,6 +24,9 @@ fn class_of(bytes: usize) -> usize {
 /// An empty buffer with room for `bytes`.
 pub(crate) fn take(bytes: usize) -> Vec<u8> {
     assert!(bytes <= FRAME_BYTES_MAX, "a frame of {bytes} bytes was let through");
+    if bytes > CLASS_BYTES[1] {
+        return Vec::with_capacity(bytes);
+    }
     let class = class_of(bytes);
     let kept = FREE[class].lock().unwrap_or_else(PoisonError::into_inner).pop();
     kept.unwrap_or_else(|| Vec::with_capacity(CLASS_BYTES[class]))
@@ -48,6 +51,9 @@ impl Drop for Pooled {
         buffer.clear();
         // An allocator may give more than was asked for: what counts is what surely fits.
         let class = usize::from(buffer.capacity() >= CLASS_BYTES[1]);
+        if buffer.capacity() > 2 * CLASS_BYTES[1] {
+            return;
+        }
         let mut free = FREE[class].lock().unwrap_or_else(PoisonError::into_inner);
         if free.len() < FREE_MAX {
             free.push(buffer);
@@ -61,7 +67,7 @@ mod tests {
 
     #[test]
     fn a_buffer_comes_back_when_its_last_slice_is_gone() {
-        let mut buffer = take(FRAME_BYTES_MAX);
+        let mut buffer = take(CLASS_BYTES[1]);
         buffer.extend_from_slice(b"left over");
         let place = buffer.as_ptr();
         let whole = freeze(buffer);
@@ -69,7 +75,7 @@ mod tests {
         drop(whole);
         assert_eq!(&slice[..], b"over");
         drop(slice);
-        let again = take(FRAME_BYTES_MAX);
+        let again = take(CLASS_BYTES[1]);
         assert!(again.is_empty());
         assert_eq!(again.as_ptr(), place);
     }

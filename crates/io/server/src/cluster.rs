@@ -3,20 +3,26 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
+use atoll_control::{ControlStore, GroupStore, ServedStore};
 use atoll_core::{Ino, IslandId, NodeId};
 use atoll_disk::Disk;
-use atoll_dispatch::{Halted, OpenError, SpaceState};
+use atoll_dispatch::{GroupCopy, Halted, OpenError, SpaceState};
+use atoll_group::Role;
 use atoll_island::Phase;
-use atoll_proto::VolumeConfig;
 use atoll_proto::control::{IslandPhase, IslandStatus, Metric, Trace};
+use atoll_proto::{Copies, VolumeConfig};
 use atoll_rpc::{Address, Closed, Frame, Handler, Link};
 use atoll_state::{LoadedRows, RowKey, RowLoad};
 
 use crate::node::{NodeError, unless_full};
-use crate::reached::{note_reached, reached};
+use crate::reached::{note_cut, note_reached, reached};
 use crate::served::{LocalWay, Place, Serve, Served, ServedStatus};
-use crate::volume::{OpenedIslands, Volume, VolumeError, VolumeOptions};
+use crate::volume::{CopiesSetup, OpenedIslands, Volume, VolumeError, VolumeOptions};
+
+/// How long a question to the store of another node may take: copies ask again.
+const STORE_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Opens the folder of an island, making it if the last argument says that the volume is new.
 pub type Shelf<D> = Arc<dyn Fn(&Path, IslandId, bool) -> Result<Arc<D>, VolumeError> + Send + Sync>;
@@ -27,7 +33,12 @@ pub struct Cluster<D: Disk> {
     pub options: VolumeOptions,
     /// Opens an island's folder.
     pub shelf: Shelf<D>,
+    /// Opens the folder of a volume, for what lies beside the folders of its islands.
+    pub beside: Beside<D>,
 }
+
+/// Opens the folder of a volume.
+pub type Beside<D> = Arc<dyn Fn(&Path) -> std::io::Result<Arc<D>> + Send + Sync>;
 
 /// A node's islands of a cluster volume, and the folder that they are in.
 struct Islands<D: Disk> {
@@ -37,11 +48,31 @@ struct Islands<D: Disk> {
     is_new: bool,
     options: VolumeOptions,
     shelf: Shelf<D>,
+    beside: Beside<D>,
+    store: Arc<dyn ControlStore>,
     /// What is open and not served yet.
     opened: Mutex<Option<OpenedIslands<D>>>,
 }
 
 impl<D: Disk> Islands<D> {
+    /// What the copies need: the store of their groups' records is that of one node.
+    fn copies(&self, config: &VolumeConfig, copies: &Copies) -> Result<CopiesSetup<D>, VolumeError> {
+        let node = self.volume.node();
+        let store: Arc<dyn GroupStore> = if copies.store == node {
+            Arc::clone(&self.store) as _
+        } else {
+            let at = config.nodes.iter().find(|n| n.node == copies.store);
+            let address = at.map_or("", |n| n.address.as_str()).parse();
+            let address = address.map_err(|why| VolumeError::Address { node: copies.store, why })?;
+            Arc::new(ServedStore::with_patience(address, STORE_PATIENCE))
+        };
+        let io = |e| VolumeError::Open(OpenError::Io(IslandId(0), e));
+        let beside = (self.beside)(&self.folder).map_err(io)?;
+        let folder = self.folder.clone();
+        let on_cut = Box::new(move |island, to| note_cut(&folder, island, to));
+        Ok(CopiesSetup { beside, store, on_cut })
+    }
+
     fn opened(&self) -> Option<OpenedIslands<D>> {
         self.opened.lock().expect("no panic while it is held").take()
     }
@@ -65,8 +96,24 @@ impl<D: Disk> Serve for Cluster<D> {
         let volume = Volume::greet(at.config.clone(), at.node, &options)
             .map_err(|why| not_served(at.config, &data, &folder, &why))?;
         let (is_new, shelf, opened) = (at.is_new, Arc::clone(&self.shelf), Mutex::default());
-        Ok(Arc::new(Islands { volume, data, folder, is_new, options, shelf, opened }))
+        let (beside, store) = (Arc::clone(&self.beside), Arc::clone(at.store));
+        Ok(Arc::new(Islands { volume, data, folder, is_new, options, shelf, beside, store, opened }))
     }
+}
+
+/// What a copy knows of its group.
+fn group_metrics<D: Disk>(copy: &GroupCopy<D>) -> Vec<Metric> {
+    let leads = matches!(copy.role(), Role::Leading { begun: true, .. });
+    let known = copy.with_group(|group| {
+        group.record().map(|(_, record)| (record.epoch, record.in_sync.len() as u64, record.wanted))
+    });
+    let (epoch, in_sync, wanted) = known.unwrap_or_default();
+    vec![
+        Metric::now("epoch", epoch.into()),
+        Metric::now("leads", leads.into()),
+        Metric::now("copies_in_sync", in_sync),
+        Metric::now("copies_wanted", wanted.into()),
+    ]
 }
 
 fn not_served(config: &VolumeConfig, data: &Path, folder: &Path, why: &VolumeError) -> NodeError {
@@ -140,10 +187,12 @@ impl<D: Disk> Served for Islands<D> {
     }
 
     fn open(&self) -> Result<(), NodeError> {
-        let opened = self
-            .volume
-            .open_islands(&self.options, |island| (self.shelf)(&self.folder, island, self.is_new))
-            .map_err(|why| not_served(&self.volume.config(), &self.data, &self.folder, &why))?;
+        let config = self.volume.config();
+        let refused = |why| not_served(&config, &self.data, &self.folder, &why);
+        let copies = config.copies.as_ref().map(|copies| self.copies(&config, copies)).transpose();
+        let shelf = |island| (self.shelf)(&self.folder, island, self.is_new);
+        let opened = copies.and_then(|copies| self.volume.open_islands(&self.options, shelf, copies));
+        let opened = opened.map_err(refused)?;
         *self.opened.lock().expect("no panic while it is held") = Some(opened);
         Ok(())
     }
@@ -153,7 +202,8 @@ impl<D: Disk> Served for Islands<D> {
         let Some(opened) = self.opened() else { return Ok(()) };
         let reached: Result<BTreeMap<_, _>, Halted> =
             opened.engines.values().map(|engine| Ok((engine.id(), engine.reach()?))).collect();
-        let noted = reached.map_or(Ok(()), |all| note_reached(&self.folder, &all)).or_else(unless_full);
+        let all = reached.map(|reached| self.volume.reached().into_iter().chain(reached).collect());
+        let noted = all.map_or(Ok(()), |all| note_reached(&self.folder, &all)).or_else(unless_full);
         match noted {
             Ok(()) => self.volume.begin(opened),
             Err(_) => *self.opened.lock().expect("no panic while it is held") = Some(opened),
@@ -178,7 +228,9 @@ impl<D: Disk> Served for Islands<D> {
         let halted = volume.switch().halted_islands();
         let mut islands = Vec::new();
         for island in volume.islands() {
-            let Some(engine) = volume.engine(island) else {
+            let copy = volume.copy(island);
+            let engine = volume.engine(island).or_else(|| copy.as_ref().and_then(|copy| copy.engine()));
+            let Some(engine) = engine else {
                 islands.push(IslandStatus {
                     island,
                     phase: IslandPhase::Opening,
@@ -190,17 +242,16 @@ impl<D: Disk> Served for Islands<D> {
                 continue;
             };
             let (counters, phase) = (engine.counters(), engine.phase());
-            let (sessions, mounts) = engine.with_island(|island| {
-                let state = island.state();
-                let mounts = state.session_ids().filter(|s| state.session(*s).is_some_and(|row| row.mount));
-                (state.session_ids().count() as u64, mounts.count() as u64)
-            });
+            let (sessions, mounts) = engine.sessions();
             let mut metrics: Vec<Metric> = counters.list().map(Metric::count).collect();
             metrics.push(Metric::count(("too_long", volume.switch().too_long(engine.id()))));
             metrics.push(Metric::now("sessions", sessions));
             metrics.push(Metric::now("mounts", mounts));
             let spilled = volume.spilled(engine.id());
             metrics.push(Metric::now("xattrs_spilled", spilled.count as u64));
+            if let Some(copy) = &copy {
+                metrics.extend(group_metrics(copy));
+            }
             islands.push(IslandStatus {
                 island: engine.id(),
                 phase: if phase == Phase::Normal { IslandPhase::Normal } else { IslandPhase::Starting },
@@ -273,7 +324,7 @@ impl<D: Disk> Served for Islands<D> {
             stopped = stopped.and(engine.stop());
         }
         let stopped = stopped.err().map(|why| format!("Volume {name}: {why}"));
-        if self.volume.engines().next().is_none() {
+        if self.volume.reached().is_empty() {
             // What was noted of islands that were not opened stays.
             return stopped.into_iter().collect();
         }

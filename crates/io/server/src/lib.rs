@@ -6,6 +6,7 @@
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
 mod cluster;
+mod copies;
 mod desk;
 mod links;
 mod local;
@@ -20,7 +21,7 @@ mod slots;
 mod switch;
 mod volume;
 
-pub use cluster::{Cluster, Shelf};
+pub use cluster::{Beside, Cluster, Shelf};
 pub use desk::{Counter, Desk};
 pub use local::Local;
 pub use member::{ISLANDS, Member, kept_config, member, volumes_kept};

@@ -21,6 +21,12 @@ impl<D: Disk> Volume<D> {
         for island in self.islands().into_iter().filter(|island| !self.serves(*island)) {
             self.not_here(island, LinkId(link.id()));
         }
+        for island in self.islands().into_iter().filter(|island| self.serves(*island) && self.has_copies()) {
+            self.switch().primary(island, self.epoch_of(island), LinkId(link.id()));
+        }
+        if let Some(who) = self.life_of(link) {
+            self.note_link(link.id(), who);
+        }
         if let Some(node) = self.node_of(link) {
             // Whoever connects can be connected to.
             self.knock(node);
@@ -47,9 +53,7 @@ impl<D: Disk> Volume<D> {
 
     /// The node that has opened a link, if a node has.
     fn node_of(&self, link: &Link) -> Option<NodeId> {
-        let Remote::Accepted(hello) = link.remote() else { return None };
-        let Role::Node { members, .. } = &hello.role else { return None };
-        members.iter().find(|(volume, _)| *volume == self.id()).map(|(_, node)| *node)
+        self.life_of(link).map(|who| who.node)
     }
 
     /// A frame has come on a link to this volume.
@@ -89,6 +93,9 @@ impl<D: Disk> Volume<D> {
                     Some(engine) => engine.enter(Event::Peer(message)),
                     None => return self.elsewhere(frame.island, link),
                 }
+            }
+            (Kind::Group | Kind::Beacon | Kind::Promised, Role::Node { .. }) => {
+                return self.take_group_frame(link, frame);
             }
             _ => return Err(Malformed::new("kind of frame for this role")),
         }
@@ -185,6 +192,13 @@ impl OtherNode {
         }
     }
 
+    /// Another node leads the island: nothing more is heard of it by way of this one.
+    pub(crate) fn leave_one(&self, island: IslandId) {
+        let mut state = self.state();
+        state.islands.retain(|at| *at != island);
+        state.gone.remove(&island);
+    }
+
     /// The node holds these islands: the islands here are told of those that are new, if it can be reached.
     pub(crate) fn take<D: Disk>(&self, volume: &Volume<D>, islands: &[IslandId]) {
         let mut state = self.state();
@@ -261,6 +275,14 @@ impl<D: Disk> Handler for Peers<D> {
     fn frame(&self, link: &Arc<Link>, frame: Frame) {
         let (Some(volume), Some(mut state)) = (self.volume.upgrade(), self.state()) else { return };
         match frame.kind {
+            Kind::Primary if volume.has_copies() => {
+                state.gone.remove(&frame.island);
+                drop(state);
+                match frame.decode::<u32>() {
+                    Ok(epoch) => volume.heard_primary(frame.island, self.other.node, epoch),
+                    Err(what) => link.malformed(what),
+                }
+            }
             // It is at another node, as far as is known here, and is told of by that one.
             Kind::Gone | Kind::Primary if !state.islands.contains(&frame.island) => {}
             Kind::Gone => {

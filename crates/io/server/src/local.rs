@@ -34,8 +34,14 @@ impl<D: Disk> Local<D> {
 impl<D: Disk> LocalWay for Local<D> {
     fn connect(&self, sink: Arc<dyn Sink>) {
         self.volume.switch().connect(self.link, End::Local(Arc::clone(&sink)));
+        let has_copies = self.volume.has_copies();
         for island in self.volume.islands() {
-            sink.reachable(island, self.volume.serves(island));
+            match self.volume.serves(island) {
+                true => sink.leads(island, self.volume.epoch_of(island)),
+                // Another node may lead it.
+                false if has_copies => {}
+                false => sink.reachable(island, false),
+            }
         }
     }
 

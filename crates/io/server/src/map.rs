@@ -9,6 +9,7 @@ use atoll_core::{IslandId, NodeId};
 use atoll_disk::Disk;
 use atoll_island::Event;
 use atoll_proto::control::Connection;
+use atoll_proto::group::Host;
 use atoll_proto::{NodeConfig, VolumeConfig};
 use atoll_rpc::{Address, Hello, Options, Outgoing, Relays, Role};
 
@@ -19,6 +20,8 @@ use crate::volume::{Volume, VolumeError};
 pub(crate) struct Map {
     config: Arc<VolumeConfig>,
     others: BTreeMap<NodeId, Other>,
+    /// The highest epoch of each island with copies of which another node has said that it leads.
+    led: BTreeMap<IslandId, u32>,
 }
 
 /// Another node.
@@ -33,7 +36,7 @@ struct Other {
 impl Map {
     /// Without a link to anybody.
     pub(crate) fn new(config: VolumeConfig) -> Self {
-        Self { config: Arc::new(config), others: BTreeMap::new() }
+        Self { config: Arc::new(config), others: BTreeMap::new(), led: BTreeMap::new() }
     }
 }
 
@@ -113,14 +116,23 @@ impl<D: Disk> Volume<D> {
         }
         let new = others.clone();
         let nodes: Vec<NodeConfig> = config.nodes.clone();
-        *self.map.write().expect("no panic while it is held") = Map { config: Arc::new(config), others };
-        self.switch().set_nodes(by_island);
+        let has_copies = config.copies.is_some();
+        {
+            let mut map = self.map.write().expect("no panic while it is held");
+            (map.config, map.others) = (Arc::new(config), others);
+        }
+        if !has_copies {
+            self.switch().set_nodes(by_island);
+        }
+        // Where an island with copies is, its primary says.
         let islands_of = |node: NodeId| -> &[IslandId] {
-            nodes.iter().find(|n| n.node == node).map_or(&[], |n| &n.islands)
+            nodes.iter().find(|n| n.node == node && !has_copies).map_or(&[], |n| &n.islands)
         };
         // First all that leave: an island is told of by one node at a time.
         for (node, other) in &old {
-            other.seen.leave(self, islands_of(*node));
+            if !has_copies {
+                other.seen.leave(self, islands_of(*node));
+            }
             if !new.contains_key(node) {
                 ended.push(Arc::clone(&other.outgoing));
             }
@@ -141,14 +153,41 @@ impl<D: Disk> Volume<D> {
         relays: Vec<(NodeId, Address)>,
     ) -> Arc<Outgoing> {
         let (volume, me, (daemon, incarnation)) = (self.id(), self.node(), self.daemon);
+        let Host { boot, inode: directory } = self.host;
         let greeting = Box::new(move || {
             let members = vec![(volume, me)];
-            Hello::new(Role::Node { daemon, incarnation, members }, None)
+            Hello::new(Role::Node { daemon, incarnation, boot, directory, members }, None)
         });
         let relays = Relays { volume, to: to.node(), others: relays };
         let number = to.begin_link(self);
         let peers = Arc::new(Peers { volume: Arc::downgrade(self), other: Arc::clone(to), number });
         Arc::new(Outgoing::with_relays(address, greeting, peers, Options::default(), relays))
+    }
+
+    /// Another node says that it leads an island. Of two the one with the higher epoch is right.
+    pub(crate) fn heard_primary(self: &Arc<Self>, island: IslandId, node: NodeId, epoch: u32) {
+        let _one = self.changing();
+        if !self.config().group_of(island).contains(&node) {
+            return;
+        }
+        let others = {
+            let mut map = self.map.write().expect("no panic while it is held");
+            let known = map.led.entry(island).or_default();
+            if epoch < *known {
+                return;
+            }
+            *known = epoch;
+            map.others.clone()
+        };
+        for (_, other) in others.iter().filter(|(at, _)| **at != node) {
+            other.seen.leave_one(island);
+        }
+        if let Some(other) = others.get(&node) {
+            self.switch().set_node(island, Arc::clone(&other.outgoing));
+            // It may be another life of the island: it is told of again.
+            other.seen.leave_one(island);
+            other.seen.take(self, &[island]);
+        }
     }
 
     /// Ends the links to all other nodes.
@@ -192,7 +231,7 @@ impl<D: Disk> Volume<D> {
         outgoing.is_direct().then(|| outgoing.address().clone())
     }
 
-    fn outgoing_to(&self, node: NodeId) -> Option<Arc<Outgoing>> {
+    pub(crate) fn outgoing_to(&self, node: NodeId) -> Option<Arc<Outgoing>> {
         let map = self.map.read().expect("no panic while it is held");
         map.others.get(&node).map(|other| Arc::clone(&other.outgoing))
     }

@@ -114,7 +114,7 @@ pub struct NodeSetup {
     /// Its data directory.
     pub data: PathBuf,
     /// The store of its volumes.
-    pub store: Box<dyn ControlStore>,
+    pub store: Arc<dyn ControlStore>,
     /// The store of volumes that are being made.
     pub prepared: Box<dyn ControlStore>,
     /// Number of the node's starts.
@@ -410,7 +410,8 @@ impl Node {
         }
         *number = Some(member.node);
         let (data, is_new) = (&self.setup.data, !member.made);
-        let at = Place { config, node: member.node, data, folder: &folder, is_new };
+        let store = &self.setup.store;
+        let at = Place { config, node: member.node, data, folder: &folder, is_new, store };
         Ok(Part::Opening { served: kind.serve(&at)?, is_new })
     }
 

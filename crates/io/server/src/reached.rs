@@ -9,7 +9,7 @@ use std::io::{self, ErrorKind};
 use std::path::Path;
 
 use atoll_control::replace_file;
-use atoll_core::IslandId;
+use atoll_core::{IslandId, Position};
 use atoll_dispatch::Reached;
 
 const FILE: &str = "reached.toml";
@@ -56,6 +56,19 @@ pub(crate) fn note_reached(folder: &Path, islands: &BTreeMap<IslandId, Reached>)
     }
     replace_file(folder, FILE_NEW, FILE, text.as_bytes())?;
     std::fs::File::open(folder)?.sync_all()
+}
+
+/// The log of an island is about to be cut back to this record: it is not known any more to have come further. If that cannot
+/// be written, the island's folder is refused at the next start, and nothing is lost by it.
+pub(crate) fn note_cut(folder: &Path, island: IslandId, to: Position) {
+    let noted = reached(folder).and_then(|mut all| {
+        let Some(known) = all.get_mut(&island).filter(|known| known.seq > to.seq) else { return Ok(()) };
+        *known = Reached { incarnation: to.epoch, seq: to.seq };
+        note_reached(folder, &all)
+    });
+    if let Err(why) = noted {
+        tracing::error!("{}: {why}", folder.join(FILE).display());
+    }
 }
 
 /// Removes the file, because the islands were made anew on purpose.

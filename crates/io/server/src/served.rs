@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use atoll_client::{Sink, Wire};
+use atoll_control::ControlStore;
 use atoll_core::{Ino, IslandId, NodeId};
 use atoll_proto::VolumeConfig;
 use atoll_proto::control::{Connection, IslandStatus, Trace};
@@ -20,7 +21,7 @@ pub trait Serve: Send + Sync + 'static {
 }
 
 /// The place of a node's part of a volume.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 pub struct Place<'a> {
     /// The volume.
     pub config: &'a VolumeConfig,
@@ -32,6 +33,8 @@ pub struct Place<'a> {
     pub folder: &'a Path,
     /// Nothing was made in the folder yet. Otherwise a missing part is lost, and is not made.
     pub is_new: bool,
+    /// The node's control store.
+    pub store: &'a Arc<dyn ControlStore>,
 }
 
 /// A node's part of a volume. As a [`Handler`] it takes the frames of clients and of other nodes that were

@@ -112,11 +112,11 @@ impl End {
         }
     }
 
-    fn primary(&self, island: IslandId) {
+    fn primary(&self, island: IslandId, epoch: u32) {
         match self {
-            Self::Local(sink) => sink.reachable(island, true),
+            Self::Local(sink) => sink.leads(island, epoch),
             // A link that is down has told so.
-            Self::Remote(link) => _ = link.primary(island),
+            Self::Remote(link) => _ = link.primary(island, epoch),
         }
     }
 }
@@ -158,6 +158,11 @@ impl Switch {
         self.islands.set(islands);
     }
 
+    /// From now on an island is at this node.
+    pub(crate) fn set_node(&self, island: IslandId, node: Arc<Outgoing>) {
+        self.nodes.write().expect("no panic while it is held").insert(island, node);
+    }
+
     pub(crate) fn set_nodes(&self, nodes: BTreeMap<IslandId, Arc<Outgoing>>) {
         *self.nodes.write().expect("no panic while it is held") = nodes;
     }
@@ -182,9 +187,9 @@ impl Switch {
     }
 
     /// Tells the other end of a link that an island can be reached here.
-    pub(crate) fn primary(&self, island: IslandId, link: LinkId) {
+    pub(crate) fn primary(&self, island: IslandId, epoch: u32, link: LinkId) {
         if let Some(end) = self.end(link) {
-            end.primary(island);
+            end.primary(island, epoch);
         }
     }
 
@@ -202,8 +207,8 @@ impl Switch {
     }
 
     /// Tells all clients and nodes that an island can be reached here from now on.
-    pub(crate) fn tell_primary(&self, island: IslandId) {
-        self.all_ends().iter().for_each(|end| end.primary(island));
+    pub(crate) fn tell_primary(&self, island: IslandId, epoch: u32) {
+        self.all_ends().iter().for_each(|end| end.primary(island, epoch));
     }
 
     /// An island is not here any more: all clients and nodes are told, and nothing is remembered of it.
@@ -253,7 +258,7 @@ impl Switch {
 
     /// Logs once for each island that a message or answer was too long to be sent, and counts it. True if it
     /// was.
-    fn is_too_long(&self, from: IslandId, what: &str, sent: Result<(), SendError>) -> bool {
+    pub(crate) fn is_too_long(&self, from: IslandId, what: &str, sent: Result<(), SendError>) -> bool {
         let Err(SendError::TooLong(why)) = sent else {
             // A link that is down has told so: whoever waits for an answer asks again, and what islands tell each
             // other is repeated by them.

@@ -2,20 +2,27 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, RwLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
+use atoll_control::GroupStore;
 use atoll_core::{IslandId, NodeId, Time, VolumeId};
 use atoll_disk::Disk;
-use atoll_dispatch::{Clock, Engine, Halted, Laying, OpenError, Reached, Report, Setup, Work};
+use atoll_dispatch::seat::SeatStore;
+use atoll_dispatch::{
+    Clock, Engine, GroupCopy, GroupNet, GroupSetup, Halted, Laying, OpenError, Reached, Report, Setup, Work,
+};
+use atoll_group::Role;
 use atoll_island::{Config, Event, LinkId, MigrationConfig, Now};
 use atoll_posix::{Answer, Errno, Op};
-use atoll_proto::{ClientOp, DaemonLife, Fixed, Outcome, Reply, Request, VolumeConfig};
+use atoll_proto::group::Host;
+use atoll_proto::{ClientOp, DaemonLife, Fixed, NodeLife, Outcome, Reply, Request, VolumeConfig};
 use atoll_rpc::{AddressError, DaemonId, Link};
 use atoll_view::Subject;
 use bytes::Bytes;
 
+use crate::copies::{Copies, Ends, OnCut, Port};
 use crate::local::Local;
 use crate::map::Map;
 use crate::refusals::{Refusals, SPILLED_TOLD_MAX, Spilled};
@@ -39,6 +46,8 @@ const CROWDED_LOOK: Duration = Duration::from_millis(1);
 const MOVING: MigrationConfig = MigrationConfig { rests_ms: 200, bytes_per_s: 64 << 20 };
 /// The laying thread's niceness.
 const LAYING_NICE: i32 = 10;
+/// An island with copies that nobody has led for so long is away.
+const AWAY: Duration = Duration::from_millis(2_500);
 /// How long stopping waits for files that are on their way, and how often it looks.
 const MOVES_WAIT: Duration = Duration::from_millis(500);
 const MOVES_LOOK: Duration = Duration::from_millis(2);
@@ -62,6 +71,8 @@ pub struct VolumeOptions {
     pub daemon: DaemonId,
     /// Counts up with every start of it.
     pub incarnation: u32,
+    /// Number of the data directory in its file system; 0 if it is not known.
+    pub directory: u64,
     /// The volume may not have been made yet: islands that are missing are made. Otherwise they are
     /// lost, and the volume is refused.
     pub is_new: bool,
@@ -145,6 +156,18 @@ impl<D: Disk> Enter for Engine<D> {
 pub(crate) struct OpenedIslands<D: Disk> {
     pub(crate) engines: Islands<Engine<D>>,
     views: Vec<Laying<D>>,
+    /// What the copies say; none if no island has others.
+    ends: Option<Ends>,
+}
+
+/// What the copies of islands need beside their folders.
+pub(crate) struct CopiesSetup<D: Disk> {
+    /// The folder in which the files `seat` are.
+    pub beside: Arc<D>,
+    /// The store of the groups' records.
+    pub store: Arc<dyn GroupStore>,
+    /// Notes that the log of an island is about to be cut back.
+    pub on_cut: OnCut,
 }
 
 /// A node's part of a volume, being served.
@@ -158,6 +181,15 @@ pub struct Volume<D: Disk> {
     switch: Arc<Switch>,
     /// Which daemon this is, and how often it has started.
     pub(crate) daemon: (DaemonId, u32),
+    /// Where it runs.
+    pub(crate) host: Host,
+    /// The copies here of islands that have others.
+    pub(crate) copies: OnceLock<Copies<D>>,
+    store: OnceLock<Arc<dyn GroupStore>>,
+    /// The links that other nodes have opened.
+    node_links: Mutex<BTreeMap<NodeId, (u64, NodeLife)>>,
+    /// Islands with copies that nobody leads, as far as is known here, and since when.
+    away: Mutex<BTreeMap<IslandId, Instant>>,
     pub(crate) map: RwLock<Map>,
     /// One change of the map at a time.
     pub(crate) changing: Mutex<()>,
@@ -169,6 +201,8 @@ pub struct Volume<D: Disk> {
     spilled: Mutex<BTreeMap<IslandId, Spilled>>,
     next_local: AtomicU64,
     rows_dirty_max: usize,
+    /// The daemon is root, and device files are laid.
+    lays_as: (bool, bool),
 }
 
 impl<D: Disk> std::fmt::Debug for Volume<D> {
@@ -187,7 +221,7 @@ impl<D: Disk> Volume<D> {
         disk_of: impl FnMut(IslandId) -> Result<Arc<D>, VolumeError>,
     ) -> Result<Arc<Self>, VolumeError> {
         let volume = Self::greet(config, node, options)?;
-        let opened = volume.open_islands(options, disk_of)?;
+        let opened = volume.open_islands(options, disk_of, None)?;
         volume.begin(opened);
         Ok(volume)
     }
@@ -205,13 +239,18 @@ impl<D: Disk> Volume<D> {
 
     /// Opens the islands of this node. They are not here before [`Self::begin`].
     pub(crate) fn open_islands(
-        &self,
+        self: &Arc<Self>,
         options: &VolumeOptions,
         mut disk_of: impl FnMut(IslandId) -> Result<Arc<D>, VolumeError>,
+        copies: Option<CopiesSetup<D>>,
     ) -> Result<OpenedIslands<D>, VolumeError> {
         let clock: Arc<dyn Clock> = Arc::new(WallClock::default());
         let config = self.config();
-        let mut opened = OpenedIslands { engines: BTreeMap::new(), views: Vec::new() };
+        let mut opened = OpenedIslands { engines: BTreeMap::new(), views: Vec::new(), ends: None };
+        if let Some(copies) = copies {
+            opened.ends = Some(self.open_copies(options, disk_of, copies, clock)?);
+            return Ok(opened);
+        }
         for island in self.islands() {
             let disk = disk_of(island)?;
             let setup = setup(&config, self.node, island, &*disk, options);
@@ -228,6 +267,38 @@ impl<D: Disk> Volume<D> {
         Ok(opened)
     }
 
+    /// Opens the copies of a volume whose islands have several.
+    fn open_copies(
+        self: &Arc<Self>,
+        options: &VolumeOptions,
+        mut disk_of: impl FnMut(IslandId) -> Result<Arc<D>, VolumeError>,
+        setup_of: CopiesSetup<D>,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Ends, VolumeError> {
+        let CopiesSetup { beside, store, on_cut } = setup_of;
+        let config = self.config();
+        let (port, ends) = Port::new(self, on_cut);
+        let me = NodeLife { node: self.node, life: options.incarnation, host: self.host };
+        let mut copies = Copies::new(Arc::clone(&clock));
+        for island in self.islands() {
+            let disk = disk_of(island)?;
+            let mut setup = setup(&config, self.node, island, &*disk, options);
+            setup.log.keep_bytes = atoll_log::KEEP_BYTES;
+            let ring = config.group_of(island);
+            let wanted = config.copies.as_ref().map_or(1, |copies| copies.wanted);
+            let group = GroupSetup { group: atoll_group::Config { me, ring, wanted }, in_steps: false };
+            let seats = SeatStore::new(Arc::clone(&beside), format!("{island}.seat").into_bytes());
+            let net: Arc<dyn atoll_dispatch::Net> = Arc::clone(&self.switch) as _;
+            let nets = (net, Arc::clone(&port) as Arc<dyn GroupNet>);
+            let (copy, report) = GroupCopy::open(disk, seats, setup, group, nets, Arc::clone(&clock))?;
+            tell_recovery(&self.name, island, &report);
+            copies.all.insert(island, copy);
+        }
+        assert!(self.copies.set(copies).is_ok(), "islands are opened once");
+        let _ = self.store.set(store);
+        Ok(ends)
+    }
+
     /// A node's part of a volume, without an island yet.
     fn new(config: VolumeConfig, node: NodeId, options: &VolumeOptions) -> Result<Arc<Self>, VolumeError> {
         let not_a_member = || VolumeError::NotAMember { volume: config.name.clone(), node };
@@ -241,6 +312,11 @@ impl<D: Disk> Volume<D> {
             engines: Slots::default(),
             switch: Arc::new(Switch::new(config.name.clone())),
             daemon: (options.daemon, options.incarnation),
+            host: Host { boot: options.log.boot, inode: options.directory },
+            copies: OnceLock::new(),
+            store: OnceLock::new(),
+            node_links: Mutex::default(),
+            away: Mutex::default(),
             rows_dirty_max: CROWDED_TIMES * rows_max(config.islands_at(node).len(), options),
             map: RwLock::new(Map::new(config)),
             changing: Mutex::default(),
@@ -250,6 +326,7 @@ impl<D: Disk> Volume<D> {
             refusals: Mutex::default(),
             spilled: Mutex::default(),
             next_local: AtomicU64::new(1),
+            lays_as: (options.root, options.devices),
         }))
     }
 
@@ -279,7 +356,7 @@ impl<D: Disk> Volume<D> {
                 }
             }
             self.others_seen().iter().for_each(|other| other.tell(engine));
-            self.switch.tell_primary(*island);
+            self.switch.tell_primary(*island, self.epoch_of(*island));
         }
     }
 
@@ -287,6 +364,9 @@ impl<D: Disk> Volume<D> {
     pub(crate) fn begin(self: &Arc<Self>, opened: OpenedIslands<D>) {
         *self.views.lock().expect("no panic while it is held") = opened.views;
         self.set_islands(opened.engines);
+        if let (Some(ends), Some(store)) = (opened.ends, self.store.get()) {
+            self.begin_copies(ends, Arc::clone(store));
+        }
         let volume = Arc::downgrade(self);
         let housekeep = move || {
             while let Some(volume) = volume.upgrade().filter(|v| !v.stopping.load(Ordering::Acquire)) {
@@ -307,26 +387,50 @@ impl<D: Disk> Volume<D> {
                 }
             }
         };
-        // Without the threads nothing would ever be synced by itself: better not to start at all.
-        let start = |name: &str, run: Box<dyn FnOnce() + Send>| {
-            std::thread::Builder::new().name(name.into()).spawn(run).expect("no thread to be had")
-        };
-        let mut threads = self.threads.lock().expect("no panic while it is held");
-        threads.push(start("atoll-house", Box::new(housekeep)));
-        threads.push(start("atoll-view", Box::new(lay)));
+        let mut threads = vec![self.start("atoll-house", housekeep), self.start("atoll-view", lay)];
+        self.threads.lock().expect("no panic while it is held").append(&mut threads);
+    }
+
+    /// Starts a thread. Without it nothing would ever be synced by itself, or nobody would lead: better not to go on at all.
+    pub(crate) fn start(&self, name: &str, run: impl FnOnce() + Send + 'static) -> JoinHandle<()> {
+        std::thread::Builder::new().name(name.into()).spawn(run).expect("no thread to be had")
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+
+    /// The links that other nodes have opened, and by which process.
+    pub(crate) fn group_links(&self) -> Vec<(u64, NodeLife)> {
+        self.node_links.lock().expect("no panic while it is held").values().copied().collect()
+    }
+
+    /// Another node has opened a link.
+    pub(crate) fn note_link(&self, link: u64, who: NodeLife) {
+        self.node_links.lock().expect("no panic while it is held").insert(who.node, (link, who));
+        self.tell_link(link, who);
     }
 
     /// Tells the time, and does the work that no request waits for.
     fn housekeep(&self) {
         // What islands send each other by themselves shares syncs.
         let engines = self.engines.all();
-        together(|| engines.values().for_each(|engine| engine.tick()));
-        engines.values().for_each(|engine| engine.housekeep());
+        let alone = || engines.values().filter(|engine| self.copy(engine.id()).is_none());
+        together(|| alone().for_each(|engine| engine.tick()));
+        alone().for_each(|engine| engine.housekeep());
+        self.copies().for_each(|copy| copy.housekeep());
+        let mut away = self.away.lock().expect("no panic while it is held");
+        let late = away.iter().filter(|(_, since)| since.elapsed() > AWAY).map(|(island, _)| *island);
+        let late: Vec<IslandId> = late.collect();
+        late.iter().for_each(|island| _ = away.remove(island));
+        drop(away);
+        late.into_iter().for_each(|island| self.tell_peer(island, false));
     }
 
     /// Has the plain trees follow the logs. True if one is far behind.
     fn lay(&self) -> bool {
         let mut far_behind = false;
+        self.renew_views();
         for laying in self.views.lock().expect("no panic while it is held").iter_mut() {
             match laying.round() {
                 Ok(report) => {
@@ -345,6 +449,26 @@ impl<D: Disk> Volume<D> {
             spilled.insert(laying.island(), Spilled { count, some });
         }
         far_behind
+    }
+
+    /// A copy that was opened again gets another view.
+    fn renew_views(&self) {
+        let mut views = self.views.lock().expect("no panic while it is held");
+        for copy in self.copies() {
+            let Some(engine) = copy.engine().filter(|engine| !engine.is_halted()) else { continue };
+            if views.iter().any(|laying| laying.is_of(&engine)) {
+                continue;
+            }
+            views.retain(|laying| laying.island() != copy.island());
+            let (root, devices) = self.lays_as;
+            match Laying::open(engine, root, devices) {
+                Ok(laying) => views.push(laying),
+                Err(error) => {
+                    let (volume, island) = (&self.name, copy.island());
+                    tracing::error!(%volume, %island, "the plain tree cannot be opened: {error}");
+                }
+            }
+        }
     }
 
     /// Files of an island whose attributes the native file system refused.
@@ -380,9 +504,22 @@ impl<D: Disk> Volume<D> {
         self.node
     }
 
-    /// The islands that this node keeps, in order.
+    /// Islands of which this node keeps a copy, in order.
     pub fn islands(&self) -> Vec<IslandId> {
         self.config().islands_at(self.node)
+    }
+
+    /// Whether an island has several copies.
+    pub(crate) fn has_copies(&self) -> bool {
+        self.config().copies.is_some()
+    }
+
+    /// The epoch in which this node leads an island; 0 if it does not, or if the island has no other copies.
+    pub(crate) fn epoch_of(&self, island: IslandId) -> u32 {
+        match self.copy(island).map(|copy| copy.role()) {
+            Some(Role::Leading { epoch, .. }) => epoch,
+            _ => 0,
+        }
     }
 
     /// The engine of an island, if it is here.
@@ -398,7 +535,9 @@ impl<D: Disk> Volume<D> {
 
     /// The last synced record of each island.
     pub(crate) fn reached(&self) -> BTreeMap<IslandId, Reached> {
-        self.engines.now().iter().map(|(island, engine)| (*island, engine.reached())).collect()
+        let copies = self.copies().filter_map(|copy| copy.engine());
+        let engines = self.engines.all();
+        engines.values().cloned().chain(copies).map(|engine| (engine.id(), engine.reached())).collect()
     }
 
     /// Logs that another node is reached through a relay.
@@ -430,7 +569,7 @@ impl<D: Disk> Volume<D> {
         for island in self.islands().into_iter().filter(|island| self.serves(*island)) {
             // A link that is down has told so.
             let _ = link.gone(island);
-            let _ = link.primary(island);
+            let _ = link.primary(island, self.epoch_of(island));
         }
     }
 
@@ -442,7 +581,21 @@ impl<D: Disk> Volume<D> {
         Arc::new(Local::new(Arc::clone(self), link))
     }
 
+    /// An island can be reached, or not. One that has copies is away only when no other copy leads for a while: until then
+    /// others must not go on without it.
     pub(crate) fn peer_reachable(&self, island: IslandId, up: bool) {
+        if self.has_copies() {
+            let mut away = self.away.lock().expect("no panic while it is held");
+            if !up {
+                away.entry(island).or_insert_with(Instant::now);
+                return;
+            }
+            away.remove(&island);
+        }
+        self.tell_peer(island, up);
+    }
+
+    fn tell_peer(&self, island: IslandId, up: bool) {
         for engine in self.engines.now().values() {
             engine.enter(Event::PeerReachable { island, up });
         }
@@ -475,7 +628,7 @@ impl<D: Disk> Volume<D> {
         self.switch.gone(island, link);
         // It may have come, and that may have been told, before this was.
         if self.serves(island) {
-            self.switch.primary(island, link);
+            self.switch.primary(island, self.epoch_of(island), link);
         }
     }
 
@@ -518,6 +671,8 @@ impl<D: Disk> Volume<D> {
 
     /// Stops in order. Links that others have to it end.
     pub fn stop(&self) -> Result<(), Halted> {
+        // Another copy leads before the links of clients end: they go there.
+        self.copies().for_each(|copy| copy.leave());
         self.switch.end_links();
         self.end_moves();
         self.stopping.store(true, Ordering::Release);
@@ -536,8 +691,11 @@ impl<D: Disk> Volume<D> {
             }
         }
         let mut result = Ok(());
-        for engine in self.engines() {
+        for engine in self.engines().filter(|engine| self.copy(engine.id()).is_none()) {
             result = result.and(engine.stop());
+        }
+        for copy in self.copies() {
+            result = result.and(copy.stop());
         }
         result
     }
@@ -550,7 +708,7 @@ impl<D: Disk> Volume<D> {
         }
         let until = Instant::now() + MOVES_WAIT;
         let moves =
-            |engine: &Arc<Engine<D>>| !engine.is_halted() && !engine.with_island(|i| i.moves_nothing());
+            |engine: &Arc<Engine<D>>| engine.is_leading() && !engine.with_island(|i| i.moves_nothing());
         while self.engines.all().values().any(moves) && Instant::now() < until {
             self.housekeep();
             std::thread::sleep(MOVES_LOOK);

@@ -152,7 +152,7 @@ fn a_client_asks_an_island_that_is_gone_again_when_it_is_back_and_not_before() {
     link.send(Kind::Reply, IslandId(7), 1, &reply, &[]).unwrap();
     link.gone(IslandId(7)).unwrap();
     says.is_here.store(true, SeqCst);
-    link.primary(IslandId(1)).unwrap();
+    link.primary(IslandId(1), 0).unwrap();
     until("it does not ask again", &|| says.asked.load(SeqCst) >= 2);
     assert!(client.wait_ready(LONG), "it is not attached");
     assert!(link.closed().is_none(), "the link has ended: {:?}", link.closed());

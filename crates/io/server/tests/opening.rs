@@ -111,7 +111,7 @@ fn a_node_greets_and_is_greeted_before_its_islands_are_open() {
     let opening = Opening::new(data.path(), &config([&[0], &[1]], &address.to_string()), None);
     loop {
         let hello = hellos.recv_timeout(LONG).expect("the other node hears of the second life");
-        let Role::Node { daemon, incarnation, members } = hello.role else { panic!("{hello:?}") };
+        let Role::Node { daemon, incarnation, members, .. } = hello.role else { panic!("{hello:?}") };
         assert_eq!((daemon, members), (DaemonId(1), vec![(VOLUME, atoll_core::NodeId(0))]));
         if incarnation == 2 {
             break;

@@ -1,10 +1,10 @@
 //! A peer's stream of bytes, cut into frames, and the messages in them.
 
 use atoll_core::{Decode, Encode};
-use atoll_proto::{Control, ControlReply, Notice, PeerMessage, Reply, Request};
-use atoll_rpc::header::{
-    FRAME_BYTES_MAX, HEADER_BYTES, META_BYTES_MAX, PAYLOAD_BYTES_MAX, VERSION_HIGHEST, decode_header,
+use atoll_proto::{
+    Beacon, Control, ControlReply, GroupMessage, Notice, PeerMessage, Promised, Reply, Request,
 };
+use atoll_rpc::header::{FRAME_BYTES_MAX, HEADER_BYTES, META_BYTES_MAX, VERSION_HIGHEST, decode_header};
 use atoll_rpc::{Frame, FrameReader, Goodbye, Hello, HelloOk, Kind};
 
 /// Where the checksum of header and meta part stands in a header.
@@ -51,7 +51,7 @@ pub fn frame(bytes: &[u8]) {
 
 fn check(frame: &Frame, greeted: bool) {
     assert!(greeted || frame.kind.is_handshake(), "let in before the handshake");
-    assert!(frame.meta.len() <= META_BYTES_MAX && frame.payload.len() <= PAYLOAD_BYTES_MAX);
+    assert!(frame.meta.len() <= META_BYTES_MAX && frame.payload.len() <= frame.kind.payload_bytes_max());
     match frame.kind {
         Kind::Hello => same::<Hello>(frame),
         Kind::HelloOk => same::<HelloOk>(frame),
@@ -62,8 +62,12 @@ fn check(frame: &Frame, greeted: bool) {
         Kind::Peer => same::<PeerMessage>(frame),
         Kind::Control => same::<Control>(frame),
         Kind::ControlReply => same::<ControlReply>(frame),
+        Kind::Group => same::<GroupMessage>(frame),
+        Kind::Beacon => same::<Beacon>(frame),
+        Kind::Promised => same::<Promised>(frame),
+        Kind::Primary => same::<u32>(frame),
         // Their content means nothing.
-        Kind::Alive | Kind::Gone | Kind::Primary => {}
+        Kind::Alive | Kind::Gone => {}
     }
 }
 

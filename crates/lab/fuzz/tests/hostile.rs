@@ -67,6 +67,7 @@ impl Victim {
                 owner: (0, 0),
                 daemon,
                 incarnation: 1,
+                directory: 1,
                 is_new: true,
                 reached: std::collections::BTreeMap::new(),
             },
@@ -75,12 +76,13 @@ impl Victim {
                 std::fs::create_dir_all(&path).unwrap();
                 Ok(Arc::new(RealDisk::open(&path).unwrap()))
             }),
+            beside: Arc::new(|folder: &Path| RealDisk::open(folder).map(Arc::new)),
         };
         let node = Node::new(NodeSetup {
             identity: data_dir.identity(),
             incarnation: 1,
             kinds: Box::new(move |_| Ok(Arc::new(islands()))),
-            store: Box::new(EmbeddedStore::open(&data.join("control.redb")).unwrap()),
+            store: Arc::new(EmbeddedStore::open(&data.join("control.redb")).unwrap()),
             prepared: Box::new(EmbeddedStore::open(&data.join("prepared.redb")).unwrap()),
             data,
         });
@@ -443,7 +445,13 @@ fn who_speaks_for_others_or_to_others_is_thrown_out() {
         // As a node, it is none of this node's islands, and none of a third one's.
         for from in [0, 1, 3, u16::MAX] {
             let mut peer = Peerless::connect(&victim.place);
-            peer.greet(Role::Node { daemon: DaemonId(9), incarnation: 1, members: vec![(VOLUME, OTHER)] });
+            peer.greet(Role::Node {
+                daemon: DaemonId(9),
+                incarnation: 1,
+                boot: 1,
+                directory: 1,
+                members: vec![(VOLUME, OTHER)],
+            });
             let message = PeerMessage { from: IslandId(from), ..message.clone() };
             peer.frame(Kind::Peer, 1 - from.min(1), &message.to_vec(), b"");
             peer.is_thrown_out();
@@ -451,14 +459,20 @@ fn who_speaks_for_others_or_to_others_is_thrown_out() {
         // Nodes that the volume does not have, and this one.
         for node in [NodeId(9), NodeId(0)] {
             let mut peer = Peerless::connect(&victim.place);
-            let role = Role::Node { daemon: DaemonId(9), incarnation: 1, members: vec![(VOLUME, node)] };
+            let role = Role::Node {
+                daemon: DaemonId(9),
+                incarnation: 1,
+                boot: 1,
+                directory: 1,
+                members: vec![(VOLUME, node)],
+            };
             peer.frame(Kind::Hello, 0, &Hello::new(role, None).to_vec(), b"");
             peer.is_thrown_out();
         }
         // An unknown volume, a volume of nobody.
         for role in [
             Role::Client { volume: VolumeId(404), session: SessionId(7) },
-            Role::Node { daemon: DaemonId(9), incarnation: 1, members: Vec::new() },
+            Role::Node { daemon: DaemonId(9), incarnation: 1, boot: 1, directory: 1, members: Vec::new() },
         ] {
             let mut peer = Peerless::connect(&victim.place);
             peer.frame(Kind::Hello, 0, &Hello::new(role, None).to_vec(), b"");
@@ -475,7 +489,13 @@ fn who_speaks_for_others_or_to_others_is_thrown_out() {
 fn islands_that_the_volume_does_not_have_are_not_listened_to() {
     against(|victim| {
         let mut peer = Peerless::connect(&victim.place);
-        peer.greet(Role::Node { daemon: DaemonId(9), incarnation: 1, members: vec![(VOLUME, OTHER)] });
+        peer.greet(Role::Node {
+            daemon: DaemonId(9),
+            incarnation: 1,
+            boot: 1,
+            directory: 1,
+            members: vec![(VOLUME, OTHER)],
+        });
         let txn = TxnId { coordinator: IslandId(7), stamp: Stamp(u64::MAX) };
         let seal =
             || ParticipantWork::Seal { ino: Ino::ROOT, parent: Ino::ROOT, name: Name::new(b"n").unwrap() };

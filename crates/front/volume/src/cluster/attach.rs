@@ -5,10 +5,10 @@ use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
-use atoll_client::{Client, NodePlace, Nodes, Wire};
-use atoll_core::{Ino, SessionId, VolumePath};
+use atoll_client::{Client, NodePlace, Nodes, Sink, Wire};
+use atoll_core::{Ino, IslandId, SessionId, VolumePath};
 use atoll_proto::control::{Connection, Metric, NodeLink, Trace};
-use atoll_proto::{Control, ControlReply, NodeConfig, VolumeConfig};
+use atoll_proto::{Control, ControlReply, NodeConfig, Notice, Reply, VolumeConfig};
 use atoll_route::ListedFile;
 use atoll_rpc::Address;
 use atoll_server::{LocalWay, Served};
@@ -40,7 +40,7 @@ pub(super) struct ClusterVolume {
     pub(super) client: Arc<Client>,
     config: RwLock<Arc<VolumeConfig>>,
     here: Option<Here>,
-    nodes: Nodes,
+    nodes: Arc<Nodes>,
     /// Keeps the folders open through which addresses may lead.
     _places: Vec<SocketPlace>,
 }
@@ -49,7 +49,10 @@ pub(super) struct ClusterVolume {
 pub(super) fn attach(volume: Reached, manner: Manner) -> Result<ClusterVolume> {
     let Reached { config, here, others } = volume;
     let session = SessionId(random()?);
-    let islands_of = |node| config.nodes.iter().find(|n| n.node == node).map(|n| n.islands.clone());
+    // Where an island with copies is, its primary says.
+    let has_copies = config.copies.is_some();
+    let held = |islands: &Vec<IslandId>| if has_copies { Vec::new() } else { islands.clone() };
+    let islands_of = |node| config.nodes.iter().find(|n| n.node == node).map(|n| held(&n.islands));
     let places: Vec<NodePlace> = others
         .iter()
         .filter_map(|other| {
@@ -61,7 +64,7 @@ pub(super) fn attach(volume: Reached, manner: Manner) -> Result<ClusterVolume> {
     let mut wires = nodes.wires();
     let here = here.map(|reach::Here { served, address }| Here { local: served.local(), served, address });
     if let Some(Here { served, local, .. }) = &here {
-        for island in served.islands() {
+        for island in served.islands().into_iter().filter(|_| !has_copies) {
             wires.insert(island, Arc::clone(local) as Arc<dyn Wire>);
         }
     }
@@ -74,10 +77,16 @@ pub(super) fn attach(volume: Reached, manner: Manner) -> Result<ClusterVolume> {
         patience_ms: manner.patience_ms,
     };
     let client = Client::new(route, wires);
-    if let Some(Here { local, .. }) = &here {
-        local.connect(Arc::clone(&client) as _);
-    }
     nodes.connect(&client);
+    if let Some(Here { local, .. }) = &here {
+        match has_copies {
+            true => {
+                let (client, nodes, wire) = (Arc::clone(&client), Arc::clone(&nodes), Arc::clone(local) as _);
+                local.connect(Arc::new(HereSink { client, nodes, wire }));
+            }
+            false => local.connect(Arc::clone(&client) as _),
+        }
+    }
     for remote in others.iter().filter(|other| other.alive).filter_map(|other| nodes.get(other.node)) {
         // One that died meanwhile is waited for like the others: not here.
         let _ = remote.connect(CONNECT);
@@ -85,6 +94,38 @@ pub(super) fn attach(volume: Reached, manner: Manner) -> Result<ClusterVolume> {
     client.wait_ready(READY);
     let places = others.into_iter().filter_map(|other| other.place).collect();
     Ok(ClusterVolume { client, config: RwLock::new(Arc::new(config)), here, nodes, _places: places })
+}
+
+/// What the islands of this process tell the client, where any of their copies may lead.
+struct HereSink {
+    client: Arc<Client>,
+    nodes: Arc<Nodes>,
+    /// The way to them.
+    wire: Arc<dyn Wire>,
+}
+
+impl Sink for HereSink {
+    fn reply(&self, island: IslandId, id: u64, reply: Reply, data: &[u8]) {
+        self.client.reply(island, id, reply, data);
+    }
+
+    fn notice(&self, island: IslandId, notice: Notice) {
+        self.client.notice(island, notice);
+    }
+
+    fn reachable(&self, island: IslandId, up: bool) {
+        if !up {
+            self.nodes.ceases_here(island);
+        }
+    }
+
+    fn replaced(&self, island: IslandId) {
+        self.client.replaced(island);
+    }
+
+    fn leads(&self, island: IslandId, epoch: u32) {
+        self.nodes.leads_here(island, epoch, Arc::clone(&self.wire));
+    }
 }
 
 impl ClusterVolume {
@@ -132,7 +173,8 @@ impl Attached for ClusterVolume {
         let mut places = Vec::new();
         for node in next.nodes.iter().filter(|n| Some(n.node) != me) {
             let address = node.address.parse().map_err(|why| refused(&why))?;
-            places.push(NodePlace { node: node.node, address, islands: node.islands.clone() });
+            let islands = if next.copies.is_some() { Vec::new() } else { node.islands.clone() };
+            places.push(NodePlace { node: node.node, address, islands });
         }
         if let Some(here) = &self.here
             && next.islands_at(here.served.node()) != here.served.islands()

@@ -6,10 +6,12 @@ mod explain;
 mod files;
 mod list;
 
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Result;
 use atoll_control::DataDir;
+use atoll_disk::real::RealDisk;
 use atoll_proto::VolumeConfig;
 use atoll_server::{Serve, VolumeOptions};
 
@@ -29,7 +31,8 @@ impl Kind for Cluster {
 
     fn serve(&self, options: &VolumeOptions) -> std::result::Result<Arc<dyn Serve>, String> {
         let shelf = Arc::new(open_island);
-        Ok(Arc::new(atoll_server::Cluster { options: options.clone(), shelf }))
+        let beside = Arc::new(|folder: &Path| RealDisk::open(folder).map(Arc::new));
+        Ok(Arc::new(atoll_server::Cluster { options: options.clone(), shelf, beside }))
     }
 
     fn check(

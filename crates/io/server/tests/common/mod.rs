@@ -35,6 +35,7 @@ pub fn options() -> VolumeOptions {
         owner: (0, 0),
         daemon: DaemonId(1),
         incarnation: 1,
+        directory: 1,
         is_new: true,
         reached: BTreeMap::new(),
     }

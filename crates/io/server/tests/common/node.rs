@@ -14,7 +14,7 @@ use atoll_rpc::{
     Address, Closed, ClusterId, DaemonId, Frame, Handler, Hello, Kind, Link, Listener, Options, Outgoing,
     Role,
 };
-use atoll_server::{Cluster, Node, NodeSetup, Serve, Shelf, VolumeOptions};
+use atoll_server::{Beside, Cluster, Node, NodeSetup, Serve, Shelf, VolumeOptions};
 
 use super::options;
 
@@ -56,12 +56,13 @@ pub fn shelf() -> Shelf<RealDisk> {
 pub fn node(data: &Path, incarnation: u32, shelf: Shelf<RealDisk>) -> Arc<Node> {
     let store = |name: &str| Box::new(EmbeddedStore::open(&data.join(name)).unwrap());
     let options = VolumeOptions { incarnation, ..options() };
-    let cluster: Arc<dyn Serve> = Arc::new(Cluster { options, shelf });
+    let beside: Beside<_> = Arc::new(|folder: &Path| RealDisk::open(folder).map(Arc::new));
+    let cluster: Arc<dyn Serve> = Arc::new(Cluster { options, shelf, beside });
     let (node, cluster_id) = (DaemonId(1), ClusterId(1));
     Node::new(NodeSetup {
         identity: Identity { node, cluster: cluster_id, created: 0, incarnation },
         data: data.to_owned(),
-        store: store(EmbeddedStore::FILE),
+        store: Arc::new(*store(EmbeddedStore::FILE)),
         prepared: store("prepared.redb") as Box<dyn ControlStore>,
         incarnation,
         kinds: Box::new(move |_| Ok(Arc::clone(&cluster))),
@@ -141,7 +142,7 @@ impl Other {
     /// Node 1, in some life.
     pub fn node(address: &Address, incarnation: u32) -> Self {
         let (daemon, members) = (DaemonId(2), vec![(VOLUME, NodeId(1))]);
-        Self::new(address, Role::Node { daemon, incarnation, members })
+        Self::new(address, Role::Node { daemon, incarnation, boot: 1, directory: 1, members })
     }
 
     /// As a client, asks an island.

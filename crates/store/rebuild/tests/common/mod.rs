@@ -86,6 +86,7 @@ impl Place {
             owner: (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw()),
             daemon: DaemonId(1),
             incarnation: 1,
+            directory: 1,
             is_new: !self.island(0).join("state.redb").exists(),
             reached: BTreeMap::new(),
         };

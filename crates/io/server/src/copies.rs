@@ -1,0 +1,314 @@
+//! The copies of islands that a node keeps: what they say to other nodes, the beacons of this node, and the records of their
+//! groups. Decides nothing: `GroupCopy` does.
+//!
+//! Threads. One tells the time, and sends beacons: it waits for nothing. One asks the control store. One has the islands
+//! that begin or cease to be led here come and go, because whoever leads may hold what that needs.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::{Duration, Instant};
+
+use atoll_control::GroupStore;
+use atoll_core::{IslandId, Malformed, NodeId, Position, VolumeId};
+use atoll_disk::Disk;
+use atoll_dispatch::{Clock, GroupCopy, GroupNet};
+use atoll_group::{BEAT_MS, Given, GroupEvent, SwapOutcome};
+use atoll_proto::group::{Host, Revision, Swapped};
+use atoll_proto::{Beacon, GroupMessage, GroupRecord, NodeLife, Promised};
+use atoll_rpc::{Frame, Kind, Link, Remote, Role};
+use bytes::Bytes;
+
+use crate::volume::Volume;
+
+/// Pause between two times that the copies are told the time.
+const TICK: Duration = Duration::from_millis(50);
+/// Beacons to a node of which the answer may still come.
+const BEACONS_MAX: usize = 32;
+
+/// Notes that a log is about to be cut back.
+pub(crate) type OnCut = Box<dyn Fn(IslandId, Position) + Send + Sync>;
+
+/// A question to the control store.
+enum Question {
+    Read { island: IslandId, number: u64 },
+    Swap { island: IslandId, number: u64, expect: u64, record: GroupRecord },
+}
+
+/// What changes of the islands that are led here.
+enum Change {
+    Leads(IslandId, u32),
+    Ceases(IslandId),
+}
+
+/// A beacon that was sent.
+struct Sent {
+    token: u64,
+    /// When it left, by the boot clock.
+    at_ms: u64,
+    islands: Vec<IslandId>,
+}
+
+/// The beacons of this node.
+#[derive(Default)]
+pub(crate) struct Beacons {
+    last: u64,
+    sent: BTreeMap<NodeId, VecDeque<Sent>>,
+}
+
+/// See the module.
+pub(crate) struct Copies<D: Disk> {
+    pub(crate) all: BTreeMap<IslandId, Arc<GroupCopy<D>>>,
+    beacons: Mutex<Beacons>,
+    clock: Arc<dyn Clock>,
+}
+
+impl<D: Disk> Copies<D> {
+    pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
+        Self { all: BTreeMap::new(), beacons: Mutex::default(), clock }
+    }
+}
+
+/// What the copies of a volume say, on its way to whoever it is for.
+pub(crate) struct Port<D: Disk> {
+    volume: Weak<Volume<D>>,
+    name: String,
+    questions: Sender<Question>,
+    changes: Sender<Change>,
+    on_cut: OnCut,
+}
+
+/// The other ends of a [`Port`]'s channels.
+pub(crate) struct Ends {
+    questions: Receiver<Question>,
+    changes: Receiver<Change>,
+}
+
+impl<D: Disk> Port<D> {
+    pub(crate) fn new(volume: &Arc<Volume<D>>, on_cut: OnCut) -> (Arc<Self>, Ends) {
+        let ((questions, asked), (changes, changed)) = (channel(), channel());
+        let name = volume.name().to_owned();
+        let port = Self { volume: Arc::downgrade(volume), name, questions, changes, on_cut };
+        (Arc::new(port), Ends { questions: asked, changes: changed })
+    }
+}
+
+impl<D: Disk> GroupNet for Port<D> {
+    fn tell(&self, island: IslandId, to: NodeId, message: GroupMessage, payload: Bytes) {
+        let Some(volume) = self.volume.upgrade() else { return };
+        if let Some(outgoing) = volume.outgoing_to(to) {
+            // What cannot be sent is said again when it matters.
+            let sent = outgoing.send(Kind::Group, island, 0, &message, &payload);
+            volume.switch().is_too_long(island, "a message to another copy", sent);
+        }
+    }
+
+    fn read(&self, island: IslandId, number: u64) {
+        // Its thread ends with the volume.
+        let _ = self.questions.send(Question::Read { island, number });
+    }
+
+    fn swap(&self, island: IslandId, number: u64, expect: u64, record: GroupRecord) {
+        let _ = self.questions.send(Question::Swap { island, number, expect, record });
+    }
+
+    fn cut(&self, island: IslandId, to: Position) {
+        (self.on_cut)(island, to);
+    }
+
+    fn leads(&self, island: IslandId, epoch: Option<u32>) {
+        let change = epoch.map_or(Change::Ceases(island), |epoch| Change::Leads(island, epoch));
+        let _ = self.changes.send(change);
+    }
+
+    fn trouble(&self, island: IslandId, why: String) {
+        tracing::warn!(volume = %self.name, %island, "{why}");
+    }
+}
+
+/// Asks the store what the copies want to know, one question after the other.
+fn ask_store<D: Disk>(
+    volume: &Weak<Volume<D>>,
+    id: VolumeId,
+    store: &dyn GroupStore,
+    questions: &Receiver<Question>,
+) {
+    while let Ok(question) = questions.recv() {
+        let (Question::Read { island, .. } | Question::Swap { island, .. }) = &question;
+        let island = *island;
+        let Some(copy) = volume.upgrade().and_then(|volume| volume.copy(island)) else { return };
+        match question {
+            Question::Read { number, .. } => {
+                let found = store.group(id, island).ok();
+                let found = found.map(|group| match group {
+                    Some(group) => (group.revision.0, Some(group.record)),
+                    None => (Revision::NONE.0, None),
+                });
+                copy.read_done(number, found);
+            }
+            Question::Swap { number, expect, record, .. } => {
+                let outcome = match store.swap_group(id, island, Revision(expect), &record) {
+                    Swapped::Done { revision } => SwapOutcome::Done(revision.0),
+                    Swapped::Conflict => SwapOutcome::Conflict,
+                    Swapped::Unknown { .. } => SwapOutcome::Unknown,
+                };
+                copy.swapped(number, outcome);
+            }
+        }
+    }
+}
+
+impl<D: Disk> Volume<D> {
+    /// The copy of an island here, if it has others.
+    pub(crate) fn copy(&self, island: IslandId) -> Option<Arc<GroupCopy<D>>> {
+        self.copies.get()?.all.get(&island).cloned()
+    }
+
+    /// The copies of islands here that have others.
+    pub(crate) fn copies(&self) -> impl Iterator<Item = &Arc<GroupCopy<D>>> {
+        self.copies.get().into_iter().flat_map(|copies| copies.all.values())
+    }
+
+    /// The copies begin to take part in their groups.
+    pub(crate) fn begin_copies(self: &Arc<Self>, ends: Ends, store: Arc<dyn GroupStore>) {
+        let (volume, id) = (Arc::downgrade(self), self.id());
+        let Ends { questions, changes } = ends;
+        // These two end when the copies are gone, with whoever sends to them.
+        drop(self.start("atoll-store", move || ask_store(&volume, id, &*store, &questions)));
+        let volume = Arc::downgrade(self);
+        drop(self.start("atoll-leads", move || {
+            while let Ok(change) = changes.recv() {
+                let Some(volume) = volume.upgrade() else { return };
+                volume.change_led(&change);
+            }
+        }));
+        let volume = Arc::downgrade(self);
+        drop(self.start("atoll-beat", move || {
+            let mut next_beat = Instant::now();
+            while let Some(volume) = volume.upgrade().filter(|volume| !volume.is_stopping()) {
+                volume.copies().for_each(|copy| copy.tick());
+                if Instant::now() >= next_beat {
+                    next_beat = Instant::now() + Duration::from_millis(BEAT_MS);
+                    volume.send_beacons();
+                }
+                drop(volume);
+                std::thread::sleep(TICK);
+            }
+        }));
+        for (link, who) in self.group_links() {
+            self.tell_link(link, who);
+        }
+    }
+
+    fn change_led(&self, change: &Change) {
+        let mut islands = (*self.engines.all()).clone();
+        match change {
+            Change::Leads(island, epoch) => {
+                let Some(engine) = self.copy(*island).and_then(|copy| copy.engine()) else { return };
+                tracing::info!(volume = %self.name(), %island, epoch, "this node leads the island");
+                islands.insert(*island, engine);
+            }
+            Change::Ceases(island) => {
+                if islands.remove(island).is_none() {
+                    return;
+                }
+                tracing::info!(volume = %self.name(), %island, "this node does not lead the island any more");
+            }
+        }
+        self.set_islands(islands);
+    }
+
+    // -------------------------------------------------------------------- beacons
+
+    fn send_beacons(&self) {
+        let Some(copies) = self.copies.get() else { return };
+        let mut leads: BTreeMap<NodeId, Vec<(IslandId, u32)>> = BTreeMap::new();
+        for (island, copy) in &copies.all {
+            let Some(epoch) = copy.named() else { continue };
+            for node in copy.beacons_to() {
+                leads.entry(node).or_default().push((*island, epoch));
+            }
+        }
+        for (node, leads) in leads {
+            let Some(outgoing) = self.outgoing_to(node) else { continue };
+            let mut beacons = copies.beacons.lock().expect("no panic while it is held");
+            beacons.last += 1;
+            let token = beacons.last;
+            let sent = beacons.sent.entry(node).or_default();
+            let islands = leads.iter().map(|(island, _)| *island).collect();
+            sent.push_back(Sent { token, at_ms: copies.clock.boot_ms(), islands });
+            if sent.len() > BEACONS_MAX {
+                sent.pop_front();
+            }
+            drop(beacons);
+            let leads = leads.into_iter().map(|lead| (self.id(), lead)).collect();
+            let _ = outgoing.send(Kind::Beacon, IslandId(0), 0, &Beacon { token, leads }, &[]);
+        }
+    }
+
+    /// A frame between copies, or a beacon or its answer, has come on a link that a node has opened.
+    pub(crate) fn take_group_frame(&self, link: &Link, frame: Frame) -> Result<(), Malformed> {
+        let Some(who) = self.life_of(link) else { return Err(Malformed::new("a node that is none")) };
+        match frame.kind {
+            Kind::Group => {
+                let message = frame.decode::<GroupMessage>()?;
+                if let Some(copy) = self.copy(frame.island) {
+                    copy.hear(who.node, link.id(), message, &frame.payload);
+                }
+            }
+            Kind::Beacon => {
+                let beacon = frame.decode::<Beacon>()?;
+                let mut refused = Vec::new();
+                for (volume, (island, epoch)) in beacon.leads {
+                    let copy = self.copy(island).filter(|_| volume == self.id());
+                    match copy.map(|copy| copy.beacon(who, epoch)) {
+                        Some(Given::Promise) => {}
+                        Some(Given::Refused(seen)) => refused.push((volume, (island, seen))),
+                        None => refused.push((volume, (island, 0))),
+                    }
+                }
+                if let Some(outgoing) = self.outgoing_to(who.node) {
+                    let promised = Promised { token: beacon.token, refused };
+                    let _ = outgoing.send(Kind::Promised, IslandId(0), 0, &promised, &[]);
+                }
+            }
+            _ => self.promised(who.node, &frame.decode::<Promised>()?),
+        }
+        Ok(())
+    }
+
+    fn promised(&self, node: NodeId, promised: &Promised) {
+        let Some(copies) = self.copies.get() else { return };
+        let mut beacons = copies.beacons.lock().expect("no panic while it is held");
+        let Some(sent) = beacons.sent.get_mut(&node) else { return };
+        let Some(at) = sent.iter().position(|sent| sent.token == promised.token) else { return };
+        let Some(Sent { at_ms, islands, .. }) = sent.remove(at) else { return };
+        drop(beacons);
+        for island in islands {
+            let Some(copy) = copies.all.get(&island) else { continue };
+            let refused = promised.refused.iter().find(|(_, (of, _))| *of == island);
+            match refused {
+                None => copy.tell(GroupEvent::Promised { node, sent_ms: at_ms }),
+                Some((_, (_, epoch))) => copy.tell(GroupEvent::RefusedBeacon { epoch: *epoch }),
+            }
+        }
+    }
+
+    // ---------------------------------------------------------------------- links
+
+    /// The process of another node that has opened a link.
+    pub(crate) fn life_of(&self, link: &Link) -> Option<NodeLife> {
+        let Remote::Accepted(hello) = link.remote() else { return None };
+        let Role::Node { incarnation, boot, directory, members, .. } = &hello.role else { return None };
+        let (_, node) = members.iter().find(|(volume, _)| *volume == self.id())?;
+        let host = Host { boot: *boot, inode: *directory };
+        Some(NodeLife { node: *node, life: *incarnation, host })
+    }
+
+    /// A link of another node is up: its copies speak on it from now on.
+    pub(crate) fn tell_link(&self, link: u64, who: NodeLife) {
+        for copy in self.copies() {
+            copy.tell(GroupEvent::Link { who, link });
+        }
+    }
+}
