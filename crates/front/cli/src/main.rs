@@ -6,6 +6,7 @@ mod check;
 mod daemonize;
 mod explain;
 mod helper;
+mod island;
 mod log;
 mod ls;
 mod memory;
@@ -59,6 +60,8 @@ enum Command {
     Status(status::Status),
     /// Show which island owns which part of the hash table
     Table(table::Table),
+    /// Have another copy of an island lead
+    Island(island::Island),
     /// Show where a file or directory is, and why there
     Explain(explain::Explain),
     /// List a whole tree as of one moment, while it may be changed
@@ -96,6 +99,7 @@ fn main() -> ExitCode {
         Command::Volume(command) => command.run(),
         Command::Status(command) => command.run(),
         Command::Table(command) => command.run(),
+        Command::Island(command) => command.run(),
         Command::Explain(command) => command.run(),
         Command::Ls(command) => command.run(),
         Command::Check(command) => return command.run(),

@@ -3,7 +3,10 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
-use atoll_proto::control::{Connection, IslandPhase, IslandStatus, Metric, MountStatus, VolumeStatus};
+use atoll_core::NodeId;
+use atoll_proto::control::{
+    Connection, CopyRole, GroupStatus, IslandPhase, IslandStatus, Metric, MountStatus, VolumeStatus,
+};
 use atoll_volume::status::{Collected, Told, first_line};
 use serde_json::{Value, json};
 
@@ -112,6 +115,9 @@ fn show_volume(volume: &VolumeStatus) {
         if let Some(why) = &island.halted {
             say::line(format_args!("      {why}"));
         }
+        if let Some(group) = &island.group {
+            say::line(format_args!("      {}", copies(group)));
+        }
         if let Some((lack, ms)) = &island.read_only {
             say::line(format_args!(
                 "      READ-ONLY for {} s: the disk has no space for {lack}; it goes on by itself when there is some",
@@ -132,6 +138,48 @@ fn show_volume(volume: &VolumeStatus) {
             say::line(format_args!("      TOO LONG to be sent: {too_long} messages or answers"));
         }
     }
+}
+
+/// The copies of an island, on one line.
+fn copies(group: &GroupStatus) -> String {
+    let nodes = |all: &[NodeId]| all.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let does = match group.role {
+        CopyRole::Leads => "leads here".to_owned(),
+        CopyRole::Begins => "begins to lead here".to_owned(),
+        CopyRole::Follows | CopyRole::ComesBack | CopyRole::Stands | CopyRole::Lacks | CopyRole::Halted => {
+            group.primary.map_or("nobody has led yet".to_owned(), |node| format!("node {node} leads"))
+        }
+    };
+    let since = group.epoch_ms.map_or(String::new(), |ms| format!(" for {}", say::span(ms)));
+    let short =
+        if group.in_sync.len() < usize::from(group.wanted) { "  FEWER COPIES THAN WANTED" } else { "" };
+    let own = match group.role {
+        CopyRole::ComesBack => "  this copy COMES BACK",
+        CopyRole::Stands => "  this copy hears NOBODY WHO LEADS",
+        CopyRole::Lacks => "  this copy MUST BE FILLED ANEW: no log reaches back to what it has",
+        CopyRole::Halted => "  this copy HAS STOPPED",
+        CopyRole::Leads | CopyRole::Begins | CopyRole::Follows => "",
+    };
+    let joining: String = group
+        .joining
+        .iter()
+        .map(|(node, behind)| format!("  node {node} comes back, {behind} records behind"))
+        .collect();
+    let (epoch, in_sync, wanted) = (group.epoch, nodes(&group.in_sync), group.wanted);
+    format!(
+        "copies: {does}{since}, epoch {epoch}; in sync on nodes {in_sync}, of {wanted}{short}{joining}{own}"
+    )
+}
+
+fn copies_json(group: &GroupStatus) -> Value {
+    let ids = |all: &[NodeId]| all.iter().map(|node| node.0).collect::<Vec<_>>();
+    let joining =
+        group.joining.iter().map(|(node, behind)| json!({ "node": node.0, "records_behind": behind }));
+    json!({
+        "role": format!("{:?}", group.role).to_lowercase(), "epoch": group.epoch,
+        "primary": group.primary.map(|node| node.0), "in_sync": ids(&group.in_sync), "wanted": group.wanted,
+        "joining": joining.collect::<Vec<_>>(), "epoch_ms": group.epoch_ms,
+    })
 }
 
 /// Names with their values, on one line.
@@ -155,6 +203,7 @@ fn phase(island: &IslandStatus) -> &'static str {
         (None, IslandPhase::Normal) => "normal",
         (None, IslandPhase::Starting) => "starting",
         (None, IslandPhase::Opening) => "opening",
+        (None, IslandPhase::Follows) => "follows",
     }
 }
 
@@ -205,7 +254,7 @@ fn volume_json(volume: &VolumeStatus) -> Value {
         let object = json!({
             "island": i.island.0, "phase": phase(i).to_lowercase(), "halted": i.halted,
             "read_only": i.read_only.as_ref().map(|(lack, ms)| json!({ "lacks": lack, "ms": ms })),
-            "spilled": i.spilled,
+            "spilled": i.spilled, "copies": i.group.as_ref().map(copies_json),
         });
         with_metrics(object, &i.metrics)
     });
@@ -253,6 +302,7 @@ mod tests {
             read_only: None,
             spilled: Vec::new(),
             metrics: Vec::new(),
+            group: None,
         };
         let shown = [IslandPhase::Opening, IslandPhase::Starting, IslandPhase::Normal];
         assert_eq!(shown.map(|at| phase(&island(at, None))), ["opening", "starting", "normal"]);

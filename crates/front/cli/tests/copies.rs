@@ -5,7 +5,7 @@ mod common;
 use std::time::{Duration, Instant};
 
 use atoll_needs::needs;
-use common::{Cluster, eventually, good};
+use common::{Cluster, bad, eventually, good, text};
 
 /// How long a call may take while another copy begins to lead, on a machine that is busy.
 const PAUSE_MAX: Duration = Duration::from_secs(8);
@@ -21,6 +21,57 @@ fn in_sync(cluster: &Cluster) -> bool {
         }
     }
     led == 3
+}
+
+/// The island and the epoch of each copy that leads, by node, as `atoll status` says.
+fn led(cluster: &Cluster) -> Vec<(u64, u64, u64)> {
+    let mut led = Vec::new();
+    let status: serde_json::Value =
+        serde_json::from_str(&good(["status", &cluster.addresses[0], "--json"])).unwrap();
+    for process in status["processes"].as_array().unwrap() {
+        for volume in process["volumes"].as_array().unwrap() {
+            for island in volume["islands"].as_array().unwrap() {
+                if island["copies"]["role"] == "leads" {
+                    let number = |value: &serde_json::Value| value.as_u64().unwrap();
+                    led.push((number(&island["island"]), number(&volume["node"]), number(&island["epoch"])));
+                }
+            }
+        }
+    }
+    led.sort_unstable();
+    led
+}
+
+#[test]
+fn another_copy_leads_when_it_is_told_to_and_the_first_of_each_group_leads_at_first() {
+    needs!(Mounts);
+    let cluster = Cluster::bare(3);
+    let nodes = cluster.addresses.join(",");
+    good(["volume", "create", "home", "--nodes", nodes.as_str(), "--replicas", "2"]);
+    let mount = cluster.mount("mount", "");
+    std::fs::write(mount.path("file"), b"content").unwrap();
+    eventually("each island is led", || led(&cluster).len() == 2);
+    assert_eq!(led(&cluster), [(0, 1, 1), (1, 2, 1)], "node 0 has the control store, and no copies");
+    let shown = good(["status", &cluster.addresses[1]]);
+    assert!(shown.contains("leads here for ") && shown.contains("in sync on nodes 1, 2, of 2"), "{shown}");
+    let told = good(["island", "move", text(&mount.0), "0", "2"]);
+    assert!(told.contains("island 0 is led by node 2"), "{told}");
+    std::fs::write(mount.path("file"), b"more").unwrap();
+    assert_eq!(led(&cluster), [(0, 2, 2), (1, 2, 1)]);
+    eventually("node 1 is in sync again", || {
+        let status = good(["status", &cluster.addresses[2]]);
+        !status.contains("FEWER COPIES")
+    });
+    // It is so already; back by the source instead of the mount; and what cannot be.
+    good(["island", "move", text(&mount.0), "0", "2"]);
+    good(["island", "move", &cluster.source(), "0", "1"]);
+    assert_eq!(std::fs::read(mount.path("file")).unwrap(), b"more");
+    for (island, node, why) in [("7", "1", "has no island 7"), ("0", "0", "Its copies are on nodes 1, 2")] {
+        let said = bad(["island", "move", text(&mount.0), island, node]);
+        assert!(said.contains(why), "{said}");
+    }
+    let told: serde_json::Value = serde_json::from_str(&good(["explain", text(&mount.0), "--json"])).unwrap();
+    assert_eq!(told["copies"], serde_json::json!([1, 2]));
 }
 
 #[test]

@@ -286,6 +286,14 @@ pub fn adopt(data: &Path, name: &str) -> Result<VolumeConfig> {
     if (member.volume, config.name.as_str()) != (config.id, name) {
         bail!("{} holds the files of different volumes.\nRestore it from a backup.", folder.display());
     }
+    if let Some(copies) = &config.copies
+        && copies.store == member.node
+    {
+        bail!(
+            "Volume {name} has copies, and this node's control store had the records of their groups: they are lost with it.\n\
+            Restore control.redb from a backup. Nothing was changed."
+        );
+    }
     let store = EmbeddedStore::open(&dir.path().join(EmbeddedStore::FILE))?;
     store.create_volume(&config)?;
     Ok(config)

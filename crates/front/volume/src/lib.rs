@@ -14,6 +14,7 @@ pub mod kind;
 pub mod mounting;
 pub mod nfs;
 pub mod node;
+pub mod order;
 pub mod places;
 pub mod reach;
 pub mod source;

@@ -86,6 +86,11 @@ impl Nodes {
         self.move_to(None, island, epoch, wire);
     }
 
+    /// The islands with several copies that a node leads, as far as is known here. None: this process.
+    pub fn led_by(&self, node: Option<NodeId>) -> Vec<IslandId> {
+        self.led().iter().filter(|(_, (_, by))| *by == node).map(|(island, _)| *island).collect()
+    }
+
     fn move_to(&self, to: Option<NodeId>, island: IslandId, epoch: u32, wire: Arc<dyn Wire>) {
         let Some(client) = self.client.get().and_then(Weak::upgrade) else { return };
         let mut led = self.led();

@@ -85,8 +85,9 @@ fn of_volume(volume: &VolumeStatus, families: &mut Families) {
     }
     for island in &volume.islands {
         let labels = [("volume", name), ("island", &*island.island.to_string())];
+        let serves = matches!(island.phase, IslandPhase::Normal | IslandPhase::Follows);
         let states = [
-            Metric::now("normal", u64::from(island.phase == IslandPhase::Normal && island.halted.is_none())),
+            Metric::now("normal", u64::from(serves && island.halted.is_none())),
             Metric::now("halted", u64::from(island.halted.is_some())),
         ];
         states.iter().chain(&island.metrics).for_each(|metric| families.add("island", metric, &labels));

@@ -85,6 +85,7 @@ fn status() -> ControlReply {
         problem: None,
     };
     let island = |number, halted| IslandStatus {
+        group: None,
         island: IslandId(number),
         phase: IslandPhase::Normal,
         halted,

@@ -9,9 +9,9 @@ use atoll_control::{ControlStore, GroupStore, ServedStore};
 use atoll_core::{Ino, IslandId, NodeId};
 use atoll_disk::Disk;
 use atoll_dispatch::{GroupCopy, Halted, OpenError, SpaceState};
-use atoll_group::Role;
+use atoll_group::{Group, GroupEvent, GroupView, Role};
 use atoll_island::Phase;
-use atoll_proto::control::{IslandPhase, IslandStatus, Metric, Trace};
+use atoll_proto::control::{CopyRole, GroupStatus, IslandPhase, IslandStatus, Metric, Trace};
 use atoll_proto::{Copies, VolumeConfig};
 use atoll_rpc::{Address, Closed, Frame, Handler, Link};
 use atoll_state::{LoadedRows, RowKey, RowLoad};
@@ -102,17 +102,28 @@ impl<D: Disk> Serve for Cluster<D> {
 }
 
 /// What a copy knows of its group.
-fn group_metrics<D: Disk>(copy: &GroupCopy<D>) -> Vec<Metric> {
-    let leads = matches!(copy.role(), Role::Leading { begun: true, .. });
-    let known = copy.with_group(|group| {
-        group.record().map(|(_, record)| (record.epoch, record.in_sync.len() as u64, record.wanted))
-    });
-    let (epoch, in_sync, wanted) = known.unwrap_or_default();
-    vec![
-        Metric::now("epoch", epoch.into()),
-        Metric::now("leads", leads.into()),
-        Metric::now("copies_in_sync", in_sync),
-        Metric::now("copies_wanted", wanted.into()),
+fn group_status<D: Disk>(copy: &GroupCopy<D>) -> GroupStatus {
+    let view = copy.with_group(Group::view);
+    let GroupView { epoch, primary, in_sync, wanted, joining, epoch_ms, must_be_filled } = view;
+    let role = match copy.role() {
+        Role::Leading { begun: true, .. } => CopyRole::Leads,
+        Role::Leading { .. } | Role::Claiming => CopyRole::Begins,
+        Role::Following { .. } => CopyRole::Follows,
+        _ if must_be_filled => CopyRole::Lacks,
+        Role::Void | Role::Closing => CopyRole::ComesBack,
+        Role::Standing => CopyRole::Stands,
+        Role::Halted => CopyRole::Halted,
+    };
+    GroupStatus { role, epoch, primary, in_sync, wanted, joining, epoch_ms }
+}
+
+/// The same as numbers.
+fn group_metrics(group: &GroupStatus) -> [Metric; 4] {
+    [
+        Metric::now("epoch", group.epoch.into()),
+        Metric::now("leads", (group.role == CopyRole::Leads).into()),
+        Metric::now("copies_in_sync", group.in_sync.len() as u64),
+        Metric::now("copies_wanted", group.wanted.into()),
     ]
 }
 
@@ -238,6 +249,7 @@ impl<D: Disk> Served for Islands<D> {
                     read_only: None,
                     spilled: Vec::new(),
                     metrics: Vec::new(),
+                    group: None,
                 });
                 continue;
             };
@@ -249,12 +261,15 @@ impl<D: Disk> Served for Islands<D> {
             metrics.push(Metric::now("mounts", mounts));
             let spilled = volume.spilled(engine.id());
             metrics.push(Metric::now("xattrs_spilled", spilled.count as u64));
-            if let Some(copy) = &copy {
-                metrics.extend(group_metrics(copy));
-            }
+            let group = copy.as_ref().map(|copy| group_status(copy));
+            metrics.extend(group.iter().flat_map(group_metrics));
             islands.push(IslandStatus {
                 island: engine.id(),
-                phase: if phase == Phase::Normal { IslandPhase::Normal } else { IslandPhase::Starting },
+                phase: match &group {
+                    _ if phase == Phase::Normal => IslandPhase::Normal,
+                    Some(group) if group.role == CopyRole::Follows => IslandPhase::Follows,
+                    _ => IslandPhase::Starting,
+                },
                 halted: halted.get(&engine.id()).cloned(),
                 read_only: match engine.space_state() {
                     SpaceState::Normal => None,
@@ -264,6 +279,7 @@ impl<D: Disk> Served for Islands<D> {
                 },
                 spilled: spilled.some,
                 metrics,
+                group,
             });
         }
         // All islands of a node lie on one file system.
@@ -275,6 +291,27 @@ impl<D: Disk> Served for Islands<D> {
             bytes_available: space
                 .as_ref()
                 .map_or(0, |s| s.bytes_available.saturating_sub(atoll_proto::reserve_bytes(s.bytes))),
+        }
+    }
+
+    fn move_island(&self, island: IslandId, to: NodeId) -> Result<(), String> {
+        let me = self.volume.node();
+        let Some(copy) = self.volume.copy(island) else { return Err(String::new()) };
+        let view = copy.with_group(Group::view);
+        match copy.role() {
+            Role::Leading { begun: true, .. } if me == to => Ok(()),
+            Role::Leading { .. } if !view.in_sync.contains(&to) => {
+                let in_sync: Vec<String> = view.in_sync.iter().map(ToString::to_string).collect();
+                Err(format!(
+                    "The copy of island {island} on node {to} is not in sync, so it cannot lead.\nIn sync are nodes {}.",
+                    in_sync.join(", ")
+                ))
+            }
+            Role::Leading { .. } => {
+                copy.tell(GroupEvent::Leave { to: Some(to) });
+                Err(String::new())
+            }
+            _ => Err(String::new()),
         }
     }
 

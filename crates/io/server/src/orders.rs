@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use atoll_core::Ino;
+use atoll_core::{Ino, IslandId, NodeId, VolumeId};
 use atoll_proto::control::{Daemon, MountStatus, VolumeStatus, VolumeSummary};
 use atoll_proto::{Control, ControlReply};
 
@@ -109,6 +109,17 @@ impl Node {
         ControlReply::Status { daemon, volumes, mounts }
     }
 
+    fn move_island(&self, volume: VolumeId, island: IslandId, to: NodeId) -> ControlReply {
+        let parts = self.parts.read().expect("no panic while it is held");
+        match parts.get(&volume) {
+            Some(Part::Served(volume)) => match volume.move_island(island, to) {
+                Ok(()) => ControlReply::Done,
+                Err(text) => ControlReply::Refused { text },
+            },
+            _ => ControlReply::Refused { text: String::new() },
+        }
+    }
+
     fn trace(&self, volume: atoll_core::VolumeId, ino: Ino) -> ControlReply {
         let parts = self.parts.read().expect("no panic while it is held");
         match parts.get(&volume) {
@@ -162,6 +173,7 @@ impl Desk for Node {
                     Err(why) => ControlReply::Refused { text: why.to_string() },
                 }
             }
+            Control::MoveIsland { volume, island, to } => self.move_island(volume, island, to),
             Control::Union { .. } => {
                 ControlReply::Refused { text: "A node shows no union: ask the union's mount.".to_owned() }
             }

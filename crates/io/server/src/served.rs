@@ -75,6 +75,12 @@ pub trait Served: Handler {
     /// Its status.
     fn status(&self) -> ServedStatus;
 
+    /// Has the copy of an island on node `to` lead it. Fine if that is so already, and `to` is this node. An error says why it cannot
+    /// be; it is empty if only another node knows.
+    fn move_island(&self, _island: IslandId, _to: NodeId) -> Result<(), String> {
+        Err("Its islands have one copy each.".to_owned())
+    }
+
     /// The traces of a file or directory at its islands.
     fn trace(&self, ino: Ino) -> Vec<Trace>;
 

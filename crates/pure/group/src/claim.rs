@@ -11,6 +11,10 @@ use crate::event::{GroupEffect, LeadBy};
 use crate::lease::{PLACE_MS, PROMISE_MS, Promise, YIELD_MS};
 use crate::machine::{Doing, Group};
 
+/// How much later than the one before it in the ring a copy claims when nobody has led yet: a new volume's nodes start one after
+/// the other.
+const FIRST_PLACE_MS: u64 = 500;
+
 /// A copy that stands says so again after this.
 const TELL_MS: u64 = 200;
 
@@ -71,7 +75,11 @@ impl Group {
     /// Whether the primary of the record leads no longer, and why. A promise binds as long as anybody may count on it: what
     /// proves the end of a primary says nothing about the one before it, unless the proven one has led.
     fn over(&self, promise: &Promise, record: &GroupRecord, since_ms: u64) -> Option<Over> {
-        let Some(leader) = record.primary else { return Some(Over::Proof) };
+        let Some(leader) = record.primary else {
+            // Nobody has led yet: the first of the ring begins, unless it does not start.
+            let place = self.ring.iter().position(|node| *node == self.me.node).unwrap_or(0) as u64;
+            return (self.now >= self.start_ms + FIRST_PLACE_MS * place).then_some(Over::Proof);
+        };
         let (who, epoch) = (leader.process(), record.epoch);
         let heard = promise.beat.is_some_and(|beat| beat.epoch == epoch)
             || matches!(&self.state, Doing::Following(following) if following.epoch == epoch);

@@ -18,6 +18,7 @@ use crate::following::Following;
 use crate::leading::Leading;
 use crate::lease::{BEAT_MS, LATE_MS, Promise};
 use crate::log::OwnLog;
+use crate::progress::Admission;
 use crate::seat::SeatFile;
 use crate::store::Store;
 
@@ -67,6 +68,25 @@ pub enum Role {
     Closing,
     /// Its disk has failed, or it must be filled anew.
     Halted,
+}
+
+/// The group as a copy knows it, for people.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GroupView {
+    /// The epoch; 0 if nobody has led yet.
+    pub epoch: u32,
+    /// Who leads, as the record says.
+    pub primary: Option<NodeId>,
+    /// The nodes whose copies have everything.
+    pub in_sync: Vec<NodeId>,
+    /// How many copies there shall be.
+    pub wanted: u8,
+    /// Copies that come back, and by how many records they are behind. Only the primary knows them.
+    pub joining: Vec<(NodeId, u64)>,
+    /// For how many milliseconds this process has known the epoch.
+    pub epoch_ms: Option<u64>,
+    /// No log reaches back to what this copy has.
+    pub must_be_filled: bool,
 }
 
 /// What a copy is doing.
@@ -429,6 +449,28 @@ impl Group {
         match &self.state {
             Doing::Following(Following { epoch, primary: Some(primary), .. }) => Some((*primary, *epoch)),
             _ => None,
+        }
+    }
+
+    /// What an administrator wants to know of the group.
+    pub fn view(&self) -> GroupView {
+        let record = self.known.as_ref().map(|known| &known.record);
+        let last = self.log.last().seq;
+        let joining = self.led().into_iter().flat_map(|leading| &leading.progress.members);
+        let joining = joining.filter(|(_, member)| member.admission != Admission::Seated && !member.lost);
+        GroupView {
+            epoch: record.map_or(0, |record| record.epoch),
+            primary: record.and_then(|record| record.primary).map(|primary| primary.node),
+            in_sync: record
+                .map_or(Vec::new(), |record| record.in_sync.iter().map(|seat| seat.node).collect()),
+            wanted: record.map_or(self.wanted, |record| record.wanted),
+            joining: joining.map(|(node, member)| (*node, last.saturating_sub(member.has))).collect(),
+            // The record of a process that has just started is as old as that at least.
+            epoch_ms: self
+                .known
+                .as_ref()
+                .map(|known| self.now.saturating_sub(known.since_ms.max(self.start_ms))),
+            must_be_filled: self.must_fill,
         }
     }
 

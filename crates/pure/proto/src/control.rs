@@ -53,6 +53,12 @@ wire_enum! {
             volume: VolumeId, /// Since then.
             since: Revision, /// How many milliseconds to wait, at most.
             wait_ms: u32 },
+        /// The copy of an island on a node shall lead it. `ControlReply::Done` from that node when it does; refused without a text
+        /// by a node that neither leads it nor can say why not.
+        12 => MoveIsland { /// The volume.
+            volume: VolumeId, /// The island.
+            island: IslandId, /// The node.
+            to: NodeId },
     }
 }
 
@@ -203,6 +209,50 @@ wire_struct! {
         pub spilled: Vec<String>,
         /// What it has done and has.
         pub metrics: Vec<Metric>,
+        /// Its group, if it has several copies.
+        pub group: Option<GroupStatus>,
+    }
+}
+
+wire_struct! {
+    /// The copies of an island, as one of them knows them.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct GroupStatus {
+        /// What this copy does.
+        pub role: CopyRole,
+        /// How often a copy has begun to lead.
+        pub epoch: u32,
+        /// The node whose copy leads, as far as is known.
+        pub primary: Option<NodeId>,
+        /// The nodes whose copies have everything.
+        pub in_sync: Vec<NodeId>,
+        /// How many copies there shall be.
+        pub wanted: u8,
+        /// Nodes whose copies come back, and by how many records they are behind. Only the copy that leads knows them.
+        pub joining: Vec<(NodeId, u64)>,
+        /// For how many milliseconds this node has known the epoch.
+        pub epoch_ms: Option<u64>,
+    }
+}
+
+wire_enum! {
+    /// What a copy of an island does.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum CopyRole {
+        /// It decides and answers.
+        1 => Leads,
+        /// It is about to.
+        2 => Begins,
+        /// It has everything, and follows.
+        3 => Follows,
+        /// It has not everything, or may have lost something: it comes back.
+        4 => ComesBack,
+        /// It hears nobody who leads, and looks whether it may.
+        5 => Stands,
+        /// No log reaches back to what it has: it must be filled anew.
+        6 => Lacks,
+        /// It has stopped.
+        7 => Halted,
     }
 }
 
@@ -216,6 +266,8 @@ wire_enum! {
         1 => Starting,
         /// It serves.
         2 => Normal,
+        /// It has everything, and a copy on another node serves.
+        3 => Follows,
     }
 }
 

@@ -138,9 +138,23 @@ impl ClusterVolume {
                 (None, Some(remote)) => (remote.address().to_string(), remote.connection()),
                 (None, None) => (n.address.clone(), Connection::Down),
             };
-            NodeLink { node: n.node, address, islands: n.islands.clone(), connection }
+            NodeLink { node: n.node, address, islands: self.islands_of(n), connection }
         };
         self.config().nodes.iter().map(link).collect()
+    }
+
+    /// The islands that are asked at a node.
+    fn islands_of(&self, n: &NodeConfig) -> Vec<IslandId> {
+        if self.config().copies.is_none() {
+            return n.islands.clone();
+        }
+        let is_here = self.here.as_ref().is_some_and(|here| here.served.node() == n.node);
+        self.nodes.led_by((!is_here).then_some(n.node))
+    }
+
+    /// The node at which an island is asked.
+    pub(super) fn node_of(&self, island: IslandId) -> Option<NodeConfig> {
+        self.config().nodes.iter().find(|n| self.islands_of(n).contains(&island)).cloned()
     }
 
     /// The traces of a file or directory at the islands of all nodes that answer.

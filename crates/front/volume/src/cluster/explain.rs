@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::sync_channel;
 
 use anyhow::{Result, anyhow, bail};
-use atoll_core::{H3, Ino, IslandId, Key, Name, VolumePath};
+use atoll_core::{H3, Ino, IslandId, Key, Name, NodeId, VolumePath};
 use atoll_posix::{Answer, Caller, Errno, Kind, Op};
 use atoll_proto::control::Trace;
 use bytes::Bytes;
@@ -79,6 +79,8 @@ struct Report {
     /// Of a file: not always the owner of its directory.
     home: Option<IslandId>,
     place: Option<(u16, String)>,
+    /// The nodes that keep copies of its island, if that has several.
+    copies: Vec<NodeId>,
     plain: Option<PathBuf>,
     body: Option<String>,
     skeletons: Vec<IslandId>,
@@ -124,7 +126,8 @@ impl Report {
             bucket: config.table.bucket(key).0,
             owner,
             home,
-            place: config.node_of(at).map(|n| (n.node.0, n.address.clone())),
+            place: attached.node_of(at).map(|n| (n.node.0, n.address)),
+            copies: config.copies.as_ref().map_or(Vec::new(), |copies| copies.group_of(at).to_vec()),
             plain,
             body: here.and_then(|t| t.body.clone()),
             skeletons: traces.iter().filter(|t| t.skeleton).map(|t| t.island).collect(),
@@ -153,6 +156,10 @@ impl Report {
             let shown = if address.is_empty() { node.to_string() } else { format!("{node}  {address}") };
             row("node", &shown);
         }
+        if !self.copies.is_empty() {
+            let nodes: Vec<String> = self.copies.iter().map(ToString::to_string).collect();
+            row("copies", &format_args!("nodes {}", nodes.join(",")));
+        }
         if let Some(plain) = &self.plain {
             row("plain", &plain.display());
         }
@@ -178,6 +185,7 @@ impl Report {
             "pointer": self.home.is_some_and(|home| home != self.owner),
             "node": self.place.as_ref().map(|p| p.0),
             "address": self.place.as_ref().map(|p| p.1.clone()),
+            "copies": self.copies.iter().map(|node| node.0).collect::<Vec<_>>(),
             "plain": self.plain.as_ref().map(|p| p.display().to_string()),
             "body": self.body,
             "skeleton": ids(&self.skeletons),

@@ -7,8 +7,8 @@ use atoll_posix::{
     Readings, RenameMode, RequestOptions, SetAttr, SetTime, XattrMode,
 };
 use atoll_proto::control::{
-    Connection, Daemon, FuseCount, IslandPhase, IslandStatus, Metric, MountStatus, NodeLink, Trace,
-    VolumeStatus, VolumeSummary,
+    Connection, CopyRole, Daemon, FuseCount, GroupStatus, IslandPhase, IslandStatus, Metric, MountStatus,
+    NodeLink, Trace, VolumeStatus, VolumeSummary,
 };
 use atoll_proto::group::{ChangedGroups, Revision, StoredGroup, Swapped};
 use atoll_proto::union::{
@@ -382,6 +382,15 @@ fn status() -> ControlReply {
         read_only: Some(("a checkpoint".to_owned(), 10)),
         spilled: vec!["/d".to_owned()],
         metrics: vec![Metric::count(("requests", 1)), Metric::now("sessions", 6)],
+        group: Some(GroupStatus {
+            role: CopyRole::Leads,
+            epoch: 3,
+            primary: Some(NodeId(2)),
+            in_sync: vec![NodeId(1), NodeId(2)],
+            wanted: 3,
+            joining: vec![(NodeId(4), 77)],
+            epoch_ms: Some(1_000),
+        }),
     };
     let volume = VolumeStatus {
         volume: summary(),
@@ -505,6 +514,7 @@ fn controls() -> Vec<(&'static str, Control)> {
             },
         ),
         ("groups", Control::Groups { volume: VolumeId(7), since: Revision(3), wait_ms: 2000 }),
+        ("move island", Control::MoveIsland { volume: VolumeId(7), island: IslandId(1), to: NodeId(2) }),
     ]
 }
 
@@ -581,7 +591,7 @@ pub fn all() -> Vec<Samples> {
             [],
             vec![("hello", message(PeerOp::Hello)), ("ask", message(PeerOp::AskOutcome { txn: TXN }))],
         ),
-        samples("control", 1..=11, controls()),
+        samples("control", 1..=12, controls()),
         samples("control_reply", 1..=10, control_replies()),
         samples("union_order", 1..=7, union_orders()),
         samples("union_reply", 1..=5, union_replies()),
