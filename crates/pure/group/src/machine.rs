@@ -13,6 +13,7 @@ use atoll_core::{NodeId, Position};
 use atoll_proto::{GroupMessage, GroupRecord, Host, NodeLife, Seat};
 
 use crate::claim::{Resigned, Standing, VoidCopy};
+use crate::epochs::Epochs;
 use crate::event::{GroupEffect, GroupEvent, LeadBy, OpenedLog};
 use crate::following::Following;
 use crate::leading::Leading;
@@ -499,6 +500,11 @@ impl Group {
     /// The own log's last record.
     pub fn last(&self) -> Position {
         self.log.last()
+    }
+
+    /// The epochs of the own log.
+    pub const fn epochs(&self) -> &Epochs {
+        &self.log.epochs
     }
 
     /// This copy cannot follow from its own log.

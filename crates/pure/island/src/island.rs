@@ -82,9 +82,19 @@ impl Island {
 
     /// Changes rows whose bodies could not be brought in line with them, when the island opens.
     pub fn correct(&mut self, changes: Vec<atoll_proto::RowChange>) {
+        self.correct_with(changes, Vec::new());
+    }
+
+    /// The same, with what other copies have to change in their bodies. It is done here.
+    pub fn correct_with(
+        &mut self,
+        changes: Vec<atoll_proto::RowChange>,
+        bodies: Vec<atoll_proto::BodyChange>,
+    ) {
         if !changes.is_empty() {
             let mut decision = Decision::new();
             changes.into_iter().for_each(|change| decision.push(change));
+            bodies.into_iter().for_each(|change| decision.body(change));
             self.ctx.decide(decision);
             self.ctx.want_sync();
             self.settle();

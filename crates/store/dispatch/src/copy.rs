@@ -192,6 +192,11 @@ impl<D: Disk> GroupCopy<D> {
         self.place.role()
     }
 
+    /// Whether it may tell others something now: it leads, and no other copy can.
+    pub fn may_tell(&self) -> bool {
+        self.place.may_tell()
+    }
+
     /// Looks at the group's machine.
     pub fn with_group<R>(&self, look: impl FnOnce(&Group) -> R) -> R {
         self.place.with_group(look)
@@ -646,7 +651,7 @@ impl<D: Disk> GroupCopy<D> {
         let Some(to) = cut else { return Ok(()) };
         self.group_net.cut(self.id, to);
         // Names of records that go may have been laid: only a look at everything finds them.
-        atoll_view::forget_index(&*self.disk).map_err(|e| OpenError::Io(self.id, e))?;
+        atoll_view::lay_again(&*self.disk).map_err(|e| OpenError::Io(self.id, e))?;
         cut_log(&self.disk, &self.setup, to)
     }
 

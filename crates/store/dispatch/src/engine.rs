@@ -357,6 +357,11 @@ impl<D: Disk> Engine<D> {
         (!self.closed.load(Ordering::SeqCst)).then_some(used)
     }
 
+    /// Whether it leads: it has a machine that decides.
+    pub fn leads(&self) -> bool {
+        self.lock().role.island().is_some()
+    }
+
     /// Looks at the machine.
     ///
     /// # Panics

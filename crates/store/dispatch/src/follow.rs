@@ -13,6 +13,7 @@ use atoll_core::map::IdSet;
 use atoll_disk::Disk;
 use atoll_island::Effect;
 use atoll_log::{LogError, Position};
+use atoll_posix::Kind;
 use atoll_proto::{BodyChange, Inode, Record, RowChange};
 use atoll_state::State;
 use atoll_view::Source;
@@ -62,6 +63,8 @@ struct Waiting {
     change: BodyChange,
     /// Length of the file before its record.
     size: u64,
+    /// And behind it.
+    size_after: u64,
     born: Option<Born>,
 }
 
@@ -106,6 +109,11 @@ impl Following {
         self.named.insert(ino);
         self.carried.insert(ino);
     }
+}
+
+/// The row of what is no regular file.
+fn is_without_bytes(change: &RowChange) -> bool {
+    matches!(change, RowChange::Inode { row: Some(row), .. } if row.attr.kind != Kind::Regular)
 }
 
 const fn bytes_of(change: &BodyChange) -> usize {
@@ -310,16 +318,24 @@ impl<D: Disk> Engine<D> {
         for change in &record.changes {
             self.load_needed(change)?;
             marker |= matches!(change, RowChange::Checkpoint { .. });
-            following.named.extend(body_named_by(change));
+            // The plain tree may have made a FIFO or a device under the id of what has no bytes.
+            following.named.extend(body_named_by(change).filter(|_| !is_without_bytes(change)));
             self.with_state(|state| state.apply(seq, change));
         }
         for (change, size) in record.bodies.into_iter().zip(sizes) {
             let ino = change.ino();
-            following.named.insert(ino);
+            if matches!(change, BodyChange::Drop { .. }) {
+                // What goes needs no sync, and may be a symbolic link in the plain tree.
+                following.named.remove(&ino);
+            } else {
+                following.named.insert(ino);
+            }
             if !matches!(change, BodyChange::Extent { .. }) {
-                let born = self.row_of(ino).map(|row| born_of(&row.attr));
+                let row = self.row_of(ino);
+                let born = row.as_ref().map(|row| born_of(&row.attr));
+                let size_after = row.map_or(0, |row| row.attr.size);
                 following.waiting_bytes += bytes_of(&change);
-                following.waiting.push_back(Waiting { seq, change, size, born });
+                following.waiting.push_back(Waiting { seq, change, size, size_after, born });
             }
         }
         if marker {
@@ -430,7 +446,7 @@ impl<D: Disk> Engine<D> {
     }
 
     fn change(&self, following: &mut Following, waiting: &Waiting) -> Result<(), BodyError> {
-        let Waiting { change, size, born, .. } = waiting;
+        let Waiting { change, size, size_after, born, .. } = waiting;
         let ino = change.ino();
         following.carried.insert(ino);
         match change {
@@ -447,6 +463,8 @@ impl<D: Disk> Engine<D> {
                 // A promise of space that cannot be kept here is the primary's to keep.
                 match self.bodies.allocate(ino, *offset, *len, true, *size, *born) {
                     Err(error) if !error.is_no_space() => return Err(error),
+                    // The file may have grown by it, with a hole.
+                    _ if size_after > size => self.bodies.cut(ino, *size_after, *size, *born)?,
                     _ => {}
                 }
             }

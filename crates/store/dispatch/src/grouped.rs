@@ -5,17 +5,23 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
+use atoll_core::sum::BLOCK_BYTES;
 use atoll_core::{Ino, Position};
 use atoll_disk::Disk;
 use atoll_group::{GroupEvent, LeadBy};
 use atoll_island::{BodyDone, BodyOpId, Event, HELLO_SOON_MS, PreviousEnd};
+use atoll_proto::{BodyChange, RowChange};
+use bytes::Bytes;
 
 use crate::engine::{Engine, Halted, Work};
 use crate::follow::NotTaken;
 use crate::membership::{Membership, Source};
-use crate::role::Role;
+use crate::role::{Corrected, Role};
 use crate::ship::Window;
 use crate::space::Lack;
+
+/// Bytes of corrected blocks in one record, about.
+const CORRECTED_BYTES: usize = 128 << 10;
 
 /// The copy that an engine belongs to.
 pub(crate) trait Owner: Send + Sync {
@@ -164,9 +170,14 @@ impl<D: Disk> Engine<D> {
     /// island has taken this one for away.
     pub fn lead_epoch(&self, epoch: u32, by: LeadBy, synced: u64, soon: bool) -> Result<Work, NotTaken> {
         let has_followed = self.prepare_to_lead()?;
+        let given_way = self.given_way().map_err(|why| {
+            self.halt(&why);
+            NotTaken::Halted(Halted { island: self.id(), why })
+        })?;
         let mut core = self.lock();
         let last = core.log.last();
         let Role::Following(follower) = &mut core.role else { return Err(NotTaken::Leads) };
+        follower.given_way = given_way;
         follower.config.epoch = Some(epoch);
         if soon {
             follower.config.hello_ms = HELLO_SOON_MS;
@@ -185,6 +196,58 @@ impl<D: Disk> Engine<D> {
         drop(core);
         // The barrier goes to the log.
         Ok(self.begin(self.time()))
+    }
+
+    /// Takes the corrections of rows that gave way to bodies when the copy was opened, each with the bytes that these have: the
+    /// bodies of other copies may be as the rows were.
+    fn given_way(&self) -> Result<Vec<Corrected>, String> {
+        let corrections = match &mut self.lock().role {
+            Role::Following(follower) => std::mem::take(&mut follower.corrections),
+            Role::Leading(_) => return Ok(Vec::new()),
+        };
+        let mut sizes: BTreeMap<Ino, u64> = BTreeMap::new();
+        for change in &corrections {
+            if let RowChange::Inode { ino, row: Some(row) } = change {
+                sizes.insert(*ino, row.attr.size);
+            }
+        }
+        let (mut all, mut bytes, mut is_cut) = (Vec::new(), 0, false);
+        let (mut one, mut last_block) = (Corrected::default(), None);
+        for change in corrections {
+            // A file that is cut has several rows, which belong together.
+            let begins = matches!(change, RowChange::SumsCut { .. } | RowChange::Sums { .. }) && !is_cut;
+            if begins && bytes >= CORRECTED_BYTES {
+                all.push(std::mem::take(&mut one));
+                bytes = 0;
+            }
+            match &change {
+                RowChange::SumsCut { .. } => is_cut = true,
+                RowChange::Inode { ino, row: Some(row) } => {
+                    one.bodies.push(BodyChange::Cut { ino: *ino, len: row.attr.size });
+                    one.bodies.extend(last_block.take());
+                    is_cut = false;
+                }
+                RowChange::Sums { ino, first, sums } => {
+                    let size = sizes.get(ino).copied().or_else(|| self.row_of(*ino).map(|row| row.attr.size));
+                    let (offset, len) = (first * BLOCK_BYTES, sums.len() as u64 * BLOCK_BYTES);
+                    let mut buffer = Vec::new();
+                    let read = self.bodies.read(*ino, offset, len, size.unwrap_or(0), sums, &mut buffer);
+                    let range = read.map_err(|error| error.to_string())?;
+                    let bytes_now = Bytes::copy_from_slice(&buffer[range]);
+                    bytes += bytes_now.len();
+                    let now = BodyChange::Bytes { ino: *ino, offset, bytes: bytes_now };
+                    if is_cut {
+                        last_block = Some(now);
+                    } else {
+                        one.bodies.push(now);
+                    }
+                }
+                _ => {}
+            }
+            one.changes.push(change);
+        }
+        all.push(one);
+        Ok(all)
     }
 
     /// Notes that nothing is missing from the log, as of this boot.

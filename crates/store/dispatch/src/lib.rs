@@ -27,6 +27,7 @@ pub use engine::{Clock, Engine, Halted, Net, Nobody, Work};
 pub use follow::NotTaken;
 pub use lay::Laying;
 pub use open::{OpenError, Reached, Report, Setup};
+pub use seat::SeatStore;
 pub use ship::{NotShipped, Shipment, Shipped};
 pub use space::{Lack, SpaceState};
 pub use whole::WholeState;

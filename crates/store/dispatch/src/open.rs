@@ -203,7 +203,8 @@ impl<D: Disk> Engine<D> {
             differs: following.differs(),
         };
         let (config, makes_checkpoint) = (setup.island, false);
-        let role = Follower { config, state, ended, touched, corrections, makes_checkpoint };
+        let role =
+            Follower { config, state, ended, touched, corrections, given_way: Vec::new(), makes_checkpoint };
         let role = Role::Following(Box::new(role));
         let mut engine = Self::assemble(id, role, log, disk, Arc::new(bodies), snapshot, (net, clock));
         engine.differs = following.differs().into();

@@ -3,7 +3,7 @@
 
 use atoll_core::Ino;
 use atoll_island::{Config, Island, Now, PreviousEnd};
-use atoll_proto::RowChange;
+use atoll_proto::{BodyChange, RowChange};
 use atoll_state::State;
 
 /// See the module.
@@ -12,6 +12,13 @@ pub(crate) enum Role {
     Following(Box<Follower>),
     /// It decides.
     Leading(Box<Island>),
+}
+
+/// Rows that were corrected, and what that says about the bodies of other copies.
+#[derive(Debug, Default)]
+pub(crate) struct Corrected {
+    pub(crate) changes: Vec<RowChange>,
+    pub(crate) bodies: Vec<BodyChange>,
 }
 
 /// A copy that follows, as its disk had it or as its primary has it.
@@ -25,6 +32,8 @@ pub(crate) struct Follower {
     pub(crate) touched: Vec<Ino>,
     /// Changes of rows whose bodies could not be brought in line with them, when the copy was opened.
     pub(crate) corrections: Vec<RowChange>,
+    /// The same, as records for other copies.
+    pub(crate) given_way: Vec<Corrected>,
     /// A checkpoint is under way.
     pub(crate) makes_checkpoint: bool,
 }
@@ -37,6 +46,9 @@ impl Follower {
         island.recovered_bodies(&self.touched);
         if self.makes_checkpoint {
             island.resume_checkpoint();
+        }
+        for Corrected { changes, bodies } in std::mem::take(&mut self.given_way) {
+            island.correct_with(changes, bodies);
         }
         island.correct(std::mem::take(&mut self.corrections));
         island

@@ -72,7 +72,14 @@ impl<D: Disk> Whole for WholeState<'_, D> {
     }
 
     fn dirs(&self) -> Box<dyn Iterator<Item = io::Result<Ino>> + '_> {
-        self.ids(b'd')
+        // Those that records have made since the snapshot have no row there.
+        let new: Vec<Ino> = self.0.with_state(|state| state.dirs_in_memory().map(|(ino, _)| ino).collect());
+        let mut new: Vec<Ino> = new
+            .into_iter()
+            .filter(|ino| !matches!(self.0.snapshot().get(&RowKey::Dir(*ino).to_bytes()), Ok(Some(_))))
+            .collect();
+        new.sort_unstable();
+        Box::new(self.ids(b'd').chain(new.into_iter().map(Ok)))
     }
 
     fn names(&self, dir: Ino) -> Box<dyn Iterator<Item = io::Result<(Name, Entry)>> + '_> {

@@ -499,3 +499,73 @@ fn each_copy_lays_the_same_tree() {
     assert_eq!(list(&disks[0]), list(&disks[1]));
     assert!(!list(&disks[0]).is_empty());
 }
+
+/// The plain tree makes a FIFO where other files have their bytes: there is nothing to be synced.
+#[test]
+fn a_follower_syncs_no_body_of_a_fifo() {
+    let mut pair = Pair::new(27);
+    pair.fs(
+        Op::Create {
+            dir: Ino::ROOT,
+            name: Name::new(b"fifo").unwrap(),
+            kind: Kind::Fifo,
+            mode: 0o644,
+            umask: 0,
+            rdev: 0,
+            exclusive: true,
+            target: Bytes::new(),
+        },
+        &[],
+    );
+    pair.primary.engine.reach().unwrap();
+    pair.ship();
+    let Pair { primary, follower, shipped, .. } = pair;
+    let follower = std::sync::Arc::new(follower.engine);
+    Laying::open(std::sync::Arc::clone(&follower), true, true).unwrap().drain().unwrap();
+    primary.engine.enter(Event::CheckpointWanted);
+    primary.engine.tick();
+    let shipment = primary.engine.shipment(shipped, usize::MAX).unwrap();
+    let last = shipment.records.last().unwrap().position.seq;
+    follower.take(shipment).unwrap();
+    follower.apply().unwrap();
+    follower.know_synced(last);
+    follower.housekeep();
+    assert!(!follower.is_halted(), "its checkpoint has failed");
+}
+
+/// Nor is there something to be synced of what goes.
+#[test]
+fn a_follower_syncs_no_body_of_a_fifo_that_goes() {
+    let mut pair = Pair::new(29);
+    let (dir, name) = (Ino::ROOT, Name::new(b"fifo").unwrap());
+    let (kind, target) = (Kind::Fifo, Bytes::new());
+    let (mode, umask, rdev, exclusive) = (0o644, 0, 0, true);
+    pair.fs(Op::Create { dir, name: name.clone(), kind, mode, umask, rdev, exclusive, target }, &[]);
+    pair.primary.engine.reach().unwrap();
+    pair.ship();
+    let follower = std::sync::Arc::new(pair.follower.engine);
+    Laying::open(std::sync::Arc::clone(&follower), true, true).unwrap().drain().unwrap();
+    pair.seq += 1;
+    pair.primary.ask(pair.seq, ClientOp::Fs { op: Op::Unlink { dir, name } }, &[]);
+    pair.primary.engine.reach().unwrap();
+    pair.primary.engine.enter(Event::CheckpointWanted);
+    pair.primary.engine.tick();
+    let shipment = pair.primary.engine.shipment(pair.shipped, usize::MAX).unwrap();
+    let last = shipment.records.last().unwrap().position.seq;
+    follower.take(shipment).unwrap();
+    follower.apply().unwrap();
+    follower.know_synced(last);
+    follower.housekeep();
+    assert!(!follower.is_halted(), "its checkpoint has failed");
+}
+
+#[test]
+fn a_file_that_grows_by_space_is_as_long_at_a_follower() {
+    let mut pair = Pair::new(28);
+    let ino = pair.create(b"file");
+    pair.write(ino, 0, b"small");
+    let what = Allocation::Allocate { keep_size: false };
+    pair.fs(Op::Fallocate { ino, offset: 31_253, len: 13_511, what }, &[]);
+    pair.rest();
+    pair.same();
+}

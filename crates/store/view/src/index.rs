@@ -196,6 +196,12 @@ impl Index {
         Ok(())
     }
 
+    /// The rows are not complete any more, durably.
+    pub(crate) fn forget_origin(&mut self) -> io::Result<()> {
+        self.forget(key(b'o', 0));
+        self.settle()
+    }
+
     /// All ids of files and directories in it.
     pub(crate) fn all(&self) -> io::Result<Vec<Ino>> {
         let mut all = BTreeSet::new();

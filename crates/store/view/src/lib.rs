@@ -58,6 +58,9 @@ pub const INDEX: &[u8] = b"view.redb";
 /// the folder from the original.
 const ORIGIN: &[u8] = b"view.origin";
 
+/// An empty file that says that names and bodies of records that are gone may have been laid.
+const AGAIN: &[u8] = b"view.again";
+
 /// Memory for the index.
 const INDEX_CACHE_BYTES: usize = 4 << 20;
 /// Directories whose places and paths are kept in memory.
@@ -65,12 +68,13 @@ const PLACES_MAX: usize = 1 << 14;
 /// Permission bits of a directory until its own are laid.
 const NEW_DIR_MODE: u32 = 0o700;
 
-/// Removes the index of a view that is not open, durably: the next one that is opened lays everything again.
-pub fn forget_index<D: Disk>(disk: &D) -> io::Result<()> {
-    match disk.unlink(INDEX) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
+/// Notes durably, for a view that is not open: what was laid may be of records that are gone. The next one that is opened
+/// lays everything again, and removes what the index knows and the state does not.
+pub fn lay_again<D: Disk>(disk: &D) -> io::Result<()> {
+    if matches!(disk.stat(INDEX), Err(error) if error.kind() == io::ErrorKind::NotFound) {
+        return Ok(());
     }
+    disk.open(AGAIN, OpenHow::Create { mode: 0o600 })?.sync()?;
     disk.sync_dir(b"")
 }
 
@@ -139,6 +143,13 @@ impl<D: Disk> View<D> {
             Err(SnapshotError::Damaged(_)) => None,
             opened => Some(opened?),
         };
+        let mut opened = opened;
+        if disk.stat(AGAIN).is_ok() {
+            if let Some(index) = &mut opened {
+                index.forget_origin()?;
+            }
+            disk.unlink(AGAIN)?;
+        }
         let of = opened.as_ref().map(Index::origin).transpose()?.flatten();
         let (mut index, index_was_lost) = match opened {
             Some(index) if of == Some(here) => (index, false),
