@@ -305,6 +305,11 @@ impl Link {
         self.send(Kind::Gone, island, 0, &Nothing, &[])
     }
 
+    /// Whether the socket takes some bytes at the moment, so that a small frame makes its thread wait for nothing.
+    pub fn has_room(&self) -> bool {
+        self.stream.is_writable()
+    }
+
     /// Tells the other side that an island can be asked at this node, since this epoch; 0 if it has no other copies.
     pub fn primary(&self, island: IslandId, epoch: u32) -> Result<(), SendError> {
         self.send(Kind::Primary, island, 0, &epoch, &[])

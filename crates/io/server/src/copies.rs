@@ -1,12 +1,13 @@
 //! The copies of islands that a node keeps: what they say to other nodes, the beacons of this node, and the records of their
 //! groups. Decides nothing: `GroupCopy` does.
 //!
-//! Threads. One tells the time, and sends beacons: it waits for nothing. One asks the control store. One has the islands
+//! Threads. One tells the time, and sends beacons: it waits for nothing. One does what takes long and follows from that. One asks the
+//! control store. One for each other node sends what could not be sent at once. One has the islands
 //! that begin or cease to be led here come and go, because whoever leads may hold what that needs.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
 
 use atoll_control::GroupStore;
@@ -69,10 +70,80 @@ impl<D: Disk> Copies<D> {
     }
 }
 
+/// Messages to the copies on another node that could not be sent at once. A thread of its own sends them: a node that does not
+/// read must stop nobody.
+#[derive(Default)]
+struct Lane {
+    waiting: Mutex<Waiting>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Waiting {
+    messages: VecDeque<(IslandId, GroupMessage, Bytes)>,
+    bytes: usize,
+    /// The thread sends one.
+    is_sending: bool,
+}
+
+/// Bytes that wait for a node at most; what is more is dropped, and said again when it matters.
+const WAITING_BYTES_MAX: usize = 16 << 20;
+/// What one message costs beside its records.
+const MESSAGE_BYTES: usize = 256;
+/// Records with more bytes than these are left to the thread of their node: a longer frame waits for one that is being sent.
+const AT_ONCE_BYTES_MAX: usize = 3 << 10;
+/// The thread of a node looks so often whether the volume has gone.
+const LANE_LOOK: Duration = Duration::from_secs(1);
+
+impl Lane {
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().expect("no panic while it is held")
+    }
+
+    /// Puts a message behind those that wait, unless there are too many.
+    fn push(&self, island: IslandId, message: GroupMessage, payload: Bytes) {
+        let mut waiting = self.lock();
+        let bytes = payload.len() + MESSAGE_BYTES;
+        if waiting.bytes + bytes <= WAITING_BYTES_MAX {
+            waiting.bytes += bytes;
+            waiting.messages.push_back((island, message, payload));
+            self.changed.notify_one();
+        }
+    }
+
+    fn is_idle(&self) -> bool {
+        let waiting = self.lock();
+        waiting.messages.is_empty() && !waiting.is_sending
+    }
+
+    /// Sends what waits, until the volume is gone.
+    fn run<D: Disk>(&self, volume: &Weak<Volume<D>>, to: NodeId) {
+        loop {
+            let mut waiting = self.lock();
+            waiting.is_sending = false;
+            let Some((island, message, payload)) = waiting.messages.pop_front() else {
+                let (guard, _) =
+                    self.changed.wait_timeout(waiting, LANE_LOOK).expect("no panic while it is held");
+                drop(guard);
+                if volume.upgrade().is_none_or(|volume| volume.is_stopping()) {
+                    return;
+                }
+                continue;
+            };
+            waiting.bytes -= payload.len() + MESSAGE_BYTES;
+            waiting.is_sending = true;
+            drop(waiting);
+            let Some(volume) = volume.upgrade() else { return };
+            volume.send_group(to, island, &message, &payload);
+        }
+    }
+}
+
 /// What the copies of a volume say, on its way to whoever it is for.
 pub(crate) struct Port<D: Disk> {
     volume: Weak<Volume<D>>,
     name: String,
+    lanes: Mutex<BTreeMap<NodeId, Arc<Lane>>>,
     questions: Sender<Question>,
     changes: Sender<Change>,
     on_cut: OnCut,
@@ -88,18 +159,31 @@ impl<D: Disk> Port<D> {
     pub(crate) fn new(volume: &Arc<Volume<D>>, on_cut: OnCut) -> (Arc<Self>, Ends) {
         let ((questions, asked), (changes, changed)) = (channel(), channel());
         let name = volume.name().to_owned();
-        let port = Self { volume: Arc::downgrade(volume), name, questions, changes, on_cut };
+        let (volume, lanes) = (Arc::downgrade(volume), Mutex::default());
+        let port = Self { volume, name, lanes, questions, changes, on_cut };
         (Arc::new(port), Ends { questions: asked, changes: changed })
+    }
+
+    fn lane(&self, volume: &Arc<Volume<D>>, to: NodeId) -> Arc<Lane> {
+        let mut lanes = self.lanes.lock().expect("no panic while it is held");
+        let lane = lanes.entry(to).or_insert_with(|| {
+            let lane = Arc::<Lane>::default();
+            let (runs, of) = (Arc::clone(&lane), Arc::downgrade(volume));
+            drop(volume.start("atoll-lane", move || runs.run(&of, to)));
+            lane
+        });
+        Arc::clone(lane)
     }
 }
 
 impl<D: Disk> GroupNet for Port<D> {
     fn tell(&self, island: IslandId, to: NodeId, message: GroupMessage, payload: Bytes) {
         let Some(volume) = self.volume.upgrade() else { return };
-        if let Some(outgoing) = volume.outgoing_to(to) {
-            // What cannot be sent is said again when it matters.
-            let sent = outgoing.send(Kind::Group, island, 0, &message, &payload);
-            volume.switch().is_too_long(island, "a message to another copy", sent);
+        let lane = self.lane(&volume, to);
+        if payload.len() <= AT_ONCE_BYTES_MAX && lane.is_idle() && volume.has_room_to(to) {
+            volume.send_group(to, island, &message, &payload);
+        } else {
+            lane.push(island, message, payload);
         }
     }
 
@@ -183,10 +267,21 @@ impl<D: Disk> Volume<D> {
             }
         }));
         let volume = Arc::downgrade(self);
+        let worker = self.start("atoll-work", move || {
+            while let Some(volume) = volume.upgrade().filter(|volume| !volume.is_stopping()) {
+                volume.copies().for_each(|copy| copy.run_tasks());
+                drop(volume);
+                std::thread::park_timeout(TICK);
+            }
+        });
+        let volume = Arc::downgrade(self);
         drop(self.start("atoll-beat", move || {
             let mut next_beat = Instant::now();
             while let Some(volume) = volume.upgrade().filter(|volume| !volume.is_stopping()) {
                 volume.copies().for_each(|copy| copy.tick());
+                if volume.copies().any(|copy| copy.has_tasks()) {
+                    worker.thread().unpark();
+                }
                 if Instant::now() >= next_beat {
                     next_beat = Instant::now() + Duration::from_millis(BEAT_MS);
                     volume.send_beacons();
@@ -218,6 +313,19 @@ impl<D: Disk> Volume<D> {
         self.set_islands(islands);
     }
 
+    /// Whether a small frame to a node makes its thread wait for nothing.
+    fn has_room_to(&self, node: NodeId) -> bool {
+        self.outgoing_to(node).and_then(|outgoing| outgoing.link()).is_some_and(|link| link.has_room())
+    }
+
+    /// What cannot be sent is said again when it matters.
+    fn send_group(&self, to: NodeId, island: IslandId, message: &GroupMessage, payload: &Bytes) {
+        if let Some(outgoing) = self.outgoing_to(to) {
+            let sent = outgoing.send(Kind::Group, island, 0, message, payload);
+            self.switch().is_too_long(island, "a message to another copy", sent);
+        }
+    }
+
     // -------------------------------------------------------------------- beacons
 
     fn send_beacons(&self) {
@@ -230,7 +338,9 @@ impl<D: Disk> Volume<D> {
             }
         }
         for (node, leads) in leads {
-            let Some(outgoing) = self.outgoing_to(node) else { continue };
+            // A node that does not read gets none: it must not stop the clock of all others.
+            let outgoing = self.outgoing_to(node).filter(|_| self.has_room_to(node));
+            let Some(outgoing) = outgoing else { continue };
             let mut beacons = copies.beacons.lock().expect("no panic while it is held");
             beacons.last += 1;
             let token = beacons.last;
@@ -267,7 +377,7 @@ impl<D: Disk> Volume<D> {
                         None => refused.push((volume, (island, 0))),
                     }
                 }
-                if let Some(outgoing) = self.outgoing_to(who.node) {
+                if let Some(outgoing) = self.outgoing_to(who.node).filter(|_| self.has_room_to(who.node)) {
                     let promised = Promised { token: beacon.token, refused };
                     let _ = outgoing.send(Kind::Promised, IslandId(0), 0, &promised, &[]);
                 }

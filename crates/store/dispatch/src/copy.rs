@@ -64,6 +64,8 @@ pub struct GroupSetup {
 pub enum Task<D: Disk> {
     /// Effects of the island's machine.
     Work(Arc<Engine<D>>, Box<Work>),
+    /// The same, behind others: what leaves at once has left.
+    Rest(Arc<Engine<D>>, Box<Work>),
     /// This copy's part of a sync at all members.
     Sync {
         /// By this engine.
@@ -88,7 +90,7 @@ pub enum Task<D: Disk> {
 impl<D: Disk> std::fmt::Debug for Task<D> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Work(_, work) => f.debug_tuple("Work").field(work).finish(),
+            Self::Work(_, work) | Self::Rest(_, work) => f.debug_tuple("Work").field(work).finish(),
             Self::Sync { epoch, number, seq, .. } => write!(f, "Sync {epoch}.{number} to {seq}"),
             Self::Reopen(cut) => write!(f, "Reopen {cut:?}"),
             Self::Ship(to) => write!(f, "Ship {to}"),
@@ -260,6 +262,13 @@ impl<D: Disk> GroupCopy<D> {
             self.do_all();
         }
         self.ask_for_missing(false);
+        if self.in_steps {
+            self.tell_held();
+        }
+    }
+
+    /// What is held at the door leaves, if it may be told now.
+    fn tell_held(&self) {
         if let Some(engine) = self.engine() {
             engine.tell_held();
         }
@@ -327,6 +336,16 @@ impl<D: Disk> GroupCopy<D> {
         self.lock_tasks().pop_front()
     }
 
+    /// Whether something that takes long waits for a thread.
+    pub fn has_tasks(&self) -> bool {
+        !self.lock_tasks().is_empty()
+    }
+
+    /// Does what takes long and waits for a thread, and tells what is held.
+    pub fn run_tasks(&self) {
+        self.finish();
+    }
+
     fn lock_tasks(&self) -> MutexGuard<'_, VecDeque<Task<D>>> {
         self.tasks.lock().expect("no panic while it is held")
     }
@@ -335,13 +354,9 @@ impl<D: Disk> GroupCopy<D> {
         self.lock_tasks().push_back(task);
     }
 
-    /// Effects of the island's machine: what others wait for leaves at once.
-    fn take_work(&self, engine: &Arc<Engine<D>>, mut work: Work) {
-        if !self.in_steps {
-            while work.has_messages() {
-                engine.go_on_here(&mut work);
-            }
-        }
+    /// Effects of the island's machine. Also what leaves at once is left to the end: a socket that takes nothing must not stop
+    /// what is done in order.
+    fn take_work(&self, engine: &Arc<Engine<D>>, work: Work) {
         if !work.is_done() {
             self.push_task(Task::Work(Arc::clone(engine), Box::new(work)));
         }
@@ -434,7 +449,6 @@ impl<D: Disk> GroupCopy<D> {
                 engine.acknowledged(seq);
                 let work = engine.begin(Event::Committed(seq));
                 self.take_work(&engine, work);
-                engine.tell_held();
             }
             GroupEffect::SyncedAll { seq } => {
                 let Some(engine) = engine else { return };
@@ -612,10 +626,22 @@ impl<D: Disk> GroupCopy<D> {
 
     // ------------------------------------------------------------------ what takes long
 
+    /// Effects of the island's machine: first what leaves at once. If others wait too, the rest is left behind them.
+    fn work(&self, engine: &Arc<Engine<D>>, mut work: Box<Work>) {
+        while work.has_messages() {
+            engine.go_on_here(&mut work);
+        }
+        if !work.is_done() && self.has_tasks() && !self.in_steps {
+            return self.push_task(Task::Rest(Arc::clone(engine), work));
+        }
+        while engine.go_on_here(&mut work) {}
+    }
+
     /// Does something that takes long.
     pub fn perform(&self, task: Task<D>) {
         match task {
-            Task::Work(engine, mut work) => while engine.go_on_here(&mut work) {},
+            Task::Work(engine, work) => self.work(&engine, work),
+            Task::Rest(engine, mut work) => while engine.go_on_here(&mut work) {},
             Task::Sync { engine, epoch, number, seq, bodies } => {
                 slow();
                 let bodies = bodies.unwrap_or_else(|| engine.all_named());
@@ -713,8 +739,12 @@ impl<D: Disk> Owner for GroupCopy<D> {
     }
 
     fn finish(&self) {
-        while let Some(task) = Some(()).filter(|()| !self.in_steps).and_then(|()| self.take_task()) {
+        if self.in_steps {
+            return;
+        }
+        while let Some(task) = self.take_task() {
             self.perform(task);
         }
+        self.tell_held();
     }
 }
