@@ -4,7 +4,7 @@
 use atoll_core::planted::{Bug, planted};
 use atoll_core::{Ino, IslandId, Stamp};
 use atoll_posix::{Errno, Op};
-use atoll_proto::{ClientOp, Outcome, TxnState};
+use atoll_proto::{BodyChange, ClientOp, Outcome, RowChange, TxnState};
 use atoll_state::State;
 
 use crate::bodies::Bodies;
@@ -81,16 +81,8 @@ impl Island {
     }
 
     /// Changes rows whose bodies could not be brought in line with them, when the island opens.
-    pub fn correct(&mut self, changes: Vec<atoll_proto::RowChange>) {
-        self.correct_with(changes, Vec::new());
-    }
-
-    /// The same, with what other copies have to change in their bodies. It is done here.
-    pub fn correct_with(
-        &mut self,
-        changes: Vec<atoll_proto::RowChange>,
-        bodies: Vec<atoll_proto::BodyChange>,
-    ) {
+    /// `bodies`: what other copies have to change in theirs. It is done here.
+    pub fn correct(&mut self, changes: Vec<RowChange>, bodies: Vec<BodyChange>) {
         if !changes.is_empty() {
             let mut decision = Decision::new();
             changes.into_iter().for_each(|change| decision.push(change));

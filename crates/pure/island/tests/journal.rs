@@ -56,7 +56,7 @@ impl World {
             foreign_names: 1,
             owned: None,
         };
-        world.island.correct(vec![RowChange::Dir { ino: DIR, row: Some(Box::new(row)) }]);
+        world.island.correct(vec![RowChange::Dir { ino: DIR, row: Some(Box::new(row)) }], Vec::new());
         world.event(Event::Tick { bytes_available: 1 << 40 });
         world
     }
@@ -231,7 +231,7 @@ fn what_a_client_has_seen_counts_for_all_its_requests_on_that_link() {
 fn the_first_entry_of_a_life_follows_the_last_one_of_the_life_before() {
     let mut world = World::new();
     let before = Stamp::new(1, 5);
-    world.island.correct(vec![RowChange::Clock { island: ME, stamp: before }]);
+    world.island.correct(vec![RowChange::Clock { island: ME, stamp: before }], Vec::new());
     world.event(Event::Tick { bytes_available: 1 << 40 });
     let (config, state) = (world.island.config().clone(), world.island.state().clone());
     world.island = Island::new(config, state, PreviousEnd::PowerCut, Now::default());
@@ -258,9 +258,10 @@ fn an_outbox_is_bounded_and_whoever_was_away_is_told_to_compare() {
         let stamp = Stamp::new(1, n + 100);
         RowChange::Posted { stamp, entry: JournalEntry::ClockBump }
     });
-    world
-        .island
-        .correct(posted.chain([RowChange::Clock { island: ME, stamp: Stamp::new(1, many + 100) }]).collect());
+    world.island.correct(
+        posted.chain([RowChange::Clock { island: ME, stamp: Stamp::new(1, many + 100) }]).collect(),
+        Vec::new(),
+    );
     // What is not synced is kept.
     world.event(Event::Tick { bytes_available: 1 << 40 });
     let (config, state) = (world.island.config().clone(), world.island.state().clone());
@@ -285,7 +286,7 @@ fn an_outbox_is_bounded_and_whoever_was_away_is_told_to_compare() {
 #[test]
 fn whoever_has_not_told_what_was_lost_is_not_told_that_what_came_later_is_kept() {
     let mut world = World::new();
-    world.island.correct(vec![RowChange::Clock { island: ME, stamp: Stamp::new(1, 5) }]);
+    world.island.correct(vec![RowChange::Clock { island: ME, stamp: Stamp::new(1, 5) }], Vec::new());
     world.event(Event::Tick { bytes_available: 1 << 40 });
     let (config, state) = (world.island.config().clone(), world.island.state().clone());
     // The one that was told of a record that the power cut took is away while this island starts.
@@ -334,12 +335,12 @@ fn two_directories_that_change_places_do_so_in_one_record() {
     };
     // Nothing but the one that leaves it keeps the directory that the other goes to.
     for (ino, row) in [(above, dir(at(Ino::ROOT, "above", 0), 1, 0)), (other, dir(at(above, "o", 0), 0, 1))] {
-        world.island.correct(vec![RowChange::Dir { ino, row: Some(Box::new(row)) }]);
+        world.island.correct(vec![RowChange::Dir { ino, row: Some(Box::new(row)) }], Vec::new());
         world.event(Event::Tick { bytes_available: 1 << 40 });
     }
     let mut root = world.island.state().dir(Ino::ROOT).unwrap().unwrap().clone();
     root.children += 2;
-    world.island.correct(vec![RowChange::Dir { ino: Ino::ROOT, row: Some(Box::new(root)) }]);
+    world.island.correct(vec![RowChange::Dir { ino: Ino::ROOT, row: Some(Box::new(root)) }], Vec::new());
     world.event(Event::Tick { bytes_available: 1 << 40 });
     let goes = |ino: Ino, place: DirPlace, dir: Ino, n: &str| {
         let (chain, time) = (Chain { vector: Vec::new(), dirs: Vec::new() }, Time::default());

@@ -80,7 +80,7 @@ impl World {
 
     /// The power fails; the island starts again with what others know not told yet.
     fn lose_power(&mut self) {
-        self.island.correct(vec![RowChange::Clock { island: ME, stamp: Stamp::new(1, 5) }]);
+        self.island.correct(vec![RowChange::Clock { island: ME, stamp: Stamp::new(1, 5) }], Vec::new());
         self.pass(0);
         let state = self.island.state().clone();
         self.island =

@@ -665,7 +665,7 @@ impl<D: Disk> Engine<D> {
         for change in &changes {
             self.load_needed(change).map_err(halted)?;
         }
-        self.with_island(|island| island.correct(changes));
+        self.with_island(|island| island.correct(changes, Vec::new()));
         // What was decided outside of an event goes to the log with the next one.
         self.tick();
         let seq = self.with_state(|state| state.seq());

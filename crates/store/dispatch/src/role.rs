@@ -48,9 +48,9 @@ impl Follower {
             island.resume_checkpoint();
         }
         for Corrected { changes, bodies } in std::mem::take(&mut self.given_way) {
-            island.correct_with(changes, bodies);
+            island.correct(changes, bodies);
         }
-        island.correct(std::mem::take(&mut self.corrections));
+        island.correct(std::mem::take(&mut self.corrections), Vec::new());
         island
     }
 }

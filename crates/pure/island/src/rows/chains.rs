@@ -208,11 +208,14 @@ mod tests {
             orphan_of: vec![],
             moves: 0,
         };
-        island.correct(vec![
-            RowChange::Inode { ino: file, row: Some(Box::new(row)) },
-            RowChange::Clock { island: me, stamp },
-            RowChange::Posted { stamp, entry: renamed },
-        ]);
+        island.correct(
+            vec![
+                RowChange::Inode { ino: file, row: Some(Box::new(row)) },
+                RowChange::Clock { island: me, stamp },
+                RowChange::Posted { stamp, entry: renamed },
+            ],
+            Vec::new(),
+        );
         // The directory's owner has not heard of its new name.
         let fixed = StaticAttrs { version: Stamp(0), mode: 0o755, uid: 0, gid: 0 };
         let root = island.ctx.chain(Ino::ROOT).expect("in memory").remove(0);
