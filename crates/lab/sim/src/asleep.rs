@@ -80,7 +80,14 @@ impl World {
             Happening::Tick { copy, .. } | Happening::Go { copy, .. } | Happening::DiskDone { copy, .. } => {
                 [Some(Party::Machine(self.copies[*copy].node)), None]
             }
-            Happening::Stop { node, .. } => [Some(Party::Machine(*node)), None],
+            Happening::Perform { copy, .. } => [Some(Party::Machine(self.copies[*copy].node)), None],
+            Happening::Stop { node, .. }
+            | Happening::SendBeats { node, .. }
+            | Happening::Told { node, .. }
+            | Happening::Local { node, .. }
+            | Happening::Away { node, .. } => [Some(Party::Machine(*node)), None],
+            Happening::Beat(beat) => [Some(Party::Machine(beat.to)), None],
+            Happening::Answered { beat, .. } => [Some(Party::Machine(beat.from.node)), None],
             Happening::Opened { conn, .. } => [from(*conn), to(*conn)],
             Happening::Closed { conn, .. } | Happening::ToClient { conn, .. } => [from(*conn), None],
             Happening::LinkGone { conn, .. } => [to(*conn), None],

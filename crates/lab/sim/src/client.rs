@@ -9,6 +9,7 @@ use atoll_proto::{ClientOp, FileHandle, Outcome};
 use atoll_route::{KEEP_MS, OutgoingRequest, Route, RouteOut};
 
 use crate::clocks::Pace;
+use crate::leaders::Leader;
 use crate::links::Party;
 use crate::net::{Frame, ToClient};
 use crate::world::{Short, World};
@@ -43,6 +44,10 @@ pub(crate) struct Client {
     pub(crate) renewals: u64,
     /// Until then, by its own clock, an answer that it was told may be used; 0: it has dropped all.
     pub(crate) kept_until_ms: u64,
+    /// Who leads each island that has several copies, as it has heard.
+    pub(crate) leaders: BTreeMap<IslandId, Leader>,
+    /// Counts how often that has changed.
+    pub(crate) moves: u64,
     /// What was told of the attributes around the last operation that has ended.
     pub(crate) around: Vec<AttrsAround>,
 }
@@ -64,6 +69,8 @@ impl Client {
             unread: Vec::new(),
             renewals: 0,
             kept_until_ms: 0,
+            leaders: BTreeMap::new(),
+            moves: 0,
             around: Vec::new(),
         }
     }
@@ -181,6 +188,7 @@ impl World {
             ToClient::Notice(notice) => {
                 self.with_client(client, &[], |route, out| route.on_notice(island, notice, out));
             }
+            ToClient::Leads { epoch } => self.client_hears(conn, client, island, epoch),
         }
     }
 }

@@ -31,12 +31,17 @@ pub(crate) enum Trouble {
     Full,
     /// Disks fail.
     Errors,
+    /// Islands have several copies.
+    Groups(crate::groups::Trouble),
 }
 
 impl Trouble {
     /// A world that can be disturbed so.
     pub(crate) fn world(self, seed: u64, clients: usize) -> Result<World, Failure> {
-        let mut config = config_of(seed, clients);
+        let mut config = match self {
+            Self::Groups(_) => crate::groups::groups_of(seed, clients),
+            _ => config_of(seed, clients),
+        };
         if self == Self::Full {
             config.reserve_bytes = RESERVE_BYTES;
         }
@@ -57,6 +62,7 @@ impl Trouble {
             Self::Slow => slow(world),
             Self::Full => full(world),
             Self::Errors => errors(world),
+            Self::Groups(trouble) => trouble.disturb(world),
         }
     }
 }

@@ -174,19 +174,20 @@ pub struct Point {
 }
 
 /// Runs `steps` points, chosen by the seed among all. `power`: power cuts instead of deaths.
-/// `lists`: another client lists the tree meanwhile, again and again.
-pub(crate) fn run(run: &mut Run, power: bool, lists: bool) -> Result<(), Failure> {
+/// `lists`: another client lists the tree meanwhile, again and again. `copies`: of each island.
+pub(crate) fn run(run: &mut Run, power: bool, lists: bool, copies: u16) -> Result<(), Failure> {
     let mut rng = atoll_model::Rng::new(run.seed);
     let mut counted: BTreeMap<(u16, usize), Vec<u64>> = BTreeMap::new();
     let scripts = scripts();
     for _ in 0..run.steps {
         let which = rng.index(scripts.len());
         let script = scripts[which];
-        let islands = 1 + rng.below(4) as u16;
+        // So many that each of the machines has some of their copies.
+        let islands = if copies > 1 { 3 + rng.below(3) } else { 1 + rng.below(4) } as u16;
         // What happens up to the death depends on the seed, and so does the count.
         let counts = match counted.entry((islands, which)) {
             Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(new) => new.insert(count(script, islands, run.seed)?),
+            Entry::Vacant(new) => new.insert(count_with(script, islands, run.seed, copies)?),
         };
         let at = rng.index(counts.len());
         if counts[at] == 0 {
@@ -196,6 +197,7 @@ pub(crate) fn run(run: &mut Run, power: bool, lists: bool) -> Result<(), Failure
         let point = Point { node: NodeId(at as u16), effect: 1 + rng.below(counts[at]), fault };
         let mut config = config_of(script, islands, run.seed, 1 + usize::from(lists));
         config.drifts = true;
+        config.copies = copies;
         let world = run.next_world(World::new(config)?);
         one(world, script, Some(point))
             .map_err(|why| Failure::new(format!("{script:?} with {islands} islands, {point:?}: {why}")))?;
@@ -223,8 +225,12 @@ const fn config_of(script: Script, islands: u16, seed: u64, clients: usize) -> C
 
 /// How many effects each machine has during a script that nothing disturbs.
 pub fn count(script: Script, islands: u16, seed: u64) -> Result<Vec<u64>, Failure> {
-    let mut world = world(script, islands, seed)?;
-    one(&mut world, script, None)
+    count_with(script, islands, seed, 1)
+}
+
+fn count_with(script: Script, islands: u16, seed: u64, copies: u16) -> Result<Vec<u64>, Failure> {
+    let config = Config { copies, ..config_of(script, islands, seed, 1) };
+    one(&mut World::new(config)?, script, None)
 }
 
 fn name(text: &str) -> Name {

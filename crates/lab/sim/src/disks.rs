@@ -197,7 +197,9 @@ impl World {
 
     /// Whether what it makes sure of may be lost.
     pub(crate) fn may_have_lost(&self, op: &Op) -> bool {
-        matches!(op, Op::Fsync { .. } | Op::FsyncDir { .. }) && self.halts + self.injected.power_cuts > 0
+        // Of several copies one has kept it, unless all lose their power.
+        let power_cuts = if self.has_groups() && !self.fails_together { 0 } else { self.injected.power_cuts };
+        matches!(op, Op::Fsync { .. } | Op::FsyncDir { .. }) && self.halts + power_cuts > 0
     }
 
     /// Effects of each machine's disk so far.
@@ -261,8 +263,10 @@ impl World {
             return;
         }
         copy.waiting -= 1;
-        let Some(engine) = &copy.engine else { return };
-        thread.go_on(engine, apart);
+        if !copy.is_open() {
+            return;
+        }
+        thread.go_on(apart);
         copy.threads.push(thread);
         self.after_effects(id);
         self.let_read(id);

@@ -28,6 +28,12 @@ counts! {
     deaths => "deaths",
     /// Islands that were stopped in order.
     stops => "orderly stops",
+    /// Times at which a copy began to lead, where others may.
+    promotions => "promotions",
+    /// Logs of copies that were cut back.
+    cuts => "logs cut back",
+    /// Troubles of the control store, or of the ways to it.
+    store_faults => "store faults",
     /// Machines that lost their power.
     power_cuts => "power cuts",
     /// Machines that stood still for a while.

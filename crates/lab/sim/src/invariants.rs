@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 use atoll_check::{Rows, Volume, check_at_rest};
 use atoll_core::sum::BLOCK_BYTES;
 use atoll_core::{Decode, Ino, IslandId};
+use atoll_disk::sim::SimDisk;
+use atoll_dispatch::Engine;
 use atoll_posix::Kind;
 use atoll_state::RowKey;
 use atoll_state::key::SUMS_PER_CHUNK;
@@ -14,7 +16,7 @@ use crate::cause::Failure;
 use crate::world::World;
 
 /// Block checksums of an island, by file and chunk.
-type Sums = BTreeMap<(Ino, u64), Vec<u32>>;
+pub(crate) type Sums = BTreeMap<(Ino, u64), Vec<u32>>;
 
 /// Every broken invariant of a world at rest, after it has made checkpoints of all islands.
 pub fn invariants(world: &mut World) -> Result<(), Failure> {
@@ -25,15 +27,19 @@ pub fn invariants(world: &mut World) -> Result<(), Failure> {
     world.audit_all()?;
     let (mut islands, mut all_sums) = (Vec::new(), Vec::new());
     for island in world.islands() {
-        let (rows, sums) = read(world, island)?;
+        let engine = world.engine_of(island).ok_or_else(|| Failure::new("an island is down"))?;
+        let (rows, sums) = read(&engine, island)?;
         islands.push(rows);
         all_sums.push(sums);
     }
     let volume = Volume { table: world.table.clone(), seed: world.config.seed };
     let mut broken: Vec<String> = check_at_rest(&volume, &islands).iter().map(ToString::to_string).collect();
     for ((island, rows), sums) in world.islands().into_iter().zip(&islands).zip(&all_sums) {
-        broken
-            .extend(bodies(world, island, rows, sums).iter().map(|what| format!("island {island}: {what}")));
+        let engine = world.engine_of(island).expect("it is up");
+        broken.extend(bodies(&engine, rows, sums).iter().map(|what| format!("island {island}: {what}")));
+    }
+    if world.has_groups() {
+        broken.extend(crate::alike::differences(world)?);
     }
     if broken.is_empty() {
         return Ok(());
@@ -42,8 +48,7 @@ pub fn invariants(world: &mut World) -> Result<(), Failure> {
 }
 
 /// Reads all rows of an island that has just made a checkpoint and is at rest.
-fn read(world: &World, island: IslandId) -> Result<(Rows, Sums), Failure> {
-    let engine = world.engine_of(island).ok_or_else(|| Failure::new("an island is down"))?;
+pub(crate) fn read(engine: &Engine<SimDisk>, island: IslandId) -> Result<(Rows, Sums), Failure> {
     let failed = |why: String| Failure::new(format!("snapshot of island {island}: {why}"));
     let all = engine.snapshot().range(&[0], &[255], usize::MAX).map_err(|e| failed(e.to_string()))?;
     let mut rows = Rows::new(island);
@@ -58,8 +63,7 @@ fn read(world: &World, island: IslandId) -> Result<(Rows, Sums), Failure> {
 }
 
 /// Every block of every body has its checksum, and no chunk of checksums is left over.
-fn bodies(world: &World, island: IslandId, rows: &Rows, sums: &Sums) -> Vec<String> {
-    let engine = world.engine_of(island).expect("it is up");
+pub(crate) fn bodies(engine: &Engine<SimDisk>, rows: &Rows, sums: &Sums) -> Vec<String> {
     let mut broken = Vec::new();
     for (ino, chunk) in sums.keys() {
         let size = rows.inodes.get(ino).map_or(0, |row| row.attr.size);

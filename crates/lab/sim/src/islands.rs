@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use atoll_core::{IslandId, NodeId, VolumeId};
 use atoll_disk::sim::{Fault, SimDisk};
-use atoll_dispatch::{Clock, Engine, Laying, Report, Setup};
+use atoll_dispatch::{Clock, Engine, Laying, OpenError, Report, Setup};
 use atoll_island::{Event, MigrationConfig};
 use atoll_links::BothWays;
 use atoll_proto::DaemonLife;
 use atoll_view::{Conflict, Why};
 
 use crate::links::Party;
-use crate::machines::{CopyId, IslandCopy};
+use crate::machines::{CopyId, IslandCopy, Opened};
 use crate::net::{Frame, Out, Port, ToIsland, conn_of};
 use crate::thread::Thread;
 use crate::world::{Choice, Happening, TICK_US, World};
@@ -58,8 +58,13 @@ impl World {
         let machine = &mut self.machines[node];
         machine.life += 1;
         machine.clock.begin_life(machine.life);
+        if self.has_groups() {
+            self.begin_process(node);
+        }
+        let life = self.machines[node].life;
         for copy in self.copies_on(node) {
-            if !self.open(copy) {
+            // It may have died while the one before was opened.
+            if !self.open(copy) || self.has_groups() && self.machines[node].life != life {
                 return;
             }
         }
@@ -105,6 +110,9 @@ impl World {
             is_new: !copy.made,
             reached: None,
         };
+        if self.config.copies > 1 {
+            return self.open_member(id, setup);
+        }
         let life = machine.life;
         let disk = Arc::new(copy.disk.clone());
         let clock: Arc<dyn Clock> = Arc::new(machine.clock.clone());
@@ -122,7 +130,7 @@ impl World {
                 self.judge_start(id, &engine, &report);
                 self.life_ails(node);
                 self.copies[id].made = true;
-                self.copies[id].engine = Some(Arc::clone(&engine));
+                self.copies[id].opened = Some(Opened::Alone(Arc::clone(&engine)));
                 if self.config.lays {
                     match Laying::open(engine, true, true) {
                         Ok(laying) => self.copies[id].laying = Some(laying),
@@ -137,28 +145,31 @@ impl World {
                 self.tick(id, life);
                 true
             }
-            Err(error) if self.copies[id].disk.is_dead() => {
+            Err(error) => self.not_opened(id, &error),
+        }
+    }
+
+    /// A copy cannot be opened. False: nothing of its process goes on.
+    pub(crate) fn not_opened(&mut self, id: CopyId, error: &OpenError) -> bool {
+        let IslandCopy { island, node, .. } = self.copies[id];
+        match error {
+            _ if self.copies[id].is_dead() => {
                 self.note(format_args!("island {island}: dies while it opens: {error}"));
                 self.die(node);
-                false
             }
-            Err(error) if self.machines[node].ailment.flipped => {
+            _ if self.machines[node].ailment.flipped => {
                 self.note(format_args!("island {island}: is refused: {error}"));
                 self.copies[id].refused = true;
-                false
             }
-            Err(error) if self.machines[node].ailment.excuses() && !error.is_damage() => {
+            _ if self.machines[node].ailment.excuses() && !error.is_damage() => {
                 self.note(format_args!("island {island}: cannot be opened: {error}"));
                 // Its process ends with the log in use: for all that it knows, something may be lost.
                 self.halts += 1;
                 self.start_later(node);
-                false
             }
-            Err(error) => {
-                self.fail(format!("island {island} cannot be opened: {error}"));
-                false
-            }
+            _ => self.fail(format!("island {island} cannot be opened: {error}")),
         }
+        false
     }
 
     /// No stamp is given twice, whatever ended the last life; and an orderly end leaves nothing to be done.
@@ -183,7 +194,7 @@ impl World {
             return;
         }
         let copies = self.copies_on(node);
-        let waits = copies.iter().any(|copy| self.copies[*copy].waiting > 0);
+        let waits = copies.iter().any(|copy| self.copies[*copy].waiting > 0) || self.has_groups();
         if !waits && !self.machines[node].ailment.excuses() {
             for copy in copies {
                 self.stop_copy(copy);
@@ -194,11 +205,11 @@ impl World {
 
     fn stop_copy(&mut self, id: CopyId) {
         let copy = &mut self.copies[id];
-        let (island, Some(engine)) = (copy.island, copy.engine.clone()) else { return };
+        let (island, Some(engine)) = (copy.island, copy.engine()) else { return };
         engine.enter(Event::Stopping);
         for thread in &mut copy.threads {
             while !thread.is_done() {
-                thread.go_on(&engine, false);
+                thread.go_on(false);
             }
         }
         copy.in_order = engine.stop().is_ok();
@@ -212,13 +223,28 @@ impl World {
     pub(crate) fn tick(&mut self, id: CopyId, life: u64) {
         let copy = &self.copies[id];
         let node = copy.node;
-        let Some(engine) = copy.engine.as_ref().filter(|_| self.machines[node].life == life) else { return };
-        engine.tick();
-        engine.housekeep();
+        if self.machines[node].life != life {
+            return;
+        }
+        match &copy.opened {
+            None => return,
+            Some(Opened::Alone(engine)) => {
+                engine.tick();
+                engine.housekeep();
+            }
+            Some(Opened::Member(member)) => {
+                member.tick();
+                member.housekeep();
+                self.take_tasks(id);
+            }
+        }
         if self.config.lays && self.rng.percent(LAYS_PERCENT) {
             self.lay(id);
         }
         self.after_effects(id);
+        if self.has_groups() {
+            self.keep_going(id);
+        }
         let slow_us = self.machines[node].ailment.slow_us;
         // Not for long: what is at rest is looked at a second later.
         let slow = if slow_us > 0 { self.rng.below(slow_us.min(500_000)) } else { 0 };
@@ -249,7 +275,7 @@ impl World {
         }
     }
 
-    fn laying_failed(&mut self, id: CopyId, error: &std::io::Error) {
+    pub(crate) fn laying_failed(&mut self, id: CopyId, error: &std::io::Error) {
         let IslandCopy { island, node, .. } = self.copies[id];
         // A disk that has died is seen to after this, as after any other effect.
         if self.machines[node].ailment.excuses() {
@@ -261,11 +287,15 @@ impl World {
 
     /// A thread of a machine takes a message off a link, for the island whose number it has.
     pub(crate) fn read(&mut self, conn: usize, frame: Frame<ToIsland>) {
+        let Some(frame) = self.for_leader(conn, frame) else {
+            return self.reads_on(conn);
+        };
         let copy =
             self.copy_at(frame.island, self.conns[conn].to).expect("it was sent to a machine that leads it");
         let event = match frame.message {
             ToIsland::Request { link, id, request, data } => Event::Request { link, id, request, data },
             ToIsland::Peer(message) => Event::Peer(message),
+            ToIsland::Group { .. } | ToIsland::Leads { .. } => unreachable!("it is for the machine"),
         };
         self.conns[conn].busy = true;
         self.begin(copy, Some(conn), event);
@@ -276,7 +306,7 @@ impl World {
         self.begin(self.groups[island].leader, None, event);
     }
 
-    fn begin(&mut self, id: CopyId, reads: Option<usize>, event: Event) {
+    pub(crate) fn begin(&mut self, id: CopyId, reads: Option<usize>, event: Event) {
         let island = self.copies[id].island;
         match &event {
             Event::Request { link, id, request, .. } => {
@@ -290,12 +320,19 @@ impl World {
             Event::Peer(m) => self.note(format_args!("island {island}: from {}: {:?}", m.from, m.op)),
             other => self.note(format_args!("island {island}: {other:?}")),
         }
-        let Some(engine) = &self.copies[id].engine else { return };
+        let Some(engine) = self.copies[id].engine() else {
+            if let Some(conn) = reads {
+                // Its process opens it again.
+                self.reads_on(conn);
+            }
+            return;
+        };
         let work = engine.begin(event);
         if self.transcript.takes_everything() {
             self.transcript.hash_also(format_args!("{work:?}"));
         }
-        self.copies[id].threads.push(Thread { work, reads, came: None });
+        self.copies[id].threads.push(Thread { engine, work, reads, came: None });
+        self.take_tasks(id);
         self.let_read(id);
         self.after_effects(id);
         self.keep_going(id);
@@ -324,7 +361,8 @@ impl World {
 
     pub(crate) fn keep_going(&mut self, id: CopyId) {
         let copy = &mut self.copies[id];
-        if copy.going || copy.threads.is_empty() {
+        let has_todo = copy.member().is_some_and(|member| member.has_todo());
+        if copy.going || copy.threads.is_empty() && !has_todo {
             return;
         }
         copy.going = true;
@@ -342,7 +380,14 @@ impl World {
             return;
         }
         copy.going = false;
-        let Some(engine) = &copy.engine else { return };
+        if !copy.is_open() {
+            return;
+        }
+        if self.goes_in_order(id) {
+            return;
+        }
+        let copy = &mut self.copies[id];
+        let machine = &self.machines[copy.node];
         if !copy.threads.is_empty() {
             let chosen = self.rng.index(copy.threads.len());
             if machine.ailment.slow_us > 0 && copy.threads[chosen].is_slow() {
@@ -351,16 +396,17 @@ impl World {
                 let reads = thread.reads.take();
                 // Its work may be done long before the thread hears of it, or long after it has begun to wait.
                 if apart && self.rng.percent(50) {
-                    thread.go_on(engine, apart);
+                    thread.go_on(apart);
                 }
                 self.wait_for_disk(id, thread);
                 if let Some(conn) = reads {
                     self.reads_on(conn);
                 }
             } else {
-                copy.threads[chosen].go_on(engine, apart);
+                copy.threads[chosen].go_on(apart);
             }
         }
+        self.take_tasks(id);
         self.after_effects(id);
         self.let_read(id);
         self.keep_going(id);
@@ -371,8 +417,8 @@ impl World {
         let copy = &self.copies[id];
         let IslandCopy { island, node, .. } = *copy;
         let outs = copy.port.take();
-        let dead = copy.disk.is_dead();
-        if let Some(engine) = copy.engine.as_ref().filter(|_| !dead) {
+        let dead = copy.is_dead();
+        if let Some(engine) = copy.leading_engine().filter(|_| !dead) {
             engine.with_island(|island| island.check());
         }
         let is_excused = self.machines[node].ailment.excuses();
@@ -385,6 +431,7 @@ impl World {
                     let (conn, generation) = conn_of(link);
                     self.send_to_client(conn, generation, Frame { island, message });
                 }
+                Out::Peer(to, message) if self.has_groups() => self.send_to_peer(node, to, message),
                 Out::Peer(to, message) => {
                     let conn = self.conn_to(Party::Machine(node), to);
                     if self.conns[conn].open {
@@ -398,11 +445,21 @@ impl World {
                 }
                 Out::Damaged(why) if !dead => self.fail(format!("island {island}: {why}")),
                 Out::Halted(_) | Out::Damaged(_) => {}
+                out => self.group_out(id, out),
             }
         }
         let copy = &self.copies[id];
-        if (dead || copy.halted) && copy.engine.is_some() {
+        if (dead || copy.halted) && copy.is_open() {
             self.die(node);
+        }
+    }
+
+    /// Stamps that a copy has given, if it leads, are never to be given again.
+    pub(crate) fn note_given(&mut self, id: CopyId) {
+        let copy = &self.copies[id];
+        if let Some(engine) = copy.leading_engine() {
+            let given = &mut self.groups[copy.island].given;
+            *given = engine.with_island(|island| island.stamps_after()).max(*given);
         }
     }
 
@@ -417,13 +474,11 @@ impl World {
         self.note(format_args!("machine {node}: DIES, {fault:?}"));
         let copies = self.copies_on(node);
         for id in copies.iter().copied() {
+            self.note_given(id);
             let copy = &mut self.copies[id];
-            if let Some(engine) = &copy.engine {
-                let given = &mut self.groups[copy.island].given;
-                *given = engine.with_island(|island| island.stamps_after()).max(*given);
-            }
             // First the disk: what the old life does while it is taken apart must not reach it.
             copy.disk = copy.disk.revive(fault);
+            copy.seat = copy.seat.as_ref().map(|seat| seat.revive(fault));
             copy.close();
         }
         let machine = &mut self.machines[node];
@@ -433,6 +488,10 @@ impl World {
         }
         machine.frozen_until_us = 0;
         machine.life += 1;
+        if let Some(store) = &mut self.store {
+            store.forget(node);
+        }
+        let machine = &self.machines[node];
         let (life, held) = (machine.life, machine.held_down);
         for copy in copies {
             self.hash_files(copy);
@@ -444,6 +503,14 @@ impl World {
             }
         }
         self.machines[node].both.iter_mut().for_each(|both| *both = BothWays::default());
+        if let Fault::PowerCut { seed } = fault
+            && self.fails_together
+        {
+            for other in self.machines.ids().filter(|other| *other != node) {
+                let seed = seed.wrapping_add(1 + u64::from(other.0));
+                self.kill(other, Fault::PowerCut { seed });
+            }
+        }
         if !held {
             let pause = 1000 + self.rng.below(if self.rng.clone().percent(20) { 4_000_000 } else { 300_000 });
             self.schedule(pause, Happening::Start { node, life });

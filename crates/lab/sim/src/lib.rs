@@ -8,23 +8,27 @@
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
 mod absences;
+mod alike;
 mod asleep;
 pub mod cause;
 mod client;
 mod clocks;
 pub mod concurrent;
+mod copies;
 pub mod crash_points;
 mod disks;
 mod enumerate;
 pub mod explore;
 mod flips;
 pub mod frontend;
+mod groups;
 mod histories;
 mod injected;
 pub mod invariants;
 mod islands;
 mod judge;
 pub mod large;
+mod leaders;
 mod leases;
 mod link;
 mod links;
@@ -35,6 +39,7 @@ mod net;
 pub mod planted;
 pub mod power;
 mod recalls;
+mod rest;
 mod saves;
 pub mod scenario;
 mod script;

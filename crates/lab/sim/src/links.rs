@@ -67,6 +67,10 @@ impl World {
         self.machines[node].fault = fault;
         for copy in self.copies_on(node) {
             self.copies[copy].disk.die_after(effects);
+            if let Some(seat) = &self.copies[copy].seat {
+                // Much less is written there.
+                seat.die_after(1 + effects / 4);
+            }
         }
     }
 
@@ -114,7 +118,7 @@ impl World {
     /// A number that is another one when a link of a client has ended meanwhile; none while one is not whole.
     pub(crate) fn links_of(&self, client: usize) -> Option<u64> {
         let mut links = self.conns.iter().filter(|conn| conn.from == Party::Client(client));
-        links.try_fold(0, |sum, conn| {
+        links.try_fold(self.clients[client].moves, |sum, conn| {
             (conn.open && conn.whole && !conn.loses()).then_some(sum + conn.generation)
         })
     }
@@ -310,6 +314,9 @@ impl World {
             if self.is_up(node) {
                 for copy in self.copies_on(node) {
                     self.copies[copy].disk.die_after(u64::MAX);
+                    if let Some(seat) = &self.copies[copy].seat {
+                        seat.die_after(u64::MAX);
+                    }
                 }
             } else {
                 let life = self.machines[node].life;
@@ -317,6 +324,7 @@ impl World {
             }
         }
         self.mend_disks();
+        self.mend_store();
         self.lose_nothing();
         self.partition(|_| true);
     }
@@ -333,6 +341,14 @@ impl World {
     /// The link on which somebody sends to an island: it ends at the machine that leads it.
     pub(crate) fn conn_to(&self, from: Party, island: IslandId) -> usize {
         self.conn_between(from, self.machine_of(island))
+    }
+
+    /// The same, as far as that knows who leads it.
+    pub(crate) fn way_to(&self, from: Party, island: IslandId) -> Option<usize> {
+        if self.has_groups() {
+            return self.known_leader(from, island).map(|node| self.conn_between(from, node));
+        }
+        Some(self.conn_to(from, island))
     }
 
     pub(crate) fn party_is_up(&self, party: Party) -> bool {
@@ -534,6 +550,9 @@ impl World {
         change: impl FnOnce(&mut BothWays) -> Option<bool>,
     ) {
         let Some(up) = change(&mut self.machines[node].both[other]) else { return };
+        if self.has_groups() {
+            return self.judge_ways(node, other);
+        }
         for island in self.led_by(node) {
             for other in self.led_by(other) {
                 self.tell(island, Event::PeerReachable { island: other, up });
@@ -548,8 +567,8 @@ impl World {
             _ if self.machines[to].life != life => {}
             Party::Client(_) => {
                 let link = link_id(conn, generation);
-                for island in self.led_by(to) {
-                    self.tell(island, Event::LinkClosed { link, ended });
+                for copy in self.led_on(to) {
+                    self.begin(copy, None, Event::LinkClosed { link, ended });
                 }
             }
             Party::Machine(other) => self.judge_links(to, other, |both| both.ended(generation)),
@@ -563,7 +582,11 @@ impl World {
         to: NodeId,
         tell: impl Fn(&mut Route<u64>, IslandId, &mut RouteOut<u64>),
     ) {
-        for island in self.led_by(to) {
+        let islands = match self.has_groups() {
+            true => self.believed_at(client, to),
+            false => self.led_by(to),
+        };
+        for island in islands {
             self.with_client(client, &[], |route, out| tell(route, island, out));
         }
     }
@@ -586,6 +609,9 @@ impl World {
                 false => route.reachable(island, true, out),
             }),
             Party::Machine(node) => {
+                if self.has_groups() {
+                    self.group_linked(node, to, generation);
+                }
                 self.judge_links(to, node, |both| both.accepted(generation));
                 self.judge_links(
                     node,
@@ -593,6 +619,9 @@ impl World {
                     |both| if replaces { both.replaced() } else { both.outgoing(true) },
                 );
             }
+        }
+        if self.has_groups() {
+            self.tell_leads_on(conn);
         }
         self.dial_later(conn);
     }

@@ -1,24 +1,30 @@
 //! The machines of a world, the copies of islands that they keep, and which copy leads each island. All three have
 //! numbers of their own kind, so that none is taken for another.
 //!
-//! Each island has one copy, on the machine with its number; only [`Layout::one_each`] knows that.
+//! Without copies each island has one, on the machine with its number; only [`Layout::one_each`] knows that.
 
+use std::collections::BTreeMap;
 use std::marker::PhantomData;
 use std::ops::{Index, IndexMut};
 use std::sync::Arc;
 
 use atoll_core::{IslandId, NodeId, Stamp};
 use atoll_disk::sim::{Fault, SimDisk};
-use atoll_dispatch::{Clock as _, Engine, Laying};
+use atoll_dispatch::{Clock, Engine, GroupCopy, Laying};
+use atoll_group::Epochs;
 use atoll_island::Phase;
 use atoll_links::BothWays;
 use atoll_model::Rng;
 
 use crate::clocks::{Paces, SimClock, TrueTime};
 use crate::disks::{self, Ailment};
+use crate::leaders::{Leader, Way};
 use crate::net::Port;
 use crate::thread::Thread;
 use crate::world::World;
+
+/// Machines of a world whose islands have several copies.
+const MACHINES: u16 = 5;
 
 /// The number of a copy, among those of all islands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -105,6 +111,21 @@ pub(crate) struct Machine {
     pub(crate) ailment: Ailment,
     /// What its process knows of its links with each machine.
     pub(crate) both: Numbered<NodeId, BothWays>,
+    /// Who leads each island that has several copies, as its process has heard.
+    pub(crate) leaders: BTreeMap<IslandId, Leader>,
+    /// Whether these islands can be asked, as its own islands were told.
+    pub(crate) ways: BTreeMap<IslandId, Way>,
+    /// When the last message between two islands that it leads arrives.
+    pub(crate) last_local_us: u64,
+}
+
+/// What a process has opened of a copy.
+#[derive(Debug, Clone)]
+pub(crate) enum Opened {
+    /// The only copy of its island.
+    Alone(Arc<Engine<SimDisk>>),
+    /// One of several.
+    Member(Arc<GroupCopy<SimDisk>>),
 }
 
 /// A copy of an island, on a machine.
@@ -114,7 +135,13 @@ pub(crate) struct IslandCopy {
     pub(crate) node: NodeId,
     /// Its folder on the machine's disk.
     pub(crate) disk: SimDisk,
-    pub(crate) engine: Option<Arc<Engine<SimDisk>>>,
+    pub(crate) opened: Option<Opened>,
+    /// The disk with its seat, beside its folder.
+    pub(crate) seat: Option<SimDisk>,
+    /// The epoch that it leads, as it has said.
+    pub(crate) leads: Option<u32>,
+    /// The engine over which its plain tree is laid, which may be an earlier one.
+    pub(crate) laid_by: Option<Arc<Engine<SimDisk>>>,
     /// Its plain tree, in worlds that lay them.
     pub(crate) laying: Option<Laying<SimDisk>>,
     pub(crate) port: Port,
@@ -142,7 +169,10 @@ impl IslandCopy {
             island,
             node,
             disk,
-            engine: None,
+            opened: None,
+            seat: None,
+            leads: None,
+            laid_by: None,
             laying: None,
             port: Port::default(),
             threads: Vec::new(),
@@ -159,13 +189,45 @@ impl IslandCopy {
 
     /// Its process has ended.
     pub(crate) fn close(&mut self) {
-        (self.laying, self.engine) = (None, None);
+        (self.laying, self.opened, self.leads) = (None, None, None);
+        self.laid_by = None;
         self.threads.clear();
         (self.going, self.waiting, self.halted) = (false, 0, false);
     }
 
+    /// Its process has it.
+    pub(crate) const fn is_open(&self) -> bool {
+        self.opened.is_some()
+    }
+
+    /// The engine that it has now: none if its process does not run, or opens it again.
+    pub(crate) fn engine(&self) -> Option<Arc<Engine<SimDisk>>> {
+        match self.opened.as_ref()? {
+            Opened::Alone(engine) => Some(Arc::clone(engine)),
+            Opened::Member(member) => member.engine(),
+        }
+    }
+
+    /// The same, if it leads.
+    pub(crate) fn leading_engine(&self) -> Option<Arc<Engine<SimDisk>>> {
+        self.engine().filter(|engine| engine.leads())
+    }
+
+    /// Its place in a group, if it is one of several copies and open.
+    pub(crate) const fn member(&self) -> Option<&Arc<GroupCopy<SimDisk>>> {
+        match &self.opened {
+            Some(Opened::Member(member)) => Some(member),
+            _ => None,
+        }
+    }
+
+    /// Whether one of its disks has died.
+    pub(crate) fn is_dead(&self) -> bool {
+        self.disk.is_dead() || self.seat.as_ref().is_some_and(SimDisk::is_dead)
+    }
+
     pub(crate) fn serves(&self) -> bool {
-        self.engine.as_ref().is_some_and(|engine| engine.phase() == Phase::Normal)
+        self.engine().is_some_and(|engine| engine.phase() == Phase::Normal)
     }
 }
 
@@ -174,8 +236,26 @@ impl IslandCopy {
 pub(crate) struct Group {
     /// The one that decides and answers.
     pub(crate) leader: CopyId,
+    /// In this epoch, if it has several copies.
+    pub(crate) epoch: u32,
+    /// The last record that any copy has called committed, and the epochs of that copy's log.
+    pub(crate) committed: (u64, Epochs),
+    /// The same of what any copy has called synced.
+    pub(crate) synced: (u64, Epochs),
     /// The last stamp that any life of any of them has given.
     pub(crate) given: Stamp,
+}
+
+impl Group {
+    fn new(leader: CopyId) -> Self {
+        Self {
+            leader,
+            epoch: 0,
+            committed: Default::default(),
+            synced: Default::default(),
+            given: Stamp::default(),
+        }
+    }
 }
 
 /// Who keeps what.
@@ -195,24 +275,60 @@ impl Layout {
         paces: &mut Paces,
         rng: &mut Rng,
     ) -> Self {
-        let machine = |pace| Machine {
-            clock: SimClock::new(Arc::clone(time), pace),
+        let copy = |island| {
+            IslandCopy::new(IslandId(island), NodeId(island), disks::new(rng.bits(), limits_of_product))
+        };
+        let group = |island| Group::new(CopyId(island));
+        Self {
+            machines: (0..islands).map(|_| Machine::new(time, paces, islands)).collect(),
+            copies: (0..islands).map(copy).collect(),
+            groups: (0..islands).map(group).collect(),
+        }
+    }
+}
+
+impl Layout {
+    /// Five machines, or as few as one island needs, which keep so many copies of each island. Each machine has some.
+    pub(crate) fn with_copies(
+        islands: u16,
+        copies: u16,
+        time: &Arc<TrueTime>,
+        paces: &mut Paces,
+        rng: &mut Rng,
+    ) -> Self {
+        let machines = if islands == 1 { copies } else { MACHINES };
+        let mut all = Vec::new();
+        for island in 0..islands {
+            for copy in 0..copies {
+                let node = NodeId((island * machines / islands + copy) % machines);
+                let disk = disks::new(rng.bits(), false);
+                let seat = Some(disks::new(rng.bits(), false));
+                all.push(IslandCopy { seat, ..IslandCopy::new(IslandId(island), node, disk) });
+            }
+        }
+        let group = |island| Group::new(CopyId(island * copies));
+        Self {
+            machines: (0..machines).map(|_| Machine::new(time, paces, machines)).collect(),
+            copies: all.into_iter().collect(),
+            groups: (0..islands).map(group).collect(),
+        }
+    }
+}
+
+impl Machine {
+    fn new(time: &Arc<TrueTime>, paces: &mut Paces, machines: u16) -> Self {
+        Self {
+            clock: SimClock::new(Arc::clone(time), paces.next()),
             life: 0,
             fault: Fault::ProcessDeath,
             held_down: false,
             frozen_until_us: 0,
             boot: 1,
             ailment: Ailment::default(),
-            both: (0..islands).map(|_| BothWays::default()).collect(),
-        };
-        let copy = |island| {
-            IslandCopy::new(IslandId(island), NodeId(island), disks::new(rng.bits(), limits_of_product))
-        };
-        let group = |island| Group { leader: CopyId(island), given: Stamp::default() };
-        Self {
-            machines: (0..islands).map(|_| machine(paces.next())).collect(),
-            copies: (0..islands).map(copy).collect(),
-            groups: (0..islands).map(group).collect(),
+            both: (0..machines).map(|_| BothWays::default()).collect(),
+            leaders: BTreeMap::new(),
+            ways: BTreeMap::new(),
+            last_local_us: 0,
         }
     }
 }
@@ -235,6 +351,15 @@ impl World {
         self.groups.ids().filter(|island| self.machine_of(*island) == node).collect()
     }
 
+    /// The copies on a machine that lead their islands.
+    pub(crate) fn led_on(&self, node: NodeId) -> Vec<CopyId> {
+        if self.has_groups() {
+            let leads = |copy: &CopyId| self.copies[*copy].leads.is_some();
+            return self.copies_on(node).into_iter().filter(leads).collect();
+        }
+        self.led_by(node).into_iter().map(|island| self.groups[island].leader).collect()
+    }
+
     /// The copies on a machine.
     pub(crate) fn copies_on(&self, node: NodeId) -> Vec<CopyId> {
         self.copies.ids().filter(|copy| self.copies[*copy].node == node).collect()
@@ -253,12 +378,12 @@ impl World {
 
     /// Whether the process of a machine runs.
     pub fn is_up(&self, node: NodeId) -> bool {
-        self.copies.iter().any(|copy| copy.node == node && copy.engine.is_some())
+        self.copies.iter().any(|copy| copy.node == node && copy.is_open())
     }
 
     /// The engine that leads an island, if it is up.
-    pub(crate) fn engine_of(&self, island: IslandId) -> Option<&Arc<Engine<SimDisk>>> {
-        self.leader(island).engine.as_ref()
+    pub(crate) fn engine_of(&self, island: IslandId) -> Option<Arc<Engine<SimDisk>>> {
+        self.leader(island).leading_engine()
     }
 
     // ------------------------------------------------------------------- drawing

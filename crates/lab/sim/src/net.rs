@@ -3,11 +3,11 @@
 
 use std::collections::VecDeque;
 
-use atoll_core::{IslandId, NodeId};
-use atoll_dispatch::{Net, SpaceState};
+use atoll_core::{IslandId, NodeId, Position};
+use atoll_dispatch::{GroupNet, Net, SpaceState};
 use atoll_island::LinkId;
 use atoll_links::Dialer;
-use atoll_proto::{Notice, PeerMessage, Reply, Request};
+use atoll_proto::{GroupMessage, GroupRecord, Notice, PeerMessage, Reply, Request};
 use bytes::Bytes;
 use std::sync::{Arc, Mutex};
 
@@ -147,15 +147,38 @@ pub(crate) struct Frame<M> {
 /// A message on its way to an island.
 #[derive(Debug, Clone)]
 pub(crate) enum ToIsland {
-    Request { link: LinkId, id: u64, request: Request, data: Bytes },
+    Request {
+        link: LinkId,
+        id: u64,
+        request: Request,
+        data: Bytes,
+    },
     Peer(PeerMessage),
+    /// From another copy of the island.
+    Group {
+        link: u64,
+        message: GroupMessage,
+        payload: Bytes,
+    },
+    /// The machine that sends it leads the island in this epoch, or not.
+    Leads {
+        epoch: Option<u32>,
+    },
 }
 
 /// A message on its way to a client.
 #[derive(Debug)]
 pub(crate) enum ToClient {
-    Reply { id: u64, reply: Reply, data: Vec<u8> },
+    Reply {
+        id: u64,
+        reply: Reply,
+        data: Vec<u8>,
+    },
     Notice(Notice),
+    /// The machine that sends it leads the island in this epoch, or not.
+    Leads {
+        epoch: Option<u32>,
+    },
 }
 
 /// What an island's dispatch has handed over.
@@ -166,6 +189,23 @@ pub(crate) enum Out {
     Halted(String),
     Damaged(String),
     Space(SpaceState),
+    Group {
+        to: NodeId,
+        message: GroupMessage,
+        payload: Bytes,
+    },
+    ReadRecord {
+        number: u64,
+    },
+    SwapRecord {
+        number: u64,
+        expect: u64,
+        record: GroupRecord,
+    },
+    /// A copy is about to cut its log back.
+    Cut(Position),
+    Leads(Option<u32>),
+    Trouble(String),
 }
 
 /// The network as one life of a copy sees it: a list that the world empties.
@@ -205,5 +245,31 @@ impl Net for Port {
 
     fn damaged(&self, _island: IslandId, why: &str) {
         self.put(Out::Damaged(why.to_owned()));
+    }
+}
+
+impl GroupNet for Port {
+    fn tell(&self, _island: IslandId, to: NodeId, message: GroupMessage, payload: Bytes) {
+        self.put(Out::Group { to, message, payload });
+    }
+
+    fn read(&self, _island: IslandId, number: u64) {
+        self.put(Out::ReadRecord { number });
+    }
+
+    fn swap(&self, _island: IslandId, number: u64, expect: u64, record: GroupRecord) {
+        self.put(Out::SwapRecord { number, expect, record });
+    }
+
+    fn cut(&self, _island: IslandId, to: Position) {
+        self.put(Out::Cut(to));
+    }
+
+    fn leads(&self, _island: IslandId, epoch: Option<u32>) {
+        self.put(Out::Leads(epoch));
+    }
+
+    fn trouble(&self, _island: IslandId, why: String) {
+        self.put(Out::Trouble(why));
     }
 }

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use atoll_core::{Ino, NodeId, SessionId};
+use atoll_core::{Ino, IslandId, NodeId, SessionId};
 use atoll_disk::sim::Fault;
 use atoll_model::{Dump, Model, Outcome, Step, Strictness, Weights, Workload};
 use atoll_posix::{Answer, Caller, Errno, Kind, Op};
@@ -24,12 +24,15 @@ const STRICT: Strictness = Strictness { mtime_ctime: false, ..Strictness::FULL }
 /// Effects within which the power fails once it is going to.
 const EFFECTS_MAX: u64 = 25;
 
-/// `errors`: before that, effects of the disk fail, and the island starts again.
-pub(crate) fn run(run: &mut Run, errors: bool) -> Result<(), Failure> {
+/// `errors`: before that, effects of the disk fail, and the island starts again. `copies`: the island has so many, and the
+/// power of all their machines fails at once.
+pub(crate) fn run(run: &mut Run, errors: bool, copies: u16) -> Result<(), Failure> {
     let mut config = Config::new(run.seed, 1);
     config.drifts = true;
+    config.copies = copies;
     config.rows_max = [2, 20, 1000][(run.seed % 3) as usize];
     let world = run.world.insert(World::new(config)?);
+    world.fails_together = true;
     let mut judge = Judge::new(world)?;
     let weights = Weights {
         fsync: 3,
@@ -52,10 +55,11 @@ pub(crate) fn run(run: &mut Run, errors: bool) -> Result<(), Failure> {
             }
             let fault = Fault::PowerCut { seed: world.rng.bits() };
             let effects = 1 + world.rng.below(EFFECTS_MAX);
-            world.arm(NODE, effects, fault);
+            let node = if copies > 1 { world.any_machine() } else { NODE };
+            world.arm(node, effects, fault);
         }
         if world.rng.percent(3) {
-            world.checkpoint_on(NODE);
+            world.checkpoint(IslandId(0));
         }
         if world.rng.percent(5) {
             let pause = world.rng.below(2_000_000);

@@ -2,6 +2,7 @@
 
 use crate::absences::Absence;
 use crate::cause::Failure;
+use crate::concurrent::Trouble::Groups;
 use crate::injected::Injected;
 use crate::transcript::Transcript;
 use crate::union;
@@ -81,7 +82,7 @@ pub const SCENARIOS: &[Scenario] = &[
         name: "power",
         what: "one island, one operation after another, then the power fails at any effect",
         steps: 60,
-        body: |run| crate::power::run(run, false),
+        body: |run| crate::power::run(run, false, 1),
     },
     Scenario {
         name: "concurrent",
@@ -171,7 +172,7 @@ pub const SCENARIOS: &[Scenario] = &[
         name: "errors_power",
         what: "one island whose disk fails to write and to sync, then the power fails at any effect",
         steps: 80,
-        body: |run| crate::power::run(run, true),
+        body: |run| crate::power::run(run, true, 1),
     },
     Scenario {
         name: "flips",
@@ -303,19 +304,61 @@ pub const SCENARIOS: &[Scenario] = &[
         name: "crash_points",
         what: "one operation between islands, each island dying at each effect of it",
         steps: 40,
-        body: |run| crate::crash_points::run(run, false, false),
+        body: |run| crate::crash_points::run(run, false, false, 1),
     },
     Scenario {
         name: "power_points",
         what: "the same, each island losing its power at each effect of it",
         steps: 40,
-        body: |run| crate::crash_points::run(run, true, false),
+        body: |run| crate::crash_points::run(run, true, false, 1),
     },
     Scenario {
         name: "listing_points",
         what: "the same, while another client lists the tree again and again",
         steps: 30,
-        body: |run| crate::crash_points::run(run, true, true),
+        body: |run| crate::crash_points::run(run, true, true, 1),
+    },
+    Scenario {
+        name: "groups",
+        what: "two or three copies of each island; links break, and machines stand still for a moment",
+        steps: 60,
+        body: |run| crate::concurrent::run(run, Groups(crate::groups::Trouble::Links)),
+    },
+    Scenario {
+        name: "groups_deaths",
+        what: "the same, and processes end, or stay away for a while",
+        steps: 60,
+        body: |run| crate::concurrent::run(run, Groups(crate::groups::Trouble::Deaths)),
+    },
+    Scenario {
+        name: "groups_power",
+        what: "the same, and machines lose their power, so that each island keeps a whole copy, or all of them",
+        steps: 60,
+        body: crate::groups::run_power,
+    },
+    Scenario {
+        name: "groups_partition",
+        what: "two or three copies of each island, and machines are cut from each other",
+        steps: 60,
+        body: |run| crate::concurrent::run(run, Groups(crate::groups::Trouble::Partitions)),
+    },
+    Scenario {
+        name: "groups_store",
+        what: "two or three copies of each island, and the control store is slow, loses answers, or is away",
+        steps: 60,
+        body: |run| crate::concurrent::run(run, Groups(crate::groups::Trouble::Store)),
+    },
+    Scenario {
+        name: "groups_history",
+        what: "two or three copies of each island; processes end, and the whole history is judged",
+        steps: 300,
+        body: |run| crate::histories::run(run, Groups(crate::groups::Trouble::Deaths)),
+    },
+    Scenario {
+        name: "groups_points",
+        what: "one operation between islands with copies, each machine dying at each effect of it",
+        steps: 20,
+        body: |run| crate::crash_points::run(run, false, false, 2 + (run.seed % 2) as u16),
     },
     Scenario {
         name: "union",

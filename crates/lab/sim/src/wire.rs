@@ -9,6 +9,9 @@ use atoll_rpc::header::{HEADER_BYTES, VERSION_HIGHEST, encode_head};
 
 use crate::net::{Frame, ToClient, ToIsland};
 
+/// Most bytes of records in one frame between copies.
+const GROUP_PAYLOAD_BYTES_MAX: usize = (4 << 20) + (64 << 10);
+
 /// Turns messages into bytes and back.
 #[derive(Debug, Default)]
 pub(crate) struct Wire {
@@ -30,6 +33,13 @@ impl Wire {
                 ToIsland::Request { link, id, request, data }
             }
             ToIsland::Peer(message) => ToIsland::Peer(self.carry(Kind::Peer, island, message, &[])?),
+            ToIsland::Group { link, message, payload } => {
+                if payload.len() > GROUP_PAYLOAD_BYTES_MAX {
+                    return Err(format!("{} bytes of records in a frame", payload.len()));
+                }
+                ToIsland::Group { link, message: self.carry_bare(message)?, payload }
+            }
+            ToIsland::Leads { epoch } => ToIsland::Leads { epoch },
         };
         Ok(Frame { island, message })
     }
@@ -46,6 +56,7 @@ impl Wire {
                 ToClient::Reply { id, reply, data }
             }
             ToClient::Notice(notice) => ToClient::Notice(self.carry(Kind::Notice, island, notice, &[])?),
+            ToClient::Leads { epoch } => ToClient::Leads { epoch },
         };
         Ok(Frame { island, message })
     }
@@ -64,6 +75,18 @@ impl Wire {
             .map_err(|why| format!("a {kind:?} cannot be read: {why}: {}", brief(&message)))?;
         if read != message {
             return Err(format!("a {kind:?} arrives as another: {} as {}", brief(&message), brief(&read)));
+        }
+        Ok(read)
+    }
+
+    /// A message that has no kind of frame yet: only its own bytes are made and read.
+    fn carry_bare<T: Encode + Decode + PartialEq + Debug>(&mut self, message: T) -> Result<T, String> {
+        self.frame.clear();
+        message.encode(&mut self.frame);
+        let read =
+            T::from_slice(&self.frame).map_err(|why| format!("{message:.200?} cannot be read: {why}"))?;
+        if read != message {
+            return Err(format!("{message:.200?} arrives as {read:.200?}"));
         }
         Ok(read)
     }

@@ -8,16 +8,16 @@ use std::sync::Arc;
 
 use atoll_core::{Ino, IslandId, NodeId, SessionId, Table, Time};
 
-use atoll_island::Event;
+use atoll_group::Given;
 use atoll_model::{Rng, Strictness};
 use atoll_posix::{Caller, Op};
 use atoll_route::{Route, RouteOut};
-use atoll_view::Finding;
 use bytes::Bytes;
 
 use crate::cause::Failure;
 use crate::client::{Client, Done};
 use crate::clocks::{Pace, Paces, TrueTime};
+use crate::copies::{Beat, GroupTask, Recorded, StoreTold};
 use crate::injected::Injected;
 use crate::links::Party;
 use crate::machines::{CopyId, Group, IslandCopy, Layout, Machine, Numbered};
@@ -91,6 +91,8 @@ pub struct Config {
     pub doubles: u64,
     /// Links that cannot be opened directly are opened through other islands.
     pub relays: bool,
+    /// Copies of each island. With more than one there are five machines, on which they lie.
+    pub copies: u16,
     /// What a caller may do who is not root is left to the islands: nobody has walked for it.
     pub unchecked: bool,
     /// Records may be as long, and segments are as large, as in a daemon. Disks hold as few extended attributes as ext4.
@@ -120,6 +122,7 @@ impl Config {
             doubles,
             reserve_bytes,
             relays,
+            copies: 1,
             unchecked,
             limits_of_product,
         }
@@ -233,6 +236,45 @@ pub(crate) enum Happening {
     Recalled {
         client: usize,
     },
+    /// A machine sends beacons for the islands that it leads.
+    SendBeats {
+        node: NodeId,
+        life: u64,
+    },
+    /// A beacon arrives.
+    Beat(Beat),
+    /// Its answer does.
+    Answered {
+        beat: Beat,
+        given: Given,
+    },
+    /// A thread of a copy gets around to what takes long.
+    Perform {
+        copy: CopyId,
+        life: u64,
+        task: Box<GroupTask>,
+    },
+    /// Something happens at the control store.
+    Store,
+    /// A machine's process hears of the control store.
+    Told {
+        node: NodeId,
+        life: u64,
+        told: Box<StoreTold>,
+    },
+    /// A message between two islands that one machine leads.
+    Local {
+        node: NodeId,
+        life: u64,
+        frame: Box<Frame<ToIsland>>,
+    },
+    /// An island could not be asked for a while.
+    Away {
+        node: NodeId,
+        life: u64,
+        island: IslandId,
+        since_us: u64,
+    },
 }
 
 /// See the module.
@@ -250,8 +292,12 @@ pub struct World {
     pub(crate) groups: Numbered<IslandId, Group>,
     pub(crate) clients: Vec<Client>,
     pub(crate) conns: Vec<Conn>,
+    /// Of the groups' records, in worlds with several copies of each island.
+    pub(crate) store: Option<Recorded>,
     pub(crate) wire: Wire,
     pub(crate) transcript: Transcript,
+    /// When the power of one machine fails, that of all does.
+    pub(crate) fails_together: bool,
     /// Counts faults, so that a judge knows whether there was one meanwhile.
     pub(crate) faults: u64,
     /// Counts islands that stopped over their disks, perhaps half way through a write.
@@ -260,7 +306,7 @@ pub struct World {
     pub injected: Injected,
     /// Until then clients may be told that there is no space.
     pub(crate) full_until_us: u64,
-    failure: Option<Failure>,
+    pub(crate) failure: Option<Failure>,
     /// Operations that clients were given.
     pub(crate) operations: u64,
 }
@@ -278,8 +324,10 @@ impl World {
         let time = Arc::<TrueTime>::default();
         let drifts = config.drifts && is_chosen(config.seed, Choice::Drift);
         let mut pace = Paces::new(config.seed, drifts);
-        let Layout { machines, copies, groups } =
-            Layout::one_each(config.islands, config.limits_of_product, &time, &mut pace, &mut rng);
+        let Layout { machines, copies, groups } = match config.copies {
+            1 => Layout::one_each(config.islands, config.limits_of_product, &time, &mut pace, &mut rng),
+            several => Layout::with_copies(config.islands, several, &time, &mut pace, &mut rng),
+        };
         let nodes = || machines.ids();
         let mut conns = Vec::new();
         let relays = |from: Option<NodeId>, to: NodeId| {
@@ -304,8 +352,10 @@ impl World {
             groups,
             clients: Vec::new(),
             conns,
+            store: None,
             wire: Wire::default(),
             transcript: Transcript::default(),
+            fails_together: false,
             faults: 0,
             halts: 0,
             injected: Injected::default(),
@@ -319,6 +369,9 @@ impl World {
             world.clients.push(Client::new(route, pace.next()));
             let at = world.delay();
             world.schedule(at, Happening::ClientTick { client });
+        }
+        if world.has_groups() {
+            world.make_records();
         }
         for node in world.machines.ids() {
             world.schedule(0, Happening::Start { node, life: 0 });
@@ -424,6 +477,9 @@ impl World {
         let ((at, _), what) = self.agenda.pop_first().expect("clocks tick for ever");
         self.time.set(at.max(self.now_us()));
         self.happen(what);
+        if self.has_groups() {
+            self.judge_groups();
+        }
         self.failure.take().map_or(Ok(()), Err)
     }
 
@@ -443,6 +499,14 @@ impl World {
             Happening::Woken { party } => self.woken(party),
             Happening::GivenUp { conn, generation } => self.given_up(conn, generation),
             Happening::Start { node, life } => self.start(node, life),
+            Happening::SendBeats { node, life } => self.send_beats(node, life),
+            Happening::Beat(beat) => self.beat(beat),
+            Happening::Answered { beat, given } => self.beat_answered(&beat, given),
+            Happening::Perform { copy, life, task } => self.perform_task(copy, life, *task),
+            Happening::Store => self.store_goes_on(),
+            Happening::Told { node, life, told } => self.told_by_store(node, life, *told),
+            Happening::Local { node, life, frame } => self.local(node, life, *frame),
+            Happening::Away { node, life, island, since_us } => self.away(node, life, island, since_us),
             Happening::DiskDone { copy, life, thread } => self.disk_done(copy, life, *thread),
             Happening::Tick { copy, life } => self.tick(copy, life),
             Happening::Go { copy, life } => self.go(copy, life),
@@ -522,7 +586,7 @@ impl World {
             self.schedule(self.config.recall_us, Happening::Recalled { client });
         }
         for (island, sent) in sends {
-            let conn = self.conn_to(Party::Client(client), island);
+            let Some(conn) = self.way_to(Party::Client(client), island) else { continue };
             if self.conns[conn].open {
                 let link = link_id(conn, self.conns[conn].generation);
                 let (id, request, data) = (sent.id, sent.request, sent.data);
@@ -594,137 +658,6 @@ impl World {
         }
     }
 
-    // ------------------------------------------------------------------- at rest
-
-    /// Whether every island serves and every link is open.
-    pub fn is_calm(&self) -> bool {
-        self.conns.iter().all(|c| c.open && c.whole && !c.is_deaf() && c.lost_to.is_empty())
-            && self.groups.ids().all(|island| self.leader(island).serves())
-            && self.machines.ids().all(|node| self.runs(node))
-            && self.clients.iter().all(|c| c.route.is_ready())
-    }
-
-    /// What is still under way, although nothing is in its way; none if all is at rest.
-    fn restless(&self) -> Option<String> {
-        if !self.is_calm() {
-            return Some("not everything is up".to_owned());
-        }
-        if self.conns.iter().any(|c| c.via.is_some()) {
-            // It is replaced when the direct way is tried again: for a moment its machine is away then.
-            return Some("a link goes through a relay".to_owned());
-        }
-        for copy in self.copies.iter() {
-            let (i, engine) = (copy.island, copy.engine.as_ref().expect("it is calm"));
-            if !copy.threads.is_empty() || copy.waiting > 0 {
-                return Some(format!("island {i} has threads at work"));
-            }
-            let why = engine.with_island(|island| {
-                let state = island.state();
-                if !island.is_idle() {
-                    return Some("is not idle".to_owned());
-                }
-                if !island.links_are_told() {
-                    return Some("has links to directories that others do not know".to_owned());
-                }
-                if let Some(txn) = state.txn_ids().next() {
-                    return Some(format!("keeps {txn:?}: {:?}", state.txn(txn)));
-                }
-                state.first_posted().map(|stamp| format!("still keeps journal entry {stamp:?}"))
-            });
-            if let Some(why) = why {
-                return Some(format!("island {i} {why}"));
-            }
-        }
-        None
-    }
-
-    /// The second phase of a run: nothing fails any more. Within a bound of virtual time every operation
-    /// ends, the islands converge, and their rows hold together.
-    pub fn converge(&mut self) -> Result<(), Failure> {
-        self.heal();
-        let until = self.now_us() + PATIENCE_US;
-        while let Some(client) = self.clients.iter().position(|client| client.under_way() > 0) {
-            if self.now_us() > until {
-                return Err(Failure::new(format!("an operation of client {client} never ends")));
-            }
-            self.step()?;
-        }
-        crate::invariants(self)
-    }
-
-    /// Heals everything and waits until nothing is under way any more: that must come to pass.
-    pub fn settle(&mut self) -> Result<(), Failure> {
-        self.heal();
-        let until = self.now_us() + PATIENCE_US;
-        loop {
-            self.run_for(20_000)?;
-            let Some(why) = self.restless() else {
-                self.machines.iter_mut().for_each(|machine| machine.ailment.was_full = false);
-                return Ok(());
-            };
-            if self.now_us() > until {
-                return Err(Failure::new(format!("the world does not come to rest: {why}")));
-            }
-        }
-    }
-
-    /// Has every island write a checkpoint, so that its snapshot holds all rows.
-    pub fn checkpoint_all(&mut self) -> Result<(), Failure> {
-        const ROUNDS_MAX: u32 = 20;
-        for _ in 0..ROUNDS_MAX {
-            self.settle()?;
-            let newer = |island: &IslandId| {
-                let engine = self.engine_of(*island).expect("settled");
-                engine.with_island(|i| i.state().seq() > i.state().meta().seq)
-            };
-            let behind: Vec<IslandId> = self.groups.ids().filter(newer).collect();
-            if behind.is_empty() {
-                return Ok(());
-            }
-            for island in behind {
-                self.checkpoint(island);
-            }
-            self.run_for(3 * TICK_US)?;
-        }
-        Err(Failure::new("checkpoints never catch up with the state"))
-    }
-
-    /// Has every copy lay what is left, and compares the plain trees with the states.
-    pub fn audit_all(&mut self) -> Result<(), Failure> {
-        for copy in self.copies.ids() {
-            let IslandCopy { island, node, laying, .. } = &mut self.copies[copy];
-            let (island, node) = (*island, *node);
-            let Some(laying) = laying else { continue };
-            let failed =
-                |e: std::io::Error| Failure::new(format!("island {island} cannot lay its tree: {e}"));
-            let report = laying.drain().map_err(failed)?;
-            let findings = laying.audit().map_err(failed)?;
-            self.judge_laid(copy, &report.conflicts, true);
-            // What a power cut took may have left its bytes, see the design's known holes.
-            let power_failed = self.machines[node].boot > 1;
-            let is_left_over =
-                |finding: &Finding| power_failed && matches!(finding, Finding::OrphanBody { .. });
-            if let Some(finding) = findings.iter().find(|finding| !is_left_over(finding)) {
-                return Err(Failure::new(format!("island {island}: plain tree: {finding:?}")));
-            }
-        }
-        self.failure.take().map_or(Ok(()), Err)
-    }
-
-    /// Has one island make a checkpoint now, if it is up.
-    pub fn checkpoint(&mut self, island: IslandId) {
-        if self.runs(self.machine_of(island)) {
-            self.tell(island, Event::CheckpointWanted);
-        }
-    }
-
-    /// Has the islands that a machine leads make checkpoints now, if it is up.
-    pub(crate) fn checkpoint_on(&mut self, node: NodeId) {
-        for island in self.led_by(node) {
-            self.checkpoint(island);
-        }
-    }
-
     pub(crate) fn fail(&mut self, why: String) {
         self.note(format_args!("FAILURE {why}"));
         self.failure.get_or_insert(Failure::new(why));
@@ -737,6 +670,7 @@ pub(crate) struct Short<'a>(pub(crate) &'a ToClient);
 impl std::fmt::Display for Short<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.0 {
+            ToClient::Leads { epoch } => write!(f, "leads {epoch:?}"),
             ToClient::Reply { id, reply, data } => {
                 write!(f, "reply {id} {:?} {} bytes", reply.outcome, data.len())
             }

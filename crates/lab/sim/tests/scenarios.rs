@@ -174,3 +174,41 @@ fn a_union_tells_of_members_that_are_away_or_hang() {
     seeds("union_away", 1, 100);
     seeds("union_hang", 1, 100);
 }
+
+#[test]
+fn copies_of_an_island_are_as_good_as_one() {
+    seeds("groups", 1, 10);
+    seeds("groups_deaths", 1, 10);
+    seeds("groups_history", 1, 12);
+}
+
+#[test]
+fn copies_of_an_island_outlive_what_one_does_not() {
+    seeds("groups_power", 1, 15);
+}
+
+#[test]
+fn at_most_one_copy_leads_whatever_is_cut_or_away() {
+    seeds("groups_partition", 1, 6);
+    seeds("groups_store", 1, 10);
+}
+
+#[test]
+fn an_operation_between_islands_with_copies_happens_or_not_wherever_one_dies() {
+    run_steps("groups_points", 1, 4);
+    run_steps("groups_points", 2, 4);
+}
+
+/// A follower took a FIFO of its plain tree for a body to be synced, and a symbolic link that went.
+#[test]
+fn a_follower_syncs_only_what_has_bytes() {
+    run_steps("groups", 4, 60);
+    run_steps("groups_power", 16, 60);
+}
+
+/// Names that only records had which were cut back stayed in the plain tree.
+#[test]
+fn no_tree_has_a_name_that_was_cut() {
+    run_steps("groups_store", 4, 60);
+    run_steps("groups_history", 12, 300);
+}

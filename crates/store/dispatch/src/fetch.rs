@@ -90,6 +90,10 @@ impl<D: Disk> Engine<D> {
         if let Some(row) = self.row_of(ino) {
             let len = (row.attr.size.saturating_sub(from)).min(bytes.len() as u64) as usize;
             if len > 0 {
+                self.with_state(|state| {
+                    state.view_disturbed(ino);
+                    state.view_again(&[ino], &[]);
+                });
                 self.bodies.write(ino, from, &bytes[..len], row.attr.size, Some(born_of(&row.attr)))?;
             }
             following.note_unsynced(ino);

@@ -296,6 +296,8 @@ impl<D: Disk> Engine<D> {
             // What a full disk has no room for must not be found out when half of it is there.
             self.bodies.allocate(ino, offset, bytes.len() as u64, true, size, born)?;
         }
+        // The plain tree must not take it for a change by hand.
+        self.with_state(|state| state.view_disturbed(ino));
         self.bodies.write(ino, offset, bytes, size, born)
     }
 
@@ -470,7 +472,11 @@ impl<D: Disk> Engine<D> {
             }
             BodyChange::Extent { .. } => unreachable!("it is in place"),
         }
-        self.with_state(|state| state.view_again(&[ino], &[]));
+        self.with_state(|state| {
+            // A correction changes bytes, and no time.
+            state.view_disturbed(ino);
+            state.view_again(&[ino], &[]);
+        });
         Ok(())
     }
 }

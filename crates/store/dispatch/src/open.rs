@@ -192,6 +192,8 @@ impl<D: Disk> Engine<D> {
         } else {
             PreviousEnd::PowerCut
         };
+        // The plain tree must not take what was redone for a change by hand, also while the copy follows.
+        touched.iter().for_each(|ino| state.view_disturbed(*ino));
         let following = Following::opened(&touched, missing);
         let opened_log = OpenedLog {
             whole: opened.whole,

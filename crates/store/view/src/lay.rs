@@ -82,10 +82,25 @@ impl<D: Disk> View<D> {
     /// Lays everything, and removes what is natively there of ours and in the state no more. For the
     /// first laying, after the index was lost, and on request.
     pub fn lay_all(&mut self, whole: &dyn Whole) -> io::Result<Report> {
-        let mut inos = self.index.all()?;
+        let (mut inos, mut gone) = (Vec::new(), Vec::new());
+        let mut report = Report::default();
+        for ino in self.index.all()? {
+            if self.index.dir(ino)?.is_none() {
+                if whole.inode(ino)?.is_none() {
+                    gone.push(ino);
+                }
+                continue;
+            }
+            inos.push(ino);
+            if whole.dir(ino)?.is_none() {
+                // It can go when nothing is in it.
+                let names: Vec<(Ino, Name)> = self.names_in(ino)?.map(|name| (ino, name)).collect();
+                report.add(self.lay(&[], &names, whole)?);
+            }
+        }
         let dirs = whole.dirs().collect::<io::Result<Vec<Ino>>>()?;
         inos.extend(&dirs);
-        let mut report = self.lay(&inos, &[], whole)?;
+        report.add(self.lay(&inos, &[], whole)?);
         let files = whole.inodes().collect::<io::Result<Vec<Ino>>>()?;
         report.add(self.lay(&files, &[], whole)?);
         for dir in &dirs {
@@ -93,19 +108,24 @@ impl<D: Disk> View<D> {
             for name in whole.names(*dir) {
                 names.insert(name?.0);
             }
-            if let Some(path) = self.path(*dir)? {
-                let there = self.disk.list(&path)?.into_iter();
-                names.extend(
-                    there
-                        .filter(|(_, kind)| *kind != FileKind::Directory)
-                        .filter_map(|(n, _)| Name::new(&n).ok()),
-                );
-            }
+            names.extend(self.names_in(*dir)?);
             let names: Vec<(Ino, Name)> = names.into_iter().map(|name| (*dir, name)).collect();
             report.add(self.lay(&[*dir], &names, whole)?);
         }
+        // While a name leads to it, it must be known as ours.
+        report.add(self.lay(&gone, &[], whole)?);
         self.index_was_lost = false;
         Ok(report)
+    }
+
+    /// What is there in a directory, but for other directories.
+    fn names_in(&mut self, dir: Ino) -> io::Result<impl Iterator<Item = Name> + use<D>> {
+        let there = match self.path(dir)? {
+            Some(path) => self.disk.list(&path)?,
+            None => Vec::new(),
+        };
+        let names = there.into_iter().filter(|(_, kind)| *kind != FileKind::Directory);
+        Ok(names.filter_map(|(name, _)| Name::new(&name).ok()))
     }
 
     /// Sorts ids and names by what has to be done, and makes native objects that are missing.

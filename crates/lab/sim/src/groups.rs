@@ -1,0 +1,144 @@
+//! Islands with several copies each, on five machines, and what disturbs them. Whatever fails, clients see what they would see
+//! of islands with one copy; and at rest all copies of an island are the same.
+//!
+//! Not in these worlds: orderly stops (a machine that is told to stop dies), `island move`, copies that must be filled anew,
+//! and disks that are full, slow, or fail. Beacons have no bytes of their own, and links of clients are read also while
+//! there is no lease: what was asked then is held at the door, or dropped and asked again.
+
+use atoll_disk::sim::Fault;
+use atoll_model::rng;
+
+use atoll_core::NodeId;
+
+use crate::cause::Failure;
+use crate::concurrent::partition;
+use crate::scenario::Run;
+use crate::sequential::config_of;
+use crate::world::{Config, World};
+
+/// What disturbs the groups.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Trouble {
+    /// Links break, and machines stand still for up to seconds.
+    Links,
+    /// The same, and processes end; some stay away for a while.
+    Deaths,
+    /// The same, and machines lose their power, so that each island keeps a whole copy.
+    Power,
+    /// Machines are cut from each other, also in one direction.
+    Partitions,
+    /// The control store loses requests and answers, does late what it is asked, or is away.
+    Store,
+}
+
+/// How a world with several copies is made.
+pub(crate) const fn groups_of(seed: u64, clients: usize) -> Config {
+    let mut config = config_of(seed, clients);
+    // Two copies of three islands lie on five machines.
+    config.islands = 3 + (rng::mix(seed) % 3) as u16;
+    config.copies = 2 + (rng::mix(seed) / 3 % 2) as u16;
+    config
+}
+
+/// In one seed of three the power of all machines fails at once, of one island: what was synced is there then. Else each island
+/// keeps a whole copy, and nothing is lost.
+pub(crate) fn run_power(run: &mut Run) -> Result<(), Failure> {
+    match run.seed % 3 {
+        0 => crate::power::run(run, false, 2 + (run.seed / 3 % 2) as u16),
+        _ => crate::concurrent::run(run, crate::concurrent::Trouble::Groups(Trouble::Power)),
+    }
+}
+
+impl Trouble {
+    /// Perhaps something goes wrong now, or right again.
+    pub(crate) fn disturb(self, world: &mut World) {
+        match self {
+            Self::Links => links(world),
+            Self::Deaths => {
+                links(world);
+                deaths(world);
+            }
+            Self::Power => {
+                links(world);
+                deaths(world);
+                power(world);
+            }
+            Self::Partitions => {
+                partition(world);
+                ways_to_store(world);
+            }
+            Self::Store => {
+                links(world);
+                deaths(world);
+                store(world);
+            }
+        }
+    }
+}
+
+fn links(world: &mut World) {
+    if world.rng.percent(12) {
+        let conn = world.rng.index(world.conns.len());
+        let pause = world.rng.below(4_000);
+        world.break_later(conn, pause);
+    }
+    if world.rng.percent(12) {
+        let node = world.any_machine();
+        let us_max = *world.rng.pick(&[200_000, 800_000, 3_000_000]);
+        let us = 1 + world.rng.below(us_max);
+        world.freeze(node, us);
+    }
+}
+
+fn deaths(world: &mut World) {
+    match world.rng.below(100) {
+        0..10 => {
+            let node = world.any_machine();
+            let effects = 1 + world.rng.below(30);
+            world.arm(node, effects, Fault::ProcessDeath);
+        }
+        10..13 => {
+            let node = world.any_machine();
+            world.kill(node, Fault::ProcessDeath);
+        }
+        13..16 => {
+            let node = world.any_machine();
+            world.hold_down(node);
+        }
+        16..24 => world.heal(),
+        _ => {}
+    }
+}
+
+/// One machine loses its power, or two do, if each island keeps a copy on another one that is in sync.
+fn power(world: &mut World) {
+    if !world.rng.percent(8) || !world.are_groups_whole() {
+        return;
+    }
+    let one = world.any_machine();
+    let other = if world.rng.percent(30) { world.any_other(one) } else { one };
+    let fails = |node: NodeId| node == one || node == other;
+    if world.islands().into_iter().all(|island| world.ring_of(island).into_iter().any(|node| !fails(node))) {
+        for node in [one, other] {
+            let seed = world.rng.bits();
+            world.kill(node, Fault::PowerCut { seed });
+        }
+    }
+}
+
+/// A machine cannot ask the store, or not hear it: so it may be another one that changes a group.
+fn ways_to_store(world: &mut World) {
+    if world.rng.percent(15) {
+        world.cut_from_store();
+    } else if world.rng.percent(10) {
+        world.mend_store();
+    }
+}
+
+fn store(world: &mut World) {
+    if world.rng.percent(15) {
+        world.trouble_store();
+    } else if world.rng.percent(10) {
+        world.mend_store();
+    }
+}
