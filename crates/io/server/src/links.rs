@@ -25,7 +25,7 @@ impl<D: Disk> Volume<D> {
             self.switch().primary(island, self.epoch_of(island), LinkId(link.id()));
         }
         if let Some(who) = self.life_of(link) {
-            self.note_link(link.id(), who);
+            self.link_opened(link.id(), who);
         }
         if let Some(node) = self.node_of(link) {
             // Whoever connects can be connected to.
@@ -197,6 +197,12 @@ impl OtherNode {
         let mut state = self.state();
         state.islands.retain(|at| *at != island);
         state.gone.remove(&island);
+    }
+
+    /// Whether an island is at this node and can be reached there.
+    pub(crate) fn reaches(&self, island: IslandId) -> bool {
+        let state = self.state();
+        state.both.is_reachable() && state.islands.contains(&island) && !state.gone.contains(&island)
     }
 
     /// The node holds these islands: the islands here are told of those that are new, if it can be reached.

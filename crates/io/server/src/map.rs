@@ -190,6 +190,17 @@ impl<D: Disk> Volume<D> {
         }
     }
 
+    /// This node leads an island: whoever has led an earlier epoch is not heard of it any more.
+    pub(crate) fn hear_no_other(&self, island: IslandId) {
+        let epoch = self.epoch_of(island);
+        {
+            let mut map = self.map.write().expect("no panic while it is held");
+            let known = map.led.entry(island).or_default();
+            *known = epoch.max(*known);
+        }
+        self.others_seen().iter().for_each(|other| other.leave_one(island));
+    }
+
     /// Ends the links to all other nodes.
     pub(crate) fn disconnect_nodes(&self) {
         let _one = self.changing();

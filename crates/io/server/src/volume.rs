@@ -344,9 +344,14 @@ impl<D: Disk> Volume<D> {
         for island in before.keys().filter(|island| !next.contains_key(island)) {
             self.switch.forget(*island);
             self.peer_reachable(*island, false);
+            // Its next primary may have been heard before. What went to the copy here is to be said again.
+            if self.others_seen().iter().any(|other| other.reaches(*island)) {
+                self.peer_reachable(*island, true);
+            }
         }
         let table = &self.config().table;
         for (island, engine) in next.iter().filter(|(island, _)| comes(island)) {
+            self.led_here(*island);
             // It was opened with the table of an earlier moment.
             engine.enter(Event::Table(table.clone()));
             for (other, there) in next.iter().filter(|(other, _)| *other != island) {
@@ -405,10 +410,26 @@ impl<D: Disk> Volume<D> {
         self.node_links.lock().expect("no panic while it is held").values().copied().collect()
     }
 
-    /// Another node has opened a link.
-    pub(crate) fn note_link(&self, link: u64, who: NodeLife) {
-        self.node_links.lock().expect("no panic while it is held").insert(who.node, (link, who));
-        self.tell_link(link, who);
+    /// Another node has opened a link. The first one of a process counts at once, because it may prove that the one before has
+    /// ended. Another one counts when something comes on it: of two that a node opens at once, directly and through a relay, it uses
+    /// one.
+    pub(crate) fn link_opened(&self, link: u64, who: NodeLife) {
+        self.note_link(link, who, |(_, known)| *known != who);
+    }
+
+    /// Something has come on a link that another node has opened.
+    pub(crate) fn link_used(&self, link: u64, who: NodeLife) {
+        self.note_link(link, who, |_| true);
+    }
+
+    /// Links are numbered in the order in which they were opened.
+    fn note_link(&self, link: u64, who: NodeLife, counts: impl Fn(&(u64, NodeLife)) -> bool) {
+        let mut links = self.node_links.lock().expect("no panic while it is held");
+        if links.get(&who.node).is_none_or(|last| last.0 < link && counts(last)) {
+            links.insert(who.node, (link, who));
+            drop(links);
+            self.tell_link(link, who);
+        }
     }
 
     /// Tells the time, and does the work that no request waits for.
@@ -595,6 +616,14 @@ impl<D: Disk> Volume<D> {
         self.tell_peer(island, up);
     }
 
+    /// An island with copies is led here from now on: what other nodes say of it does not count, and it is not away.
+    fn led_here(&self, island: IslandId) {
+        if self.has_copies() {
+            self.hear_no_other(island);
+            self.away.lock().expect("no panic while it is held").remove(&island);
+        }
+    }
+
     fn tell_peer(&self, island: IslandId, up: bool) {
         for engine in self.engines.now().values() {
             engine.enter(Event::PeerReachable { island, up });
@@ -681,6 +710,9 @@ impl<D: Disk> Volume<D> {
         for thread in threads {
             let _ = thread.join();
         }
+        // A copy that has just ceased to lead was opened again, which puts bytes in place and so changes native times.
+        self.copies().for_each(|copy| copy.end());
+        self.renew_views();
         for laying in self.views.lock().expect("no panic while it is held").iter_mut() {
             match laying.drain() {
                 Ok(report) => self.tell_conflicts(laying, &report),

@@ -113,6 +113,8 @@ pub struct GroupCopy<D: Disk> {
     /// None while the copy is opened again, and when that has failed.
     engine: RwLock<Option<Arc<Engine<D>>>>,
     tasks: Mutex<VecDeque<Task<D>>>,
+    /// Held while it is opened again. True: it is not any more.
+    ended: Mutex<bool>,
     behind: Mutex<BTreeMap<NodeId, Waiting>>,
     /// When the primary was asked for bytes last.
     asked_ms: Mutex<Option<u64>>,
@@ -159,6 +161,7 @@ impl<D: Disk> GroupCopy<D> {
             place,
             engine: RwLock::new(None),
             tasks: Mutex::default(),
+            ended: Mutex::default(),
             behind: Mutex::default(),
             asked_ms: Mutex::default(),
             net,
@@ -661,6 +664,10 @@ impl<D: Disk> GroupCopy<D> {
     /// Closes the engine, cuts the log back if it is to be, and opens the copy again.
     fn reopen(&self, cut: Option<Position>) {
         slow();
+        let ended = self.ended.lock().expect("no panic while it is held");
+        if *ended {
+            return;
+        }
         self.group_net.leads(self.id, None);
         let old = self.engine.write().expect("no panic while it is held").take();
         if let Some(old) = old {
@@ -716,6 +723,12 @@ impl<D: Disk> GroupCopy<D> {
             self.clock.pass(LEAVE_LOOK);
             self.follow_up();
         }
+    }
+
+    /// It is not opened again, whatever its group says, so that what is laid of its rows stays as it is: to open a copy puts bytes
+    /// in place. Waits for an opening that is under way.
+    pub fn end(&self) {
+        *self.ended.lock().expect("no panic while it is held") = true;
     }
 
     /// Ends it in order, when nothing more is brought to it: what it has survives a power cut.
