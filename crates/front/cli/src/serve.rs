@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
-use atoll_rpc::{Address, Listener};
+use atoll_rpc::{Address, Listener, Options};
 
 use crate::log::Log;
 use crate::say;
@@ -31,12 +31,12 @@ impl Serve {
         self.log.start(false)?;
         let stop = crate::signals::block()?;
         crate::memory::keep_small();
-        Listener::probe(&self.listen)?;
+        let bound = Listener::bind(&self.listen, &Options::default())?;
         let mut daemon = Daemon::take(&self.data)?;
         // Others hear of this life of the node before its islands are open, which may take long.
         daemon.node.greet_all()?.iter().for_each(|why| tracing::error!("{why}"));
         daemon.node.unknown().iter().for_each(|why| tracing::warn!("{why}"));
-        if let Err(why) = daemon.listen(Some(&self.listen)) {
+        if let Err(why) = daemon.listen(Some(bound)) {
             daemon.stop()?;
             return Err(why);
         }

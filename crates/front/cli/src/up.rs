@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Result, anyhow, bail};
 use atoll_control::check_volume_name;
 use atoll_fuse::MountOptions;
-use atoll_rpc::{Address, Listener};
+use atoll_rpc::{Address, Listener, Options};
 
 use crate::log::Log;
 use crate::say;
@@ -61,14 +61,14 @@ impl Up {
                 point.display()
             );
         }
-        if let Some(address) = &self.listen {
-            Listener::probe(address)?;
-        }
+        // Before anything is made that would be left behind if the address is taken.
+        let bound =
+            self.listen.as_ref().map(|address| Listener::bind(address, &Options::default())).transpose()?;
         let nfs = self.nfs.map(nfs::listener).transpose()?;
         let mut daemon = Daemon::take(&self.data)?;
         let mut failed = daemon.node.greet_all()?;
         // Others hear of this life of the node before its islands are open, which may take long.
-        if let Err(why) = daemon.listen(self.listen.as_ref()) {
+        if let Err(why) = daemon.listen(bound) {
             daemon.stop()?;
             return Err(why);
         }

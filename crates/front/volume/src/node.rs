@@ -9,7 +9,7 @@ use atoll_control::{DataDir, EmbeddedStore};
 use atoll_core::{IslandId, NodeId, Table, VolumeId};
 use atoll_disk::real::RealDisk;
 use atoll_proto::{Control, NodeConfig, VolumeConfig, VolumeKind};
-use atoll_rpc::{Address, Listener, Options};
+use atoll_rpc::{Address, Bound, Listener, Options};
 use atoll_server::{Desk, Node, NodeSetup, VolumeError, VolumeOptions};
 
 use crate::places::{SocketPlace, data_socket};
@@ -118,12 +118,12 @@ impl Daemon {
         Ok(())
     }
 
-    /// Takes connections on the data directory's socket, and on TCP if an address is given.
-    pub fn listen(&mut self, tcp: Option<&Address>) -> Result<()> {
+    /// Takes connections on the data directory's socket, and on another one if it is given.
+    pub fn listen(&mut self, bound: Option<Bound>) -> Result<()> {
         let mut places = vec![format!("unix:{}", self.socket.shown.display())];
         let mut listeners = Vec::new();
-        if let Some(address) = tcp {
-            let listener = Listener::start(address, Arc::clone(&self.node) as _, Options::default())?;
+        if let Some(bound) = bound {
+            let listener = Listener::start_on(bound, Arc::clone(&self.node) as _, Options::default())?;
             places.push(listener.address().to_string());
             self.tcp = Some(listener.address().clone());
             listeners.push(listener);

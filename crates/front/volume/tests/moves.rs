@@ -22,10 +22,14 @@ use bytes::Bytes;
 const VOLUME: &str = "home";
 const BYTES: &[u8] = b"written before anything moved";
 
+fn bound(address: &Address) -> atoll_rpc::Bound {
+    Listener::bind(address, &Options::default()).unwrap()
+}
+
 /// A daemon on a port of its own, which serves nothing yet.
 fn daemon(data: &Path) -> (Daemon, Address) {
     let mut daemon = Daemon::take(data).unwrap();
-    daemon.listen(Some(&"127.0.0.1:0".parse().unwrap())).unwrap();
+    daemon.listen(Some(bound(&"127.0.0.1:0".parse().unwrap()))).unwrap();
     let address = daemon.tcp.clone().unwrap();
     (daemon, address)
 }
@@ -232,7 +236,7 @@ fn a_node_that_comes_back_at_another_address_is_found_by_a_node_and_a_client_tha
     // The port is this machine's to give: the daemon listens where the configuration says.
     let mut comes = Daemon::take(&place.path().join("c")).unwrap();
     assert!(comes.node.serve_all().unwrap().is_empty());
-    comes.listen(Some(&third)).unwrap();
+    comes.listen(Some(bound(&third))).unwrap();
     stays.node.take_config(&moved).unwrap();
     tree.attached.take_config(&moved).unwrap();
     let created = waits.recv_timeout(Duration::from_secs(30)).expect("it is asked again at the new address");
@@ -293,7 +297,7 @@ fn an_island_whose_folder_is_put_on_another_node_is_found_there_by_a_node_and_a_
     store(&place.path().join("c"), &moved);
     let mut takes = Daemon::take(&place.path().join("c")).unwrap();
     assert!(takes.node.serve_all().unwrap().is_empty());
-    takes.listen(Some(&third)).unwrap();
+    takes.listen(Some(bound(&third))).unwrap();
     for created in waits {
         let created = created.recv_timeout(Duration::from_secs(30)).expect("it is asked again at node 2");
         assert!(created.is_ok(), "{created:?}");

@@ -38,6 +38,6 @@ pub use handshake::ConnectError;
 pub use header::{Header, Kind};
 pub use hello::{ClusterId, DaemonId, Goodbye, Hello, HelloOk, Reason, Role, Versions};
 pub use link::{Closed, Handler, Link, Options, Remote, SendError};
-pub use listener::{Acceptor, ListenError, Listener};
+pub use listener::{Acceptor, Bound, ListenError, Listener};
 pub use outgoing::{Outgoing, Relays};
 pub use relay::Onward;

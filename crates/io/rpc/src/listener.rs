@@ -28,6 +28,9 @@ use crate::stream::Stream;
 /// Pause after a connection could not be accepted, such as for want of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
+/// Connections that wait in a socket, at most, until they are taken.
+const BACKLOG: i32 = 1024;
+
 /// How long stopping waits for the links to end.
 const STOP_TIME_MAX: Duration = Duration::from_secs(5);
 
@@ -122,6 +125,12 @@ impl Socket {
         }
     }
 
+    /// Nobody is let in any more, whoever else has this socket.
+    fn close_to_all(&self) {
+        // Fails only if it does not listen.
+        let _ = rustix::net::shutdown(self.fd(), rustix::net::Shutdown::Both);
+    }
+
     /// A connection and where it comes from; `WouldBlock` if there is none.
     fn accept(&self) -> io::Result<(Stream, String)> {
         match self {
@@ -134,6 +143,27 @@ impl Socket {
                 Ok((Stream::unix(OwnedFd::from(stream)), format!("unix:{}", path.display())))
             }
         }
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        if let Self::Unix(_, path) = self {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// A socket that listens. Connections wait in it until a [`Listener`] takes them, which may be one of a child of this process.
+pub struct Bound {
+    address: Address,
+    socket: Socket,
+}
+
+impl Bound {
+    /// Its address, with the port that was chosen.
+    pub fn address(&self) -> &Address {
+        &self.address
     }
 }
 
@@ -181,11 +211,28 @@ impl Listener {
         acceptor: Arc<dyn Acceptor>,
         options: Options,
     ) -> Result<Self, ListenError> {
-        let failed = |e: io::Error| ListenError::Failed { address: address.clone(), why: plain(&e) };
-        let (socket, bound) = match address {
+        Self::start_on(Self::bind(address, &options)?, acceptor, options)
+    }
+
+    /// Listens, and takes no connections yet: they wait.
+    pub fn bind(address: &Address, options: &Options) -> Result<Bound, ListenError> {
+        let (socket, address) = match address {
             Address::Tcp { host, port } => bind_tcp(address, host, *port)?,
             Address::Unix { path } => (bind_unix(address, path, options.unix_mode)?, address.clone()),
         };
+        Ok(Bound { address, socket })
+    }
+
+    /// Starts to take the connections of a socket.
+    pub fn start_on(
+        bound: Bound,
+        acceptor: Arc<dyn Acceptor>,
+        options: Options,
+    ) -> Result<Self, ListenError> {
+        let Bound { address, socket } = bound;
+        let failed = |e: io::Error| ListenError::Failed { address: address.clone(), why: plain(&e) };
+        // Again, because a process that had it before may have closed it to all.
+        rustix::net::listen(socket.fd(), BACKLOG).map_err(|e| failed(e.into()))?;
         let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC).map_err(|e| failed(e.into()))?);
         let shared =
             Arc::new(Shared { acceptor, options, account: Mutex::default(), changed: Condvar::new() });
@@ -194,16 +241,7 @@ impl Listener {
             move || accept_all(&socket, &shared, &wake)
         };
         let thread = thread::Builder::new().name("atoll-accept".into()).spawn(accepting).map_err(failed)?;
-        Ok(Self { address: bound, shared, wake, thread: Some(thread) })
-    }
-
-    /// Whether it is likely that one can listen there: before anything is made that would be left
-    /// behind otherwise. A Unix socket is not tried.
-    pub fn probe(address: &Address) -> Result<(), ListenError> {
-        match address {
-            Address::Tcp { host, port } => bind_tcp(address, host, *port).map(drop),
-            Address::Unix { .. } => Ok(()),
-        }
+        Ok(Self { address, shared, wake, thread: Some(thread) })
     }
 
     /// Its address, with the port that was chosen.
@@ -323,9 +361,7 @@ fn accept_all(socket: &Socket, shared: &Arc<Shared>, wake: &OwnedFd) {
             },
         }
     }
-    if let Socket::Unix(_, path) = socket {
-        let _ = std::fs::remove_file(path);
-    }
+    socket.close_to_all();
 }
 
 /// Gives a new connection a thread of its own, if there is room.

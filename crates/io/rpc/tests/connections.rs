@@ -2,8 +2,8 @@
 
 mod common;
 
-use std::io::Write;
-use std::net::TcpListener;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
@@ -59,6 +59,32 @@ fn a_unix_socket_replaces_a_dead_one_and_no_living_one_and_no_file() {
     std::fs::write(&path, "precious").unwrap();
     assert!(listen_error(&address).contains("taken by something that is no socket"));
     assert_eq!(std::fs::read(&path).unwrap(), b"precious");
+}
+
+#[test]
+fn who_comes_before_anybody_takes_connections_waits() {
+    let bound = Listener::bind(&any_port(), &Options::default()).unwrap();
+    let Address::Tcp { port, .. } = *bound.address() else { panic!("no port") };
+    assert!(listen_error(bound.address()).contains("is in use"));
+    let mut early = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    early.write_all(b"GET / HTTP/1.1\r\nHost: somewhere.example\r\n\r\n").unwrap();
+    let server = Arc::new(Server::with(echo));
+    let _listener = Listener::start_on(bound, server, Options::default()).unwrap();
+    early.set_read_timeout(Some(PATIENCE)).unwrap();
+    // What is not Atoll is refused: the connection ends, at the latest.
+    if let Err(why) = early.read(&mut [0]) {
+        assert_eq!(why.kind(), std::io::ErrorKind::ConnectionReset);
+    }
+}
+
+#[test]
+fn a_unix_socket_that_nobody_used_is_taken_away() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
+    let bound = Listener::bind(&Address::Unix { path: path.clone() }, &Options::default()).unwrap();
+    assert!(path.exists());
+    drop(bound);
+    assert!(!path.exists());
 }
 
 #[test]
