@@ -8,6 +8,7 @@ use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Read, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use atoll_rpc::{ClusterId, DaemonId};
 
@@ -75,6 +76,16 @@ pub enum DataDirError {
         path: PathBuf,
         /// The process, if it said so.
         pid: Option<u32>,
+    },
+    /// The process that used it is gone, but what it had begun has not ended.
+    #[error("The data directory {} is still held by what the killed process {pid} has left behind.\n\
+            Its disk may not answer: see \"dmesg\", and \"fuser {}/{LOCK_FILE}\" for who holds it.",
+        path.display(), path.display())]
+    Ending {
+        /// The directory.
+        path: PathBuf,
+        /// The process that is gone.
+        pid: u32,
     },
     /// A newer program made it.
     #[error("The data directory {} has format {theirs}; this program knows formats up to {ours}.\n\
@@ -164,7 +175,7 @@ impl DataDir {
             None => Err(DataDirError::Missing { path: path.to_owned() }),
             Some(Content::Nothing) => Err(DataDirError::Empty { path: path.to_owned() }),
             Some(Content::Ours) => {
-                let lock = lock(path)?;
+                let lock = lock(path, std::process::id())?;
                 Ok(Self { identity: read_identity(path)?, path: path.to_owned(), _lock: lock })
             }
         }
@@ -173,10 +184,16 @@ impl DataDir {
     /// Opens a data directory, or makes one with an identity and a cluster of its own. The folder
     /// above must be there: a missing one is more often a disk that is not mounted.
     pub fn open_or_create(path: &Path) -> Result<Self, DataDirError> {
+        Self::open_or_create_for(path, std::process::id())
+    }
+
+    /// The same, for a process that has begun this one: others are told that `process` has it. If that process is gone, whoever
+    /// wants the directory waits for the end of this one, within bounds.
+    pub fn open_or_create_for(path: &Path, process: u32) -> Result<Self, DataDirError> {
         if look(path)?.is_none() {
             make(path)?;
         }
-        let lock = lock(path)?;
+        let lock = lock(path, process)?;
         // Again, under the lock: another process may have been making it.
         let identity = match look(path)? {
             None => return Err(DataDirError::Missing { path: path.to_owned() }),
@@ -194,6 +211,15 @@ impl DataDir {
             }
         };
         Ok(Self { path: path.to_owned(), identity, _lock: lock })
+    }
+
+    /// Waits until nobody uses it any more who is ending, within bounds. An error if somebody uses it; what else may be wrong
+    /// with it is not looked for.
+    pub fn await_free(path: &Path) -> Result<(), DataDirError> {
+        match File::open(path.join(LOCK_FILE)) {
+            Ok(file) => take(&file, path, std::process::id()),
+            Err(_) => Ok(()),
+        }
     }
 
     /// Its path.
@@ -268,12 +294,15 @@ fn make(path: &Path) -> Result<(), DataDirError> {
     }
 }
 
-/// How often, and with which pauses, a lock is tried that this process itself had.
+/// Pause between two tries to take a lock.
+const PAUSE: Duration = Duration::from_millis(10);
+/// How often a lock is tried that this process itself had.
 const OWN_TRIES: u32 = 100;
-const OWN_PAUSE: std::time::Duration = std::time::Duration::from_millis(10);
+/// How often one is tried whose process is gone: one that this had begun is ending. It ends when its disk has answered.
+const ENDING_TRIES: u32 = 1000;
 
-/// Takes the lock, which the kernel gives back when the process ends.
-fn lock(path: &Path) -> Result<File, DataDirError> {
+/// Takes the lock, which the kernel gives back when the process ends, in the name of `process`.
+fn lock(path: &Path, process: u32) -> Result<File, DataDirError> {
     let file = path.join(LOCK_FILE);
     let fail = |e: io::Error| match e.kind() {
         // Said of the directory: nobody looks for a disk by the name of a lock.
@@ -283,28 +312,46 @@ fn lock(path: &Path) -> Result<File, DataDirError> {
     let mut how = OpenOptions::new();
     how.read(true).write(true).create(true).truncate(false).mode(0o600);
     let mut lock = how.open(&file).map_err(fail)?;
+    take(&lock, path, process)?;
+    lock.set_len(0).and_then(|()| lock.rewind()).map_err(fail)?;
+    lock.write_all(format!("{process}\n").as_bytes()).map_err(fail)?;
+    Ok(lock)
+}
+
+/// Takes the lock `lock` of `path`. Waits, within bounds, for who gives it back by itself.
+fn take(mut lock: &File, path: &Path, process: u32) -> Result<(), DataDirError> {
     let mut tries = 0;
     loop {
         match lock.try_lock() {
-            Ok(()) => break,
+            Ok(()) => return Ok(()),
             Err(TryLockError::WouldBlock) => {
                 let mut text = String::new();
                 // Without the number the message is still true.
-                let _ = lock.rewind().and_then(|()| (&lock).take(32).read_to_string(&mut text));
-                let pid = text.trim().parse().ok();
-                // This process has given it back; a child that it has just begun has it until its program runs.
-                if pid != Some(std::process::id()) || tries == OWN_TRIES {
-                    return Err(DataDirError::Locked { path: path.to_owned(), pid });
+                let _ = lock.rewind().and_then(|()| lock.take(32).read_to_string(&mut text));
+                let path = path.to_owned();
+                match text.trim().parse().ok() {
+                    // This process has given it back; a child that it has just begun has it until its program runs.
+                    Some(pid) if pid == process && tries < OWN_TRIES => {}
+                    Some(pid) if pid != process && is_gone(pid) => {
+                        if tries >= ENDING_TRIES {
+                            return Err(DataDirError::Ending { path, pid });
+                        }
+                    }
+                    pid => return Err(DataDirError::Locked { path, pid }),
                 }
                 tries += 1;
-                std::thread::sleep(OWN_PAUSE);
+                std::thread::sleep(PAUSE);
             }
-            Err(TryLockError::Error(e)) => return Err(fail(e)),
+            Err(TryLockError::Error(e)) => return Err(told(&path.join(LOCK_FILE), e)),
         }
     }
-    lock.set_len(0).and_then(|()| lock.rewind()).map_err(fail)?;
-    lock.write_all(format!("{}\n", std::process::id()).as_bytes()).map_err(fail)?;
-    Ok(lock)
+}
+
+/// Whether a process has ended. If its parent has not asked how, the system still has its name.
+fn is_gone(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The name before the state is in parentheses, and may have any.
+    stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with(['Z', 'X']))
 }
 
 fn read_identity(path: &Path) -> Result<Identity, DataDirError> {

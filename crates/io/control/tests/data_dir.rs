@@ -99,6 +99,73 @@ fn a_lock_that_this_process_gives_back_while_it_is_waited_for_names_it_whole() {
     assert_eq!(text, format!("{}\n", std::process::id()));
 }
 
+/// A process that has ended, and of whose end nobody has asked yet.
+fn ended() -> std::process::Child {
+    let child = Command::new("true").spawn().unwrap();
+    let stat = format!("/proc/{}/stat", child.id());
+    while !fs::read_to_string(&stat).unwrap().contains(") Z ") {
+        std::thread::yield_now();
+    }
+    child
+}
+
+#[test]
+fn a_directory_whose_process_is_gone_is_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    for asked in [true, false] {
+        let mut gone = ended();
+        if asked {
+            gone.wait().unwrap();
+        }
+        let held = DataDir::open_or_create_for(folder.path(), gone.id()).unwrap();
+        let text = fs::read_to_string(folder.path().join("lock")).unwrap();
+        assert_eq!(text, format!("{}\n", gone.id()));
+        let ends = std::thread::spawn(move || {
+            std::thread::sleep(std::time::Duration::from_millis(100));
+            drop(held);
+        });
+        DataDir::await_free(folder.path()).unwrap();
+        ends.join().unwrap();
+        DataDir::open(folder.path()).unwrap();
+        gone.wait().unwrap();
+    }
+}
+
+#[test]
+fn a_directory_whose_process_is_gone_is_not_waited_for_without_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut gone = ended();
+    gone.wait().unwrap();
+    let held = DataDir::open_or_create_for(folder.path(), gone.id()).unwrap();
+    let text = refused(DataDir::open(folder.path()));
+    assert!(text.contains(&format!("the killed process {} has left behind", gone.id())), "{text}");
+    drop(held);
+    DataDir::open(folder.path()).unwrap();
+}
+
+#[test]
+fn a_directory_is_free_if_nobody_holds_it_and_nothing_is_made_to_find_out() {
+    let folder = tempfile::tempdir().unwrap();
+    DataDir::await_free(&folder.path().join("data")).unwrap();
+    assert!(names(folder.path()).is_empty());
+    let holds = Command::new("sleep").arg("60").spawn().unwrap();
+    let holds = Killed(holds);
+    let held = DataDir::open_or_create_for(folder.path(), holds.0.id()).unwrap();
+    let text = DataDir::await_free(folder.path()).unwrap_err().to_string();
+    assert!(text.contains(&format!("in use by process {}", holds.0.id())), "{text}");
+    drop(held);
+    DataDir::await_free(folder.path()).unwrap();
+}
+
+struct Killed(std::process::Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
 #[test]
 fn a_folder_with_other_files_is_left_untouched() {
     let folder = tempfile::tempdir().unwrap();
