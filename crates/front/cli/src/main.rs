@@ -15,6 +15,7 @@ mod mount_options;
 mod nfs;
 mod pages;
 mod papers;
+mod parent;
 mod rebuild;
 mod say;
 mod serve;

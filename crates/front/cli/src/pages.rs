@@ -66,6 +66,15 @@ pub(crate) fn sections(name: &str) -> Vec<Section> {
                     "Runs a node, as atoll.service does. Mounts and other nodes use this address.",
                 )],
             ),
+            text(
+                "PROCESSES",
+                "A parent process holds the address, and its child serves. If the child is killed or crashes, the \
+                 parent starts it again at once, and says so in the log; callers wait meanwhile. If the child dies \
+                 five times, each time within 10 s of its start, the parent ends too. A child that refuses to start \
+                 says why, and its exit code is that of the parent. SIGTERM, SIGINT and SIGHUP to the parent stop \
+                 both in order. If the parent is killed, the kernel kills the child. With --no-restart there is one \
+                 process.",
+            ),
             log(),
             files(),
             see_also("atoll-volume-create(1), atoll-mount(1)"),

@@ -3,10 +3,11 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
-use atoll_rpc::{Address, Listener, Options};
+use atoll_control::DataDir;
+use atoll_rpc::{Address, Bound, Listener, Options};
 
 use crate::log::Log;
-use crate::say;
+use crate::{parent, say};
 use atoll_volume::node::Daemon;
 
 /// Arguments of `atoll serve`.
@@ -21,6 +22,10 @@ pub(crate) struct Serve {
     /// Serve metrics at http://ADDR/metrics. There is no authentication: trusted networks only
     #[arg(long, value_name = "IP:PORT")]
     metrics: Option<std::net::SocketAddr>,
+    /// Run in one process, which nobody starts again when it is killed: for debuggers, and for supervisors
+    /// that do that. Otherwise a parent process starts the daemon again at once
+    #[arg(long)]
+    no_restart: bool,
     #[command(flatten)]
     log: Log,
 }
@@ -29,10 +34,22 @@ impl Serve {
     pub(crate) fn run(self) -> Result<()> {
         rustix::process::umask(rustix::fs::Mode::empty());
         self.log.start(false)?;
+        // The child of a parent that was killed just now is ending. It still has the directory, and the port.
+        DataDir::await_free(&self.data)?;
+        let bound = Listener::bind(&self.listen, &Options::default())?;
+        let process = std::process::id();
+        if self.no_restart {
+            self.serve(bound, process)
+        } else {
+            parent::keep_alive(bound, |bound| self.serve(bound, process))
+        }
+    }
+
+    /// Serves until it is told to end. The data directory is used in the name of `process`.
+    fn serve(self, bound: Bound, process: u32) -> Result<()> {
         let stop = crate::signals::block()?;
         crate::memory::keep_small();
-        let bound = Listener::bind(&self.listen, &Options::default())?;
-        let mut daemon = Daemon::take(&self.data)?;
+        let mut daemon = Daemon::take_for(&self.data, process)?;
         // Others hear of this life of the node before its islands are open, which may take long.
         daemon.node.greet_all()?.iter().for_each(|why| tracing::error!("{why}"));
         daemon.node.unknown().iter().for_each(|why| tracing::warn!("{why}"));

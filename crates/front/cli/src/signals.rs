@@ -3,34 +3,61 @@
 
 use anyhow::{Result, bail};
 
-/// The signals that end a daemon, blocked from now on.
+/// The signals that end a daemon.
+const ENDS: [libc::c_int; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
+
+/// Signals that are blocked from now on.
 pub(crate) struct Signals(libc::sigset_t);
 
-/// Blocks them in this thread and all that it starts. Called before any other thread is.
+/// Blocks those that end a daemon, in this thread and all that it starts. Called before any other thread is.
 pub(crate) fn block() -> Result<Signals> {
-    // SAFETY: the set is initialised by `sigemptyset` before anything reads it, and every pointer is
-    // to a live local.
+    block_all(&ENDS)
+}
+
+/// The same with one more, which has its default action here from now on, whatever this process has inherited.
+pub(crate) fn block_with(signal: libc::c_int) -> Result<Signals> {
+    // SAFETY: no handler is set.
+    unsafe { libc::signal(signal, libc::SIG_DFL) };
+    let [a, b, c] = ENDS;
+    block_all(&[a, b, c, signal])
+}
+
+fn block_all(signals: &[libc::c_int]) -> Result<Signals> {
+    let set = set_of(signals);
+    // SAFETY: the pointer is to a live local.
+    if unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut()) } != 0 {
+        bail!("signals cannot be blocked");
+    }
+    Ok(Signals(set))
+}
+
+/// Takes a signal back to what it was in this thread.
+pub(crate) fn unblock(signal: libc::c_int) {
+    // SAFETY: the pointer is to a live local. It fails for no set of signals.
+    unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &set_of(&[signal]), std::ptr::null_mut()) };
+}
+
+fn set_of(signals: &[libc::c_int]) -> libc::sigset_t {
+    // SAFETY: the set is initialised by `sigemptyset` before anything reads it, and every pointer is to a live local.
     unsafe {
         let mut set = std::mem::zeroed();
         libc::sigemptyset(&mut set);
-        for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
-            libc::sigaddset(&mut set, signal);
+        for signal in signals {
+            libc::sigaddset(&mut set, *signal);
         }
-        if libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut()) != 0 {
-            bail!("signals cannot be blocked");
-        }
-        Ok(Signals(set))
+        set
     }
 }
 
 impl Signals {
     /// Waits for one of them.
-    pub(crate) fn wait(&self) {
+    pub(crate) fn wait(&self) -> libc::c_int {
         let mut signal = 0;
         // SAFETY: both pointers are to live values.
         unsafe {
             libc::sigwait(&self.0, &mut signal);
         }
+        signal
     }
 }
 

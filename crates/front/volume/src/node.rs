@@ -78,7 +78,12 @@ pub fn open_island(folder: &Path, island: IslandId, is_new: bool) -> Result<Arc<
 impl Daemon {
     /// Takes the data directory at `path`, making it if there is none. Serves nothing yet.
     pub fn take(path: &Path) -> Result<Self> {
-        let mut dir = DataDir::open_or_create(path)?;
+        Self::take_for(path, std::process::id())
+    }
+
+    /// The same, in the name of the process that has begun this one ([`DataDir::open_or_create_for`]).
+    pub fn take_for(path: &Path, process: u32) -> Result<Self> {
+        let mut dir = DataDir::open_or_create_for(path, process)?;
         let store = EmbeddedStore::open(&dir.path().join(EmbeddedStore::FILE))?;
         let prepared = EmbeddedStore::open(&dir.path().join(PREPARED))?;
         let incarnation = dir.begin_incarnation()?;

@@ -214,6 +214,23 @@ impl Daemon {
         self.child.id()
     }
 
+    /// Processes that it has begun, and that it has not seen the end of: for a node, the one that serves.
+    pub fn children(&self) -> Vec<u32> {
+        let pid = self.pid();
+        let all = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+        all.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
+    }
+
+    /// Waits for a line that begins with `word`, behind those that were read.
+    pub fn says(&self, word: &str) -> String {
+        loop {
+            let line = self.lines.recv_timeout(PATIENCE).expect("it ends, or takes too long");
+            if line.starts_with(word) {
+                return line;
+            }
+        }
+    }
+
     /// As Ctrl-C does.
     pub fn interrupt(&self) {
         self.signal(rustix::process::Signal::INT);
@@ -221,25 +238,29 @@ impl Daemon {
 
     /// It is there and does nothing, as on a machine that hangs.
     pub fn freeze(&self) {
-        self.signal(rustix::process::Signal::STOP);
-        // A thread that is just running goes on for a moment, and answers.
-        eventually("all its threads stand still", || {
-            let tasks = std::fs::read_dir(format!("/proc/{}/task", self.pid())).unwrap();
-            tasks.flatten().all(|task| {
-                let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
-                stat.rsplit_once(')').is_none_or(|(_, rest)| rest.trim_start().starts_with('T'))
-            })
-        });
+        // Its parent first, which would notice otherwise.
+        for pid in std::iter::once(self.pid()).chain(self.children()) {
+            signal(pid, rustix::process::Signal::STOP);
+            // A thread that is just running goes on for a moment, and answers.
+            eventually("all its threads stand still", || {
+                let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+                tasks.flatten().all(|task| {
+                    let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+                    stat.rsplit_once(')').is_none_or(|(_, rest)| rest.trim_start().starts_with('T'))
+                })
+            });
+        }
     }
 
     /// It goes on.
     pub fn thaw(&self) {
-        self.signal(rustix::process::Signal::CONT);
+        for pid in self.children().into_iter().chain([self.pid()]) {
+            signal(pid, rustix::process::Signal::CONT);
+        }
     }
 
     fn signal(&self, signal: rustix::process::Signal) {
-        let pid = rustix::process::Pid::from_raw(self.child.id() as i32).unwrap();
-        rustix::process::kill_process(pid, signal).unwrap();
+        self::signal(self.pid(), signal);
     }
 
     /// Waits for its end; whether it ended well.
@@ -254,10 +275,13 @@ impl Daemon {
         }
     }
 
-    /// As a crash of the process.
+    /// As a crash of the process, and of those that it has begun.
     pub fn kill(&mut self) {
+        let children = self.children();
         self.child.kill().unwrap();
         self.child.wait().unwrap();
+        // The kernel has killed these. What a test does next to their files must not meet their last writes.
+        eventually("its children are gone", || !children.iter().any(|child| is_alive(*child)));
     }
 
     /// Stops it in order.
@@ -272,6 +296,17 @@ impl Drop for Daemon {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+pub fn signal(pid: u32, signal: rustix::process::Signal) {
+    let pid = rustix::process::Pid::from_raw(pid as i32).unwrap();
+    rustix::process::kill_process(pid, signal).unwrap();
+}
+
+/// Whether a process is there that has not ended.
+pub fn is_alive(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
 }
 
 /// A mount in the background: its process ends with the mount.
