@@ -2,6 +2,7 @@
 //! started again, stopped; each in a network of its own, if ways are to be cut. Whatever becomes of a test, all of
 //! it ends.
 
+use std::collections::BTreeMap;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,7 +15,7 @@ use rustix::io::Errno;
 
 use crate::daemon::{Daemon, Launch, Mount, atoll, binary, detach};
 use crate::network::Network;
-use crate::place;
+use crate::place::{self, DiskKind, SmallDisk};
 use crate::process::{LIFE_MAX, PATIENCE, Process};
 
 /// The volume's name.
@@ -57,7 +58,28 @@ pub struct Cluster {
     addresses: Vec<String>,
     /// Hosts are the nodes, then the mounts.
     network: Option<Network>,
+    /// How many copies of each island there are.
+    replicas: usize,
     top: PathBuf,
+    // Last, so that nobody uses them any more.
+    disks: Vec<SmallDisk>,
+}
+
+/// What a node says of a copy of an island that it keeps.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CopyStatus {
+    /// The island.
+    pub island: u64,
+    /// The epoch of its group, as far as this node knows.
+    pub epoch: u64,
+    /// Whether this copy leads.
+    pub leads: bool,
+    /// Copies that are in sync, as far as this node knows.
+    pub in_sync: u64,
+    /// Copies that there should be.
+    pub wanted: u64,
+    /// Why the copy has halted, if it has.
+    pub halted: Option<String>,
 }
 
 impl Cluster {
@@ -82,13 +104,100 @@ impl Cluster {
 
     /// Nodes with a new volume.
     fn found(top: &Path, addresses: Vec<String>, network: Option<Network>) -> Result<Self> {
-        let nodes = addresses.iter().map(|_| None).collect();
-        let mut cluster = Self { mounts: Vec::new(), nodes, addresses, network, top: top.to_owned() };
-        (0..cluster.nodes()).try_for_each(|node| cluster.start_node(node))?;
-        let mut create = cluster.command(None);
-        create.args(["volume", "create", VOLUME, "--nodes", &cluster.addresses.join(",")]);
-        place::run(&mut create)?;
+        let mut cluster = Self::bare(top, addresses, network, Vec::new());
+        cluster.create(1)?;
         Ok(cluster)
+    }
+
+    fn bare(top: &Path, addresses: Vec<String>, network: Option<Network>, disks: Vec<SmallDisk>) -> Self {
+        let nodes = addresses.iter().map(|_| None).collect();
+        Self { mounts: Vec::new(), nodes, addresses, network, replicas: 1, top: top.to_owned(), disks }
+    }
+
+    /// Starts all nodes, and makes the volume.
+    fn create(&mut self, replicas: usize) -> Result<()> {
+        (0..self.nodes()).try_for_each(|node| self.start_node(node))?;
+        let mut create = self.command(None);
+        create.args(["volume", "create", VOLUME, "--nodes", &self.addresses.join(",")]);
+        if replicas > 1 {
+            create.args(["--replicas", &replicas.to_string()]);
+        }
+        self.replicas = replicas;
+        place::run(&mut create).map(drop)
+    }
+
+    /// A network of nodes with so many copies of each island, each node with a disk of its own of so many MiB, if that is
+    /// not 0. The first node has the control store, and no copies.
+    pub fn start_with_copies(
+        top: &Path,
+        nodes: usize,
+        replicas: usize,
+        disk_mib: u64,
+        options: &[&str],
+    ) -> Result<Self> {
+        ensure!(replicas > 1 && nodes > replicas, "several copies, and more nodes than copies");
+        let network = Network::new(nodes + options.len())?;
+        let addresses = (0..nodes).map(|node| format!("{}:{PORT}", network.address(node))).collect();
+        let disks = match disk_mib {
+            0 => Vec::new(),
+            mib => (0..nodes)
+                .map(|node| SmallDisk::new(DiskKind::Ext4, mib, &top.join(format!("disk-{node}"))))
+                .collect::<Result<_>>()?,
+        };
+        let mut cluster = Self::bare(top, addresses, Some(network), disks);
+        cluster.create(replicas)?;
+        options.iter().try_for_each(|options| cluster.mount(options))?;
+        Ok(cluster)
+    }
+
+    /// The disk of a node.
+    pub fn disk(&mut self, node: usize) -> Result<&mut SmallDisk> {
+        self.disks.get_mut(node).context("the nodes have no disks of their own")
+    }
+
+    /// What all nodes say of the copies that they keep, with their numbers. They must run.
+    pub fn copies(&self) -> Result<Vec<(usize, CopyStatus)>> {
+        let mut status = self.command(None);
+        let told = place::run(status.args(["status", &self.addresses[0], "--json"]))?;
+        let told: serde_json::Value = serde_json::from_str(&told)?;
+        let list = |of: &serde_json::Value, name: &str| of[name].as_array().cloned().unwrap_or_default();
+        let mut all = Vec::new();
+        for volume in list(&told, "processes").iter().flat_map(|process| list(process, "volumes")) {
+            let Some(node) = volume["node"].as_u64() else { continue };
+            for told in list(&volume, "islands") {
+                let number = |name: &str| told[name].as_u64().unwrap_or(0);
+                let copy = CopyStatus {
+                    island: number("island"),
+                    epoch: number("epoch"),
+                    leads: number("leads") == 1,
+                    in_sync: number("copies_in_sync"),
+                    wanted: number("copies_wanted"),
+                    halted: told["halted"].as_str().map(str::to_owned),
+                };
+                all.push((node as usize, copy));
+            }
+        }
+        Ok(all)
+    }
+
+    /// What is not in sync of these copies: nothing, when each island has one that leads and all of them are in sync.
+    pub fn not_in_sync(&self, all: &[(usize, CopyStatus)]) -> Vec<String> {
+        let mut wrong = Vec::new();
+        let mut islands: BTreeMap<u64, Vec<&(usize, CopyStatus)>> = BTreeMap::new();
+        all.iter().for_each(|copy| islands.entry(copy.1.island).or_default().push(copy));
+        // Each node leads one at first, but for that of the control store.
+        if islands.len() + 1 < self.nodes() {
+            wrong.push(format!("only {} islands are known", islands.len()));
+        }
+        for (island, copies) in islands {
+            let leaders: Vec<_> = copies.iter().filter(|(_, copy)| copy.leads).collect();
+            let (count, replicas) = (copies.len(), self.replicas);
+            let is_right = leaders.len() == 1 && leaders[0].1.in_sync == replicas as u64;
+            if !is_right || count != replicas || copies.iter().any(|(_, copy)| copy.halted.is_some()) {
+                wrong.push(format!("island {island}: {copies:?}"));
+            }
+        }
+        wrong
     }
 
     /// An `atoll` at a host, or beside all of them.
@@ -172,6 +281,12 @@ impl Cluster {
         Ok(())
     }
 
+    /// Stops a node's processes, or lets them go on, as a machine that is silent for a while.
+    pub fn freeze_node(&mut self, node: usize, is_frozen: bool) -> Result<()> {
+        self.nodes[node].as_ref().context("it does not run")?.freeze(is_frozen);
+        Ok(())
+    }
+
     /// After a while of life kills a node, and after a while of death starts it again.
     fn kill_and_start(&mut self, node: usize, rng: &mut Rng) -> Result<()> {
         std::thread::sleep(Duration::from_millis(LIFE_MS.0 + rng.below(LIFE_MS.1 - LIFE_MS.0)));
@@ -219,7 +334,28 @@ impl Cluster {
 
     /// A node's data directory.
     pub fn data(&self, node: usize) -> PathBuf {
-        self.top.join(format!("data-{node}"))
+        match self.disks.get(node) {
+            Some(disk) => disk.point().join("data"),
+            None => self.top.join(format!("data-{node}")),
+        }
+    }
+
+    /// Folder of each island that a node keeps, by its name.
+    pub fn islands(&self, node: usize) -> Result<BTreeMap<String, PathBuf>> {
+        let folder = self.data(node).join("islands").join(VOLUME);
+        let mut found = BTreeMap::new();
+        let entries = match std::fs::read_dir(&folder) {
+            Err(why) if why.kind() == std::io::ErrorKind::NotFound => return Ok(found),
+            other => other.with_context(|| folder.display().to_string())?,
+        };
+        for entry in entries {
+            let path = entry?.path();
+            if path.join("tree").is_dir() {
+                let name = path.file_name().context("it has a name")?.to_string_lossy().into_owned();
+                found.insert(name, path);
+            }
+        }
+        Ok(found)
     }
 
     /// Where the volume is mounted.
@@ -237,6 +373,16 @@ impl Cluster {
         Ok(())
     }
 
+    fn explain(&self, path: &Path) -> Result<serde_json::Value> {
+        let mut explain = self.command(None);
+        Ok(serde_json::from_str(&place::run(explain.arg("explain").arg(path).arg("--json"))?)?)
+    }
+
+    /// The island that owns a directory.
+    pub fn owner(&self, dir: &Path) -> Result<u64> {
+        self.explain(dir)?["owner"].as_u64().context("explain names no owner")
+    }
+
     /// Directories in `below`, a folder of a mount, which are made until every node owns one; in the
     /// order of the nodes.
     pub fn spread(&self, below: &Path, name: &str) -> Result<Vec<PathBuf>> {
@@ -245,10 +391,7 @@ impl Cluster {
         for at in 0..TRIES {
             let dir = below.join(format!("{name}{at}"));
             std::fs::create_dir(&dir)?;
-            let mut explain = self.command(None);
-            let told = place::run(explain.arg("explain").arg(&dir).arg("--json"))?;
-            let told: serde_json::Value = serde_json::from_str(&told)?;
-            let owner = told["node"].as_u64().context("explain names no node")? as usize;
+            let owner = self.explain(&dir)?["node"].as_u64().context("explain names no node")? as usize;
             let place = found.get_mut(owner).with_context(|| format!("there is no node {owner}"))?;
             if place.is_none() {
                 *place = Some(dir);
@@ -270,6 +413,11 @@ impl Cluster {
     /// Stops everything in order; the data must be clean then; starts the nodes again, and mounts with these options.
     pub fn check_and_go_on(&mut self, options: &[&str]) -> Result<()> {
         self.rest()?;
+        self.go_on(options)
+    }
+
+    /// Starts all nodes after a [`Cluster::rest`], and mounts with these options.
+    pub fn go_on(&mut self, options: &[&str]) -> Result<()> {
         (0..self.nodes()).try_for_each(|node| self.start_node(node))?;
         options.iter().try_for_each(|options| self.mount(options))
     }
@@ -279,16 +427,21 @@ impl Cluster {
         self.mounts.clear();
     }
 
-    fn rest(&mut self) -> Result<()> {
+    /// Stops everything in order. The data must be clean then.
+    pub fn rest(&mut self) -> Result<()> {
         for mount in &mut self.mounts {
             mount.stop().context("a mount")?;
         }
         self.mounts.clear();
-        for node in self.nodes.iter_mut().flatten() {
-            node.stop().context("a node")?;
+        // The one with the control store last, which the others ask when one of them stops.
+        for (number, node) in self.nodes.iter_mut().enumerate().rev() {
+            if let Some(node) = node {
+                node.stop().with_context(|| format!("node {number}"))?;
+            }
         }
         self.nodes.fill_with(|| None);
-        for node in 0..self.nodes.len() {
+        // `atoll check` does not understand copies yet.
+        for node in (0..self.nodes.len()).filter(|_| self.replicas == 1) {
             let said = atoll(&["check", "--read", "--data", &self.data(node).to_string_lossy()])?;
             ensure!(said.contains("nothing wrong"), "node {node}: {said}");
         }

@@ -16,12 +16,12 @@ use atoll_history::live::{Begun, Live, Mix, save};
 use atoll_history::{History, Lenience, Verdict, check_with};
 
 use crate::cluster::Cluster;
-use crate::mishap::{Counts, Mishaps};
+use crate::mishap::{Counts, Mishaps, Trouble};
 
 /// How often it is looked at what is due.
 const LOOK: Duration = Duration::from_millis(10);
 /// An operation may wait for nodes and ways that are mended one after the other, but not longer.
-const HANG: Duration = Duration::from_secs(60);
+pub(crate) const HANG: Duration = Duration::from_secs(60);
 /// Operations of unknown outcome in a round.
 const UNKNOWN_MAX: u64 = 16;
 /// Clients: the paper has as many as islands, 4. With more than 8 the orders are now and then too many to try.
@@ -114,7 +114,7 @@ impl Histories {
         (0..self.mounts).map(|mount| OPTIONS[(mount + period as usize) % OPTIONS.len()]).collect()
     }
 
-    fn live(&self, round: u64, dirs: Vec<PathBuf>) -> Live {
+    pub(crate) fn live(&self, round: u64, dirs: Vec<PathBuf>) -> Live {
         Live {
             appends: true,
             dirs,
@@ -162,7 +162,11 @@ pub fn run(what: &Histories, top: &Path, say: &mut dyn FnMut(&str)) -> Result<Re
 }
 
 /// A round: its history, and whether it came to its end.
-fn record(live: &Live, cluster: &mut Cluster, mishaps: &mut Mishaps) -> Result<(History, Result<()>)> {
+pub(crate) fn record(
+    live: &Live,
+    cluster: &mut Cluster,
+    mishaps: &mut dyn Trouble,
+) -> Result<(History, Result<()>)> {
     let mut begun = live.begin()?;
     let left = AtomicU64::new(live.operations);
     mishaps.begin();
@@ -181,6 +185,7 @@ fn record(live: &Live, cluster: &mut Cluster, mishaps: &mut Mishaps) -> Result<(
             }
         }
         if ended.is_err() {
+            mishaps.failed(cluster);
             // Whoever waits for something that will not come gets an error.
             left.store(0, Ordering::Relaxed);
             cluster.abandon_mounts();
@@ -202,7 +207,7 @@ fn look_over(begun: &mut Begun<'_>) -> Result<()> {
     Ok(())
 }
 
-fn judge(
+pub(crate) fn judge(
     what: &Histories,
     history: &History,
     ended: Result<()>,

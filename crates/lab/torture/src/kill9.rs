@@ -162,6 +162,7 @@ fn work(worker: &mut Worker, top: &Path, killed: &AtomicBool) -> Result<bool> {
             Ok(()) => {}
             Err(Stopped::Dead | Stopped::Io(_)) if killed.load(Ordering::SeqCst) => return Ok(true),
             Err(Stopped::Dead) => bail!("the mount died"),
+            Err(Stopped::Full) => bail!("there is no space"),
             Err(Stopped::Io(why) | Stopped::Failed(why)) => bail!("{why}"),
         }
     }

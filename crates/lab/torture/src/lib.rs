@@ -4,6 +4,7 @@
 //!   a [`process`]; [`place`] has folders and small disks for them.
 //! - [`history`] records what several clients do at once while nodes are killed and the ways of their [`network`] are cut
 //!   ([`mishap`]), and has it judged.
+//! - [`copies`] does the same to volumes whose islands have copies, with each [`fault`] that takes copies away; [`pauses`] measures how long clients wait.
 //! - [`worker`] changes a tree and knows what must be in it; [`kill9`] kills the daemon under it.
 //! - [`tree`] lists a tree with everything that a file system can tell, and compares two of them.
 //! - [`race`] has two mounts move directories into each other, [`reader`] opens what is being replaced,
@@ -15,7 +16,9 @@
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
 pub mod cluster;
+pub mod copies;
 pub mod daemon;
+pub mod fault;
 pub mod history;
 pub mod kill9;
 pub mod large;
@@ -24,6 +27,7 @@ pub mod million;
 pub mod mishap;
 pub mod network;
 pub mod ops;
+pub mod pauses;
 pub mod pjdfstest;
 pub mod place;
 pub mod plain;

@@ -8,12 +8,15 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use atoll_torture::cluster::{Cluster, Shape, Volume};
+use atoll_torture::copies::{self, Copies};
 use atoll_torture::daemon::Launch;
+use atoll_torture::fault::Kind;
 use atoll_torture::history::{self, Histories};
 use atoll_torture::kill9::{self, Kill9};
 use atoll_torture::large::{self, Large, Sizes};
 use atoll_torture::link::{self, Links};
 use atoll_torture::million::{self, Million};
+use atoll_torture::pauses::{self, Mode, Pauses};
 use atoll_torture::place::Place;
 use atoll_torture::{pjdfstest, programs, race, reader};
 use clap::{Parser, Subcommand};
@@ -89,6 +92,69 @@ enum Command {
         /// Where histories without an order are kept
         #[arg(long, value_name = "DIR", default_value = ".")]
         keep: PathBuf,
+    },
+    /// Clients and workers on a volume whose islands have copies, while nodes die, stand still, are cut off, or have disks
+    /// without space or that fail; nothing that was acknowledged may be lost, and all copies are the same in the end. Needs
+    /// `ip`; its networks cannot be seen from outside
+    Copies {
+        /// So many nodes over TCP; the first one has the control store, and no copies
+        #[arg(long, default_value_t = 4)]
+        nodes: usize,
+        /// So many copies of each island
+        #[arg(long, default_value_t = 2)]
+        replicas: usize,
+        /// So many mounts of these nodes
+        #[arg(long, default_value_t = 3)]
+        mounts: usize,
+        /// At least so many operations, all together
+        #[arg(long, default_value_t = 20_000)]
+        ops: u64,
+        /// And so many faults
+        #[arg(long, default_value_t = 20)]
+        faults: u64,
+        /// Repeats what is called and what goes wrong, though not when
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// Only faults of these kinds: kill freeze plug cut one-way store full broken
+        #[arg(long, value_delimiter = ',')]
+        kinds: Vec<String>,
+        /// Each node has a disk of its own of so many MiB, which gets full or fails; 0: none has
+        #[arg(long, default_value_t = 0)]
+        disk_mib: u64,
+        /// When an operation hangs, everything is left as it is for so many seconds
+        #[arg(long, default_value_t = 0)]
+        stay: u64,
+        /// Operations of a round, whose history is judged
+        #[arg(long, default_value_t = 4_000)]
+        round: u64,
+        /// After so many rounds everything is stopped, and plain trees are compared
+        #[arg(long, default_value_t = 3)]
+        check_every: u64,
+        /// Only operations that move no name: otherwise every other round has others
+        #[arg(long)]
+        paper: bool,
+        /// Where histories without an order are kept
+        #[arg(long, value_name = "DIR", default_value = ".")]
+        keep: PathBuf,
+    },
+    /// How long a client waits when the node that leads an island dies or falls silent, many times; with calls to other islands
+    /// meanwhile. Needs `ip`; its networks cannot be seen from outside
+    Pauses {
+        /// So many nodes over TCP; the first one has the control store, and no copies
+        #[arg(long, default_value_t = 4)]
+        nodes: usize,
+        /// So many copies of each island
+        #[arg(long, default_value_t = 2)]
+        replicas: usize,
+        /// How often
+        #[arg(long, default_value_t = 30)]
+        faults: u64,
+        /// What happens to the node
+        #[arg(long, value_enum, default_value = "restart")]
+        mode: Mode,
+        /// Repeats which nodes are met
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
     },
     /// Each single way between nodes, and between the mount and a node, is cut in turn while programs work; nothing may
     /// fail, and `atoll check` must be clean. Needs `ip`; its networks cannot be seen from outside
@@ -273,6 +339,62 @@ fn run(command: Command) -> Result<()> {
             };
             println!("{report}");
             ensure!(report.broken + report.undecided == 0, "not all rounds have an order");
+        }
+        Command::Copies {
+            nodes,
+            replicas,
+            mounts,
+            ops,
+            faults,
+            seed,
+            kinds,
+            disk_mib,
+            stay,
+            round,
+            check_every,
+            paper,
+            keep,
+        } => {
+            let kinds = match (kinds.is_empty(), disk_mib) {
+                (true, 0) => Kind::PLAIN.to_vec(),
+                (true, _) => Kind::ALL.to_vec(),
+                _ => kinds.iter().map(|name| Kind::of_name(name)).collect::<Result<_>>()?,
+            };
+            let histories = Histories {
+                nodes,
+                mounts,
+                operations: ops,
+                crashes: 0,
+                seed,
+                cuts: false,
+                paper,
+                round,
+                check_every,
+                go_on: false,
+                keep,
+            };
+            println!("seed {seed}: {nodes} nodes, {replicas} copies, {mounts} mounts");
+            let what =
+                Copies { histories, replicas, faults, kinds, disk_mib, stay: Duration::from_secs(stay) };
+            let place = Place::new("copies")?;
+            match copies::run(&what, place.path(), &mut |line| println!("{line}")) {
+                Ok(report) => println!("{report}"),
+                Err(why) => {
+                    println!("data and what was said: {}", place.keep().display());
+                    return Err(why);
+                }
+            }
+        }
+        Command::Pauses { nodes, replicas, faults, mode, seed } => {
+            let place = Place::new("pauses")?;
+            let what = Pauses { nodes, replicas, faults, mode, seed };
+            match pauses::run(&what, place.path(), &mut |line| println!("{line}")) {
+                Ok(report) => println!("{report}"),
+                Err(why) => {
+                    println!("data and what was said: {}", place.keep().display());
+                    return Err(why);
+                }
+            }
         }
         Command::Links { nodes, seconds, ways } => {
             let place = Place::new("links")?;

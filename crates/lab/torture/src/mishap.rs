@@ -23,6 +23,29 @@ const WHOLE_MS: Range<u64> = 4000..8000;
 /// longer it was in vain.
 const CUT_MS: Range<u64> = 1000..4000;
 
+/// What goes wrong while clients work.
+pub trait Trouble {
+    /// Clients begin to work.
+    fn begin(&mut self);
+
+    /// Does what is due. Every process that should run must.
+    ///
+    /// # Errors
+    ///
+    /// Something is wrong.
+    fn step(&mut self, cluster: &mut Cluster) -> Result<()>;
+
+    /// All is well again, and every node is ready.
+    ///
+    /// # Errors
+    ///
+    /// Something stays wrong.
+    fn end(&mut self, cluster: &mut Cluster) -> Result<()>;
+
+    /// Something has failed, and everything is about to be taken away.
+    fn failed(&mut self, _cluster: &Cluster) {}
+}
+
 /// What is cut.
 #[derive(Debug)]
 enum Cut {
@@ -88,39 +111,6 @@ impl Mishaps {
         Instant::now() + some(&mut self.rng, range)
     }
 
-    /// Clients begin to work.
-    pub fn begin(&mut self) {
-        self.counted = Instant::now();
-    }
-
-    /// Does what is due. Every process that should run must.
-    pub fn step(&mut self, cluster: &mut Cluster) -> Result<()> {
-        cluster.alive()?;
-        let now = Instant::now();
-        self.mend(cluster, now)?;
-        let worked = now.saturating_duration_since(self.counted);
-        self.counted = now;
-        self.crash_in = self.crash_in.saturating_sub(worked);
-        self.cut_in = self.cut_in.saturating_sub(worked);
-        if self.with_crashes && self.crash_in.is_zero() {
-            self.crash_in = some(&mut self.rng, LIFE_MS);
-            let victims = if self.rng.percent(PAIRS) { 2 } else { 1 };
-            (0..victims).try_for_each(|_| self.crash(cluster))?;
-        }
-        if self.with_cuts && self.cut_in.is_zero() {
-            self.cut_in = some(&mut self.rng, WHOLE_MS);
-            self.make_cut(cluster)?;
-        }
-        Ok(())
-    }
-
-    /// All is well again, and every node is ready.
-    pub fn end(&mut self, cluster: &mut Cluster) -> Result<()> {
-        let ever = Instant::now() + Duration::from_secs(3600);
-        self.mend(cluster, ever)?;
-        (0..cluster.nodes()).try_for_each(|node| cluster.wait_node(node))
-    }
-
     /// What is over at this time is over.
     fn mend(&mut self, cluster: &mut Cluster, now: Instant) -> Result<()> {
         for (_, node) in self.dead.extract_if(.., |(until, _)| *until <= now) {
@@ -168,7 +158,39 @@ impl Mishaps {
     }
 }
 
-fn some(rng: &mut Rng, range: Range<u64>) -> Duration {
+impl Trouble for Mishaps {
+    fn begin(&mut self) {
+        self.counted = Instant::now();
+    }
+
+    fn step(&mut self, cluster: &mut Cluster) -> Result<()> {
+        cluster.alive()?;
+        let now = Instant::now();
+        self.mend(cluster, now)?;
+        let worked = now.saturating_duration_since(self.counted);
+        self.counted = now;
+        self.crash_in = self.crash_in.saturating_sub(worked);
+        self.cut_in = self.cut_in.saturating_sub(worked);
+        if self.with_crashes && self.crash_in.is_zero() {
+            self.crash_in = some(&mut self.rng, LIFE_MS);
+            let victims = if self.rng.percent(PAIRS) { 2 } else { 1 };
+            (0..victims).try_for_each(|_| self.crash(cluster))?;
+        }
+        if self.with_cuts && self.cut_in.is_zero() {
+            self.cut_in = some(&mut self.rng, WHOLE_MS);
+            self.make_cut(cluster)?;
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, cluster: &mut Cluster) -> Result<()> {
+        let ever = Instant::now() + Duration::from_secs(3600);
+        self.mend(cluster, ever)?;
+        (0..cluster.nodes()).try_for_each(|node| cluster.wait_node(node))
+    }
+}
+
+pub(crate) fn some(rng: &mut Rng, range: Range<u64>) -> Duration {
     Duration::from_millis(range.start + rng.below(range.end - range.start))
 }
 

@@ -96,6 +96,23 @@ impl SmallDisk {
         Ok(Self(point.to_owned()))
     }
 
+    /// Where it is mounted.
+    pub fn point(&self) -> &Path {
+        &self.0
+    }
+
+    /// Whatever is written from now on fails, as of a disk that has broken. Of ext4 only.
+    pub fn fail(&self) -> Result<()> {
+        run(Command::new("mount").args(["-o", "remount,abort"]).arg(&self.0)).map(drop)
+    }
+
+    /// Takes away what has failed, and mounts what has reached the disk before. Nobody may use it.
+    pub fn mount_again(&self) -> Result<()> {
+        run(Command::new("umount").arg(&self.0))?;
+        run(Command::new("mount").args(["-o", "loop"]).arg(self.0.with_extension("img")).arg(&self.0))
+            .map(drop)
+    }
+
     /// Makes it read-only, or writable again.
     pub fn set_read_only(&self, read_only: bool) -> Result<()> {
         let mut flags = MountFlags::empty();

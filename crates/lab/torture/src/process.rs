@@ -100,12 +100,38 @@ impl Process {
         let _ = kill_process(Pid::from_child(&self.child), signal);
     }
 
-    /// `kill -9`: true unless it had ended by itself before.
+    /// The process, and those that it has started, with theirs.
+    fn family(&self) -> Vec<Pid> {
+        let mut all = vec![Pid::from_child(&self.child)];
+        let mut at = 0;
+        while let Some(pid) = all.get(at).map(|pid| pid.as_raw_pid()) {
+            let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+            let children = children.unwrap_or_default();
+            let children = children.split_whitespace().filter_map(|child| child.parse().ok());
+            all.extend(children.filter_map(Pid::from_raw));
+            at += 1;
+        }
+        all
+    }
+
+    /// Stops it with all that it has started (`SIGSTOP`), or lets all of it go on.
+    pub fn freeze(&self, is_frozen: bool) {
+        let signal = if is_frozen { Signal::STOP } else { Signal::CONT };
+        for pid in self.family() {
+            // It may have ended by itself.
+            let _ = kill_process(pid, signal);
+        }
+    }
+
+    /// `kill -9`, also of all that it has started: true unless it had ended by itself before.
     pub fn kill9(&mut self) -> Result<bool> {
         if self.ended()?.is_some() {
             return Ok(false);
         }
-        self.signal(Signal::KILL);
+        // The first one first: it would start the others again.
+        for pid in self.family() {
+            let _ = kill_process(pid, Signal::KILL);
+        }
         self.wait_ended(PATIENCE)?;
         Ok(true)
     }

@@ -48,6 +48,8 @@ pub enum Stopped {
     /// `EIO`: wrong, but of a daemon that is being killed. If it dies while the kernel copies its
     /// answer, the kernel makes that an `EIO`.
     Io(String),
+    /// `ENOSPC`: a part of its bytes may be there. [`Worker::verify`] finds out.
+    Full,
     /// It failed, which it must not.
     Failed(String),
 }
@@ -110,6 +112,7 @@ impl Worker {
                 Ok(())
             }
             Err(Errno::NOTCONN | Errno::CONNABORTED) => Err(Stopped::Dead),
+            Err(Errno::NOSPC) => Err(Stopped::Full),
             Err(why) => {
                 let ms = begun.elapsed().as_millis();
                 let said = format!("{op:?}: {why}, after {ms} ms\n{}", self.history());
