@@ -101,7 +101,14 @@ impl<D: Disk> View<D> {
         let dirs = whole.dirs().collect::<io::Result<Vec<Ino>>>()?;
         inos.extend(&dirs);
         report.add(self.lay(&inos, &[], whole)?);
-        let files = whole.inodes().collect::<io::Result<Vec<Ino>>>()?;
+        let mut files = Vec::new();
+        for ino in whole.inodes() {
+            let ino = ino?;
+            // One that is listed although it has gone goes behind its names, as below.
+            if whole.inode(ino)?.is_some() {
+                files.push(ino);
+            }
+        }
         report.add(self.lay(&files, &[], whole)?);
         for dir in &dirs {
             let mut names: BTreeSet<Name> = BTreeSet::new();

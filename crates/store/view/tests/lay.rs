@@ -529,3 +529,24 @@ fn in_a_copied_folder_all_is_laid_again_until_that_was_settled() {
     drop(view);
     assert!(!open(&disk, true).unwrap().1.index_was_lost());
 }
+
+#[test]
+fn a_file_that_is_listed_and_gone_is_ours_until_its_names_are_taken_away() {
+    let disk = Arc::new(SimDisk::new(1));
+    let (bodies, mut view) = open(&disk, true).unwrap();
+    let mut model = Model::default();
+    let file = model.create(Ino::ROOT, &name(b"f"), Kind::Regular).unwrap();
+    bodies.ensure(file, None).unwrap();
+    lay(&mut view, &model).unwrap();
+    view.settle().unwrap();
+    model.settled();
+    drop(view);
+    assert!(model.remove(Ino::ROOT, &name(b"f")));
+    model.listed.push(file);
+    // Nobody lists what has changed.
+    atoll_view::lay_again(&*disk).unwrap();
+    let (_, mut view) = open(&disk, true).unwrap();
+    assert_eq!(view.lay_all(&model).unwrap().conflicts, []);
+    assert!(disk.stat(b"tree/f").is_err(), "the name of a file that is gone");
+    assert_eq!(view.audit(&model).unwrap(), []);
+}

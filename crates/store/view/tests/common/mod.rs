@@ -48,6 +48,8 @@ pub fn name(bytes: &[u8]) -> Name {
 #[derive(Clone)]
 pub struct Model {
     pub inodes: BTreeMap<Ino, Inode>,
+    /// Ids that are listed with all inodes although they are gone: a snapshot still has them.
+    pub listed: Vec<Ino>,
     pub dirs: BTreeMap<Ino, Dir>,
     pub entries: BTreeMap<(Ino, Name), Entry>,
     pub xattrs: BTreeMap<Ino, Xattrs>,
@@ -80,7 +82,7 @@ impl Source for Model {
 
 impl Whole for Model {
     fn inodes(&self) -> Box<dyn Iterator<Item = io::Result<Ino>> + '_> {
-        Box::new(self.inodes.keys().copied().map(Ok))
+        Box::new(self.inodes.keys().chain(&self.listed).copied().map(Ok))
     }
     fn dirs(&self) -> Box<dyn Iterator<Item = io::Result<Ino>> + '_> {
         Box::new(self.dirs.keys().copied().map(Ok))
@@ -95,6 +97,7 @@ impl Default for Model {
     fn default() -> Self {
         let mut model = Self {
             inodes: BTreeMap::new(),
+            listed: Vec::new(),
             dirs: BTreeMap::new(),
             entries: BTreeMap::new(),
             xattrs: BTreeMap::new(),
