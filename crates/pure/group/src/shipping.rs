@@ -18,6 +18,8 @@ use crate::progress::{Admission, GroupMember, WINDOW};
 const FRAME: u64 = 256;
 /// What is committed is told so late if nothing else is sent.
 const IDLE_MS: u64 = 50;
+/// It is told again after this: nobody acknowledges what is committed, and what told it may be lost.
+const REPEAT_MS: u64 = 1_000;
 /// What was sent and not acknowledged is asked for again after this.
 const AGAIN_MS: u64 = 300;
 
@@ -240,7 +242,8 @@ impl Group {
             let (at, c, s) = member.told;
             let is_behind = member.received < member.sent;
             let news = (c, s) != (committed, synced);
-            if (news && now >= at + IDLE_MS) || (is_behind && now >= at + AGAIN_MS) {
+            let is_due = now >= at + REPEAT_MS || (news && now >= at + IDLE_MS);
+            if is_due || (is_behind && now >= at + AGAIN_MS) {
                 if is_behind && now >= at + AGAIN_MS && member.received > 0 {
                     member.sent = member.received;
                 }
