@@ -43,9 +43,9 @@ impl<D: Disk> Engine<D> {
         if !self.is_grouped() || !self.may_tell() {
             return;
         }
-        for effect in std::mem::take(&mut *self.lock_held()) {
-            self.tell_now(effect);
-        }
+        // The lock is not kept: what is told here may come back to this door, by way of another island of this process.
+        let held = std::mem::take(&mut *self.lock_held());
+        held.into_iter().for_each(|effect| self.tell_now(effect));
     }
 
     /// Asked after the rows were read, so that what was read was right within the request.

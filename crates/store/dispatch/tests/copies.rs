@@ -3,7 +3,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use atoll_core::{Ino, IslandId, Name, NodeId, SessionId, Table, Time, VolumeId};
@@ -58,6 +59,9 @@ struct Mouth {
     said: Mutex<VecDeque<Said>>,
     replies: Mutex<Vec<(u64, Outcome, Vec<u8>)>>,
     led: Mutex<Vec<Option<u32>>>,
+    /// What leaves comes back to this copy, by another thread. Whether each of these has ended.
+    back: Mutex<Weak<GroupCopy<SimDisk>>>,
+    has_ended: Mutex<Vec<bool>>,
 }
 
 impl GroupNet for Mouth {
@@ -82,6 +86,14 @@ impl GroupNet for Mouth {
 impl Net for Mouth {
     fn reply(&self, _: IslandId, _: LinkId, id: u64, reply: Reply, data: &[u8]) {
         self.replies.lock().unwrap().push((id, reply.outcome, data.to_vec()));
+        let Some(copy) = self.back.lock().unwrap().upgrade() else { return };
+        let (ends, ended) = channel();
+        std::thread::spawn(move || {
+            copy.housekeep();
+            // Nobody waits any more, if this took too long.
+            let _ = ends.send(());
+        });
+        self.has_ended.lock().unwrap().push(ended.recv_timeout(Duration::from_secs(5)).is_ok());
     }
     fn notice(&self, _: IslandId, _: LinkId, _: Notice) {}
     fn send(&self, _: IslandId, _: PeerMessage) {}
@@ -470,4 +482,30 @@ fn a_primary_that_is_cut_off_tells_nothing_and_is_cut_back() {
     assert_eq!(mouth.led.lock().unwrap().last(), Some(&None));
     group.same();
     assert_eq!(group.read(second, ino, 0, 10), b"other");
+}
+
+/// As when a message to another island of the process brings an answer: all threads of a copy waited for one that waited for itself.
+#[test]
+fn what_was_held_leaves_without_the_lock_of_the_door() {
+    let mut group = Group::new(2);
+    let leader = group.attach();
+    let mouth = Arc::clone(&group.machine(leader).process.as_ref().unwrap().mouth);
+    // Longer than the lease, and too short for another copy to lead.
+    group.clock.0.fetch_add(1_000, Ordering::Relaxed);
+    let request = Request {
+        session: SessionId(1),
+        seq: 0,
+        acked: 0,
+        table: 1,
+        vector: Vec::new(),
+        caller: Caller::ROOT,
+        op: ClientOp::Fs { op: Op::GetAttr { ino: Ino::ROOT } },
+    };
+    let (link, data) = (LinkId(1 + u64::from(leader.0)), Bytes::new());
+    group.copy(leader).enter(Event::Request { link, id: 1 << 40, request, data });
+    assert!(mouth.replies.lock().unwrap().is_empty(), "it is held");
+    *mouth.back.lock().unwrap() = Arc::downgrade(group.copy(leader));
+    group.pass(200);
+    assert!(mouth.replies.lock().unwrap().iter().any(|(id, ..)| *id == 1 << 40), "it has not left");
+    assert_eq!(*mouth.has_ended.lock().unwrap(), [true]);
 }
