@@ -8,8 +8,8 @@ use std::time::Duration;
 use atoll_control::{ControlStore, GroupStore, ServedStore};
 use atoll_core::{Ino, IslandId, NodeId};
 use atoll_disk::Disk;
-use atoll_dispatch::{GroupCopy, Halted, OpenError, SpaceState};
-use atoll_group::{Group, GroupEvent, GroupView, Role};
+use atoll_dispatch::{Halted, OpenError, SpaceState};
+use atoll_group::{GroupEvent, Role};
 use atoll_island::Phase;
 use atoll_proto::control::{CopyRole, GroupStatus, IslandPhase, IslandStatus, Metric, Trace};
 use atoll_proto::{Copies, VolumeConfig};
@@ -101,23 +101,7 @@ impl<D: Disk> Serve for Cluster<D> {
     }
 }
 
-/// What a copy knows of its group.
-fn group_status<D: Disk>(copy: &GroupCopy<D>) -> GroupStatus {
-    let view = copy.with_group(Group::view);
-    let GroupView { epoch, primary, in_sync, wanted, joining, epoch_ms, must_be_filled } = view;
-    let role = match copy.role() {
-        Role::Leading { begun: true, .. } => CopyRole::Leads,
-        Role::Leading { .. } | Role::Claiming => CopyRole::Begins,
-        Role::Following { .. } => CopyRole::Follows,
-        _ if must_be_filled => CopyRole::Lacks,
-        Role::Void | Role::Closing => CopyRole::ComesBack,
-        Role::Standing => CopyRole::Stands,
-        Role::Halted => CopyRole::Halted,
-    };
-    GroupStatus { role, epoch, primary, in_sync, wanted, joining, epoch_ms }
-}
-
-/// The same as numbers.
+/// What a copy knows of its group, as numbers.
 fn group_metrics(group: &GroupStatus) -> [Metric; 4] {
     [
         Metric::now("epoch", group.epoch.into()),
@@ -261,7 +245,7 @@ impl<D: Disk> Served for Islands<D> {
             metrics.push(Metric::now("mounts", mounts));
             let spilled = volume.spilled(engine.id());
             metrics.push(Metric::now("xattrs_spilled", spilled.count as u64));
-            let group = copy.as_ref().map(|copy| group_status(copy));
+            let group = copy.as_ref().map(|copy| copy.status());
             metrics.extend(group.iter().flat_map(group_metrics));
             islands.push(IslandStatus {
                 island: engine.id(),
@@ -297,11 +281,11 @@ impl<D: Disk> Served for Islands<D> {
     fn move_island(&self, island: IslandId, to: NodeId) -> Result<(), String> {
         let me = self.volume.node();
         let Some(copy) = self.volume.copy(island) else { return Err(String::new()) };
-        let view = copy.with_group(Group::view);
+        let in_sync = copy.status().in_sync;
         match copy.role() {
             Role::Leading { begun: true, .. } if me == to => Ok(()),
-            Role::Leading { .. } if !view.in_sync.contains(&to) => {
-                let in_sync: Vec<String> = view.in_sync.iter().map(ToString::to_string).collect();
+            Role::Leading { .. } if !in_sync.contains(&to) => {
+                let in_sync: Vec<String> = in_sync.iter().map(ToString::to_string).collect();
                 Err(format!(
                     "The copy of island {island} on node {to} is not in sync, so it cannot lead.\nIn sync are nodes {}.",
                     in_sync.join(", ")

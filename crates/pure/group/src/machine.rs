@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 
 use atoll_core::planted::{Bug, planted};
 use atoll_core::{NodeId, Position};
+use atoll_proto::control::{CopyRole, GroupStatus};
 use atoll_proto::{GroupMessage, GroupRecord, Host, NodeLife, Seat};
 
 use crate::claim::{Resigned, Standing, VoidCopy};
@@ -69,25 +70,6 @@ pub enum Role {
     Closing,
     /// Its disk has failed, or it must be filled anew.
     Halted,
-}
-
-/// The group as a copy knows it, for people.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct GroupView {
-    /// The epoch; 0 if nobody has led yet.
-    pub epoch: u32,
-    /// Who leads, as the record says.
-    pub primary: Option<NodeId>,
-    /// The nodes whose copies have everything.
-    pub in_sync: Vec<NodeId>,
-    /// How many copies there shall be.
-    pub wanted: u8,
-    /// Copies that come back, and by how many records they are behind. Only the primary knows them.
-    pub joining: Vec<(NodeId, u64)>,
-    /// For how many milliseconds this process has known the epoch.
-    pub epoch_ms: Option<u64>,
-    /// No log reaches back to what this copy has.
-    pub must_be_filled: bool,
 }
 
 /// What a copy is doing.
@@ -454,12 +436,22 @@ impl Group {
     }
 
     /// What an administrator wants to know of the group.
-    pub fn view(&self) -> GroupView {
+    pub fn status(&self, promise: &Promise) -> GroupStatus {
         let record = self.known.as_ref().map(|known| &known.record);
         let last = self.log.last().seq;
         let joining = self.led().into_iter().flat_map(|leading| &leading.progress.members);
         let joining = joining.filter(|(_, member)| member.admission != Admission::Seated && !member.lost);
-        GroupView {
+        let role = match self.role(promise) {
+            Role::Leading { begun: true, .. } => CopyRole::Leads,
+            Role::Leading { .. } | Role::Claiming => CopyRole::Begins,
+            Role::Following { .. } => CopyRole::Follows,
+            _ if self.must_fill => CopyRole::Lacks,
+            Role::Void | Role::Closing => CopyRole::ComesBack,
+            Role::Standing => CopyRole::Stands,
+            Role::Halted => CopyRole::Halted,
+        };
+        GroupStatus {
+            role,
             epoch: record.map_or(0, |record| record.epoch),
             primary: record.and_then(|record| record.primary).map(|primary| primary.node),
             in_sync: record
@@ -471,7 +463,6 @@ impl Group {
                 .known
                 .as_ref()
                 .map(|known| self.now.saturating_sub(known.since_ms.max(self.start_ms))),
-            must_be_filled: self.must_fill,
         }
     }
 

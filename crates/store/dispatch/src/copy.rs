@@ -17,6 +17,7 @@ use atoll_disk::Disk;
 use atoll_group::{Config, Given, Group, GroupEffect, GroupEvent, LeadBy, OpenedLog, Role, SwapOutcome};
 use atoll_handover::slow;
 use atoll_island::Event;
+use atoll_proto::control::GroupStatus;
 use atoll_proto::{GroupMessage, GroupRecord, NodeLife};
 use bytes::Bytes;
 
@@ -195,6 +196,11 @@ impl<D: Disk> GroupCopy<D> {
     /// What it is doing in its group.
     pub fn role(&self) -> Role {
         self.place.role()
+    }
+
+    /// What it knows of its group, for people.
+    pub fn status(&self) -> GroupStatus {
+        self.place.status()
     }
 
     /// Whether it may tell others something now: it leads, and no other copy can.

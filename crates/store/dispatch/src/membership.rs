@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use atoll_core::{NodeId, Position};
 use atoll_group::{Config, Given, Group, GroupEffect, GroupEvent, OpenedLog, Promise, Role, SeatFile};
 use atoll_proto::NodeLife;
+use atoll_proto::control::GroupStatus;
 use bytes::Bytes;
 
 use crate::engine::Clock;
@@ -207,6 +208,12 @@ impl Membership {
         let machine = self.lock();
         let promise = self.promise();
         machine.group.role(&promise)
+    }
+
+    pub(crate) fn status(&self) -> GroupStatus {
+        let machine = self.lock();
+        let promise = self.promise();
+        machine.group.status(&promise)
     }
 
     /// Looks at the machine.
