@@ -29,6 +29,11 @@ const ANSWER: Duration = Duration::from_secs(10);
 /// A name that is no name is put in the place of one of this letter.
 const LETTER: u8 = b'Z';
 
+/// Another node, with these members of volumes.
+const fn node_with(members: Vec<(VolumeId, NodeId)>) -> Role {
+    Role::Node { daemon: DaemonId(9), incarnation: 1, boot: 1, directory: 1, members }
+}
+
 struct Raw(Vec<u8>);
 
 impl Encode for Raw {
@@ -445,13 +450,7 @@ fn who_speaks_for_others_or_to_others_is_thrown_out() {
         // As a node, it is none of this node's islands, and none of a third one's.
         for from in [0, 1, 3, u16::MAX] {
             let mut peer = Peerless::connect(&victim.place);
-            peer.greet(Role::Node {
-                daemon: DaemonId(9),
-                incarnation: 1,
-                boot: 1,
-                directory: 1,
-                members: vec![(VOLUME, OTHER)],
-            });
+            peer.greet(node_with(vec![(VOLUME, OTHER)]));
             let message = PeerMessage { from: IslandId(from), ..message.clone() };
             peer.frame(Kind::Peer, 1 - from.min(1), &message.to_vec(), b"");
             peer.is_thrown_out();
@@ -459,21 +458,12 @@ fn who_speaks_for_others_or_to_others_is_thrown_out() {
         // Nodes that the volume does not have, and this one.
         for node in [NodeId(9), NodeId(0)] {
             let mut peer = Peerless::connect(&victim.place);
-            let role = Role::Node {
-                daemon: DaemonId(9),
-                incarnation: 1,
-                boot: 1,
-                directory: 1,
-                members: vec![(VOLUME, node)],
-            };
+            let role = node_with(vec![(VOLUME, node)]);
             peer.frame(Kind::Hello, 0, &Hello::new(role, None).to_vec(), b"");
             peer.is_thrown_out();
         }
         // An unknown volume, a volume of nobody.
-        for role in [
-            Role::Client { volume: VolumeId(404), session: SessionId(7) },
-            Role::Node { daemon: DaemonId(9), incarnation: 1, boot: 1, directory: 1, members: Vec::new() },
-        ] {
+        for role in [Role::Client { volume: VolumeId(404), session: SessionId(7) }, node_with(Vec::new())] {
             let mut peer = Peerless::connect(&victim.place);
             peer.frame(Kind::Hello, 0, &Hello::new(role, None).to_vec(), b"");
             peer.is_thrown_out();
@@ -489,13 +479,7 @@ fn who_speaks_for_others_or_to_others_is_thrown_out() {
 fn islands_that_the_volume_does_not_have_are_not_listened_to() {
     against(|victim| {
         let mut peer = Peerless::connect(&victim.place);
-        peer.greet(Role::Node {
-            daemon: DaemonId(9),
-            incarnation: 1,
-            boot: 1,
-            directory: 1,
-            members: vec![(VOLUME, OTHER)],
-        });
+        peer.greet(node_with(vec![(VOLUME, OTHER)]));
         let txn = TxnId { coordinator: IslandId(7), stamp: Stamp(u64::MAX) };
         let seal =
             || ParticipantWork::Seal { ino: Ino::ROOT, parent: Ino::ROOT, name: Name::new(b"n").unwrap() };

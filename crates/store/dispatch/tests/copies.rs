@@ -1,7 +1,9 @@
 //! Copies of an island that has a group: over simulated disks, with a network and a control store in memory that lose nothing
 //! and are stepped by hand.
 
-use std::collections::{BTreeMap, VecDeque};
+mod common;
+
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, Weak};
@@ -9,7 +11,6 @@ use std::time::Duration;
 
 use atoll_core::{Ino, IslandId, Name, NodeId, SessionId, Table, Time, VolumeId};
 use atoll_disk::sim::{Fault, SimDisk};
-use atoll_disk::{Disk, DiskFile, OpenHow};
 use atoll_dispatch::seat::SeatStore;
 use atoll_dispatch::{Clock, GroupCopy, GroupNet, GroupSetup, Net, Setup, SpaceState};
 use atoll_group::{Config, Given, GroupEvent, Role, SwapOutcome};
@@ -21,6 +22,7 @@ use atoll_proto::{
 };
 use atoll_state::RowKey;
 use bytes::Bytes;
+use common::{bodies, rows};
 
 const ISLAND: IslandId = IslandId(0);
 /// More than a record carries.
@@ -372,7 +374,8 @@ impl Group {
         let leader = self.leader().unwrap();
         self.copy(leader).enter(Event::CheckpointWanted);
         self.pass(3_000);
-        let rows: Vec<_> = self.nodes().iter().map(|node| rows(self.copy(*node))).collect();
+        let rows: Vec<_> =
+            self.nodes().iter().map(|node| rows(&self.copy(*node).engine().unwrap())).collect();
         let bodies: Vec<_> = self.machines.iter().map(|machine| bodies(&machine.disk)).collect();
         for node in 1..self.machines.len() {
             for (key, row) in &rows[0] {
@@ -382,29 +385,6 @@ impl Group {
             assert!(bodies[0] == bodies[node], "bodies of {node} are others");
         }
     }
-}
-
-/// All rows of the snapshot but those of the plain tree, which each copy lays by itself.
-fn rows(copy: &GroupCopy<SimDisk>) -> BTreeMap<Vec<u8>, Vec<u8>> {
-    let rows = copy.engine().unwrap().snapshot().range(&[0], &[255], usize::MAX).unwrap();
-    let is_own = |key: &[u8]| matches!(RowKey::from_bytes(key), Some(RowKey::View(_) | RowKey::ViewName(..)));
-    rows.into_iter().filter(|(key, _)| !is_own(key)).collect()
-}
-
-/// The bytes of all bodies.
-fn bodies(disk: &SimDisk) -> BTreeMap<Vec<u8>, Vec<u8>> {
-    let mut all = BTreeMap::new();
-    for (dir, _) in disk.list(b"bodies").unwrap() {
-        let folder = [b"bodies/", &dir[..]].concat();
-        for (name, _) in disk.list(&folder).unwrap_or_default() {
-            let path = [&folder[..], b"/", &name].concat();
-            let file = disk.open(&path, OpenHow::Read).unwrap();
-            let mut bytes = vec![0; file.stat().unwrap().size as usize];
-            file.read_full(&mut bytes, 0).unwrap();
-            all.insert(path, bytes);
-        }
-    }
-    all
 }
 
 #[test]

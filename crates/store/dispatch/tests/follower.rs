@@ -3,11 +3,12 @@
 mod common;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use atoll_core::{Ino, Name};
+use atoll_disk::Disk;
 use atoll_disk::sim::{Fault, SimDisk};
-use atoll_disk::{Disk, DiskFile, OpenHow};
-use atoll_dispatch::{Laying, NotShipped, NotTaken, Shipment};
+use atoll_dispatch::{Engine, Laying, NotShipped, NotTaken, Shipment};
 use atoll_group::LeadBy;
 use atoll_island::Event;
 use atoll_log::Position;
@@ -15,7 +16,7 @@ use atoll_posix::{Allocation, Answer, Kind, Op, SetAttr};
 use atoll_proto::{ClientOp, Outcome};
 use atoll_state::RowKey;
 use bytes::Bytes;
-use common::Life;
+use common::{Life, bodies, rows};
 
 /// More than a record carries.
 const LARGE: usize = 64 * 1024;
@@ -127,8 +128,12 @@ impl Pair {
     }
 
     fn create(&mut self, name: &[u8]) -> Ino {
+        self.make(name, Kind::Regular)
+    }
+
+    fn make(&mut self, name: &[u8], kind: Kind) -> Ino {
         let (name, target) = (Name::new(name).unwrap(), Bytes::new());
-        let (kind, mode, umask, rdev, exclusive) = (Kind::Regular, 0o644, 0, 0, true);
+        let (mode, umask, rdev, exclusive) = (0o644, 0, 0, true);
         let op = Op::Create { dir: Ino::ROOT, name, kind, mode, umask, rdev, exclusive, target };
         match self.fs(op, &[]) {
             Outcome::Ok { answer: Answer::Found { found }, .. } => found.attr.ino,
@@ -162,7 +167,7 @@ impl Pair {
     }
 
     fn same(&self) {
-        let [one, other] = [&self.primary, &self.follower].map(rows);
+        let [one, other] = [&self.primary, &self.follower].map(|life| rows(&life.engine));
         assert_eq!(one.len(), other.len());
         for (key, row) in &one {
             assert_eq!(Some(row), other.get(key), "{:?}", RowKey::from_bytes(key));
@@ -176,30 +181,6 @@ impl Pair {
         }
         assert!(one == other, "{:?} and {:?}", names(&one), names(&other));
     }
-}
-
-/// All rows of the snapshot but those of the plain tree, which each copy lays by itself.
-fn rows(life: &Life) -> BTreeMap<Vec<u8>, Vec<u8>> {
-    let rows = life.engine.snapshot().range(&[0], &[255], usize::MAX).unwrap();
-    let is_of_view =
-        |key: &[u8]| matches!(RowKey::from_bytes(key), Some(RowKey::View(_) | RowKey::ViewName(..)));
-    rows.into_iter().filter(|(key, _)| !is_of_view(key)).collect()
-}
-
-/// The bytes of all bodies.
-fn bodies(disk: &SimDisk) -> BTreeMap<Vec<u8>, Vec<u8>> {
-    let mut all = BTreeMap::new();
-    for (dir, _) in disk.list(b"bodies").unwrap() {
-        let folder = [b"bodies/", &dir[..]].concat();
-        for (name, _) in disk.list(&folder).unwrap_or_default() {
-            let path = [&folder[..], b"/", &name].concat();
-            let file = disk.open(&path, OpenHow::Read).unwrap();
-            let mut bytes = vec![0; file.stat().unwrap().size as usize];
-            file.read_full(&mut bytes, 0).unwrap();
-            all.insert(path, bytes);
-        }
-    }
-    all
 }
 
 fn names(bodies: &BTreeMap<Vec<u8>, Vec<u8>>) -> Vec<(String, usize)> {
@@ -489,7 +470,7 @@ fn each_copy_lays_the_same_tree() {
     pair.rest();
     let Pair { primary, follower, disks, .. } = pair;
     let trees = [primary, follower].map(|life| {
-        let engine = std::sync::Arc::new(life.engine);
+        let engine = Arc::new(life.engine);
         let mut laying = Laying::open(engine, false, false).unwrap();
         let report = laying.drain().unwrap();
         assert!(report.conflicts.is_empty(), "{:?}", report.conflicts);
@@ -500,28 +481,15 @@ fn each_copy_lays_the_same_tree() {
     assert!(!list(&disks[0]).is_empty());
 }
 
-/// The plain tree makes a FIFO where other files have their bytes: there is nothing to be synced.
-#[test]
-fn a_follower_syncs_no_body_of_a_fifo() {
-    let mut pair = Pair::new(27);
-    pair.fs(
-        Op::Create {
-            dir: Ino::ROOT,
-            name: Name::new(b"fifo").unwrap(),
-            kind: Kind::Fifo,
-            mode: 0o644,
-            umask: 0,
-            rdev: 0,
-            exclusive: true,
-            target: Bytes::new(),
-        },
-        &[],
-    );
-    pair.primary.engine.reach().unwrap();
-    pair.ship();
-    let Pair { primary, follower, shipped, .. } = pair;
-    let follower = std::sync::Arc::new(follower.engine);
-    Laying::open(std::sync::Arc::clone(&follower), true, true).unwrap().drain().unwrap();
+/// The engine of a follower that has laid its plain tree.
+fn laid(follower: Life) -> Arc<Engine<SimDisk>> {
+    let engine = Arc::new(follower.engine);
+    Laying::open(Arc::clone(&engine), true, true).unwrap().drain().unwrap();
+    engine
+}
+
+/// The primary ships a checkpoint behind the records up to `shipped`, and the follower makes it.
+fn checkpoint(primary: &Life, shipped: Position, follower: &Engine<SimDisk>) {
     primary.engine.enter(Event::CheckpointWanted);
     primary.engine.tick();
     let shipment = primary.engine.shipment(shipped, usize::MAX).unwrap();
@@ -533,30 +501,30 @@ fn a_follower_syncs_no_body_of_a_fifo() {
     assert!(!follower.is_halted(), "its checkpoint has failed");
 }
 
+/// The plain tree makes a FIFO where other files have their bytes: there is nothing to be synced.
+#[test]
+fn a_follower_syncs_no_body_of_a_fifo() {
+    let mut pair = Pair::new(27);
+    pair.make(b"fifo", Kind::Fifo);
+    pair.primary.engine.reach().unwrap();
+    pair.ship();
+    let Pair { primary, follower, shipped, .. } = pair;
+    checkpoint(&primary, shipped, &laid(follower));
+}
+
 /// Nor is there something to be synced of what goes.
 #[test]
 fn a_follower_syncs_no_body_of_a_fifo_that_goes() {
     let mut pair = Pair::new(29);
-    let (dir, name) = (Ino::ROOT, Name::new(b"fifo").unwrap());
-    let (kind, target) = (Kind::Fifo, Bytes::new());
-    let (mode, umask, rdev, exclusive) = (0o644, 0, 0, true);
-    pair.fs(Op::Create { dir, name: name.clone(), kind, mode, umask, rdev, exclusive, target }, &[]);
+    pair.make(b"fifo", Kind::Fifo);
     pair.primary.engine.reach().unwrap();
     pair.ship();
-    let follower = std::sync::Arc::new(pair.follower.engine);
-    Laying::open(std::sync::Arc::clone(&follower), true, true).unwrap().drain().unwrap();
-    pair.seq += 1;
-    pair.primary.ask(pair.seq, ClientOp::Fs { op: Op::Unlink { dir, name } }, &[]);
-    pair.primary.engine.reach().unwrap();
-    pair.primary.engine.enter(Event::CheckpointWanted);
-    pair.primary.engine.tick();
-    let shipment = pair.primary.engine.shipment(pair.shipped, usize::MAX).unwrap();
-    let last = shipment.records.last().unwrap().position.seq;
-    follower.take(shipment).unwrap();
-    follower.apply().unwrap();
-    follower.know_synced(last);
-    follower.housekeep();
-    assert!(!follower.is_halted(), "its checkpoint has failed");
+    let Pair { mut primary, follower, shipped, seq, .. } = pair;
+    let follower = laid(follower);
+    let op = Op::Unlink { dir: Ino::ROOT, name: Name::new(b"fifo").unwrap() };
+    primary.ask(seq + 1, ClientOp::Fs { op }, &[]);
+    primary.engine.reach().unwrap();
+    checkpoint(&primary, shipped, &follower);
 }
 
 #[test]

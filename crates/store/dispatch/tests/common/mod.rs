@@ -2,16 +2,19 @@
 
 #![allow(dead_code, reason = "each test uses a part")]
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use atoll_core::{IslandId, SessionId, Table, Time, VolumeId};
 use atoll_disk::sim::SimDisk;
+use atoll_disk::{Disk, DiskFile, OpenHow};
 use atoll_dispatch::{Clock, Engine, Net, Report, Setup, SpaceState};
 use atoll_island::{Config, Event, LinkId, Now};
 use atoll_posix::Caller;
 use atoll_proto::{ClientOp, Notice, Outcome, PeerMessage, Reply, Request};
+use atoll_state::RowKey;
 use bytes::Bytes;
 
 pub(crate) const ISLAND: IslandId = IslandId(0);
@@ -121,4 +124,27 @@ impl Life {
     pub(crate) fn may_halt(&self) {
         self.heard.may_halt.store(true, Ordering::Relaxed);
     }
+}
+
+/// All rows of the snapshot but those of the plain tree, which each copy lays by itself.
+pub(crate) fn rows(engine: &Engine<SimDisk>) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let rows = engine.snapshot().range(&[0], &[255], usize::MAX).unwrap();
+    let is_own = |key: &[u8]| matches!(RowKey::from_bytes(key), Some(RowKey::View(_) | RowKey::ViewName(..)));
+    rows.into_iter().filter(|(key, _)| !is_own(key)).collect()
+}
+
+/// The bytes of all bodies.
+pub(crate) fn bodies(disk: &SimDisk) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let mut all = BTreeMap::new();
+    for (dir, _) in disk.list(b"bodies").unwrap() {
+        let folder = [b"bodies/", &dir[..]].concat();
+        for (name, _) in disk.list(&folder).unwrap_or_default() {
+            let path = [&folder[..], b"/", &name].concat();
+            let file = disk.open(&path, OpenHow::Read).unwrap();
+            let mut bytes = vec![0; file.stat().unwrap().size as usize];
+            file.read_full(&mut bytes, 0).unwrap();
+            all.insert(path, bytes);
+        }
+    }
+    all
 }
