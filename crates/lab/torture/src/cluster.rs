@@ -281,6 +281,13 @@ impl Cluster {
         Ok(())
     }
 
+    /// `kill -9` of a node's daemon, which its parent starts again at once.
+    pub fn kill9_daemon(&mut self, node: usize) -> Result<()> {
+        let process = self.nodes[node].as_ref().context("it does not run")?;
+        ensure!(process.kill9_child(), "the daemon of node {node} has no parent");
+        Ok(())
+    }
+
     /// Stops a node's processes, or lets them go on, as a machine that is silent for a while.
     pub fn freeze_node(&mut self, node: usize, is_frozen: bool) -> Result<()> {
         self.nodes[node].as_ref().context("it does not run")?.freeze(is_frozen);

@@ -37,6 +37,8 @@ pub const SYNC_MAX: Duration = Duration::from_secs(150);
 pub enum Kind {
     /// `kill -9` of a node's processes.
     Kill,
+    /// `kill -9` of its daemon, which its parent starts again at once.
+    Restart,
     /// They stand still.
     Freeze,
     /// A node's plug is pulled.
@@ -55,10 +57,12 @@ pub enum Kind {
 
 impl Kind {
     /// Those that need no disk of one's own.
-    pub const PLAIN: [Self; 6] = [Self::Kill, Self::Freeze, Self::Plug, Self::Cut, Self::OneWay, Self::Store];
+    pub const PLAIN: [Self; 7] =
+        [Self::Kill, Self::Restart, Self::Freeze, Self::Plug, Self::Cut, Self::OneWay, Self::Store];
     /// All.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Kill,
+        Self::Restart,
         Self::Freeze,
         Self::Plug,
         Self::Cut,
@@ -72,6 +76,7 @@ impl Kind {
     pub fn name(self) -> &'static str {
         match self {
             Self::Kill => "kill",
+            Self::Restart => "restart",
             Self::Freeze => "freeze",
             Self::Plug => "plug",
             Self::Cut => "cut",
@@ -168,8 +173,8 @@ impl fmt::Display for Counts {
 /// Where it stands: Whole -> Wrong -> Healing -> Whole.
 #[derive(Debug)]
 enum Phase {
-    /// All copies are in sync; the next fault is due after so much more work.
-    Whole { left: Duration, counted: Instant },
+    /// All copies are in sync. Until when that was counted as work.
+    Whole { counted: Instant },
     /// These are under way, each until then.
     Wrong(Vec<(Instant, Fault)>),
     /// All is mended, since then.
@@ -186,6 +191,8 @@ pub struct Faults {
     /// No more than so many.
     most: u64,
     phase: Phase,
+    /// The next fault is due after so much more time in which clients work and all copies are in sync.
+    left: Duration,
     counts: Counts,
     /// The epoch of each island when all copies were in sync the last time.
     epochs: BTreeMap<u64, u64>,
@@ -207,7 +214,8 @@ impl Faults {
             kinds: kinds.to_vec(),
             replicas,
             most,
-            phase: Phase::Whole { left, counted: now },
+            phase: Phase::Whole { counted: now },
+            left,
             counts: Counts::default(),
             epochs: BTreeMap::new(),
             told: Vec::new(),
@@ -260,7 +268,7 @@ impl Faults {
         }
         let mut other = None;
         let time = match kind {
-            Kind::Kill | Kind::Broken => DEATH_MS,
+            Kind::Kill | Kind::Restart | Kind::Broken => DEATH_MS,
             Kind::Store => {
                 node = 0;
                 DEATH_MS
@@ -337,8 +345,7 @@ impl Faults {
             self.counts.slowest_sync = self.counts.slowest_sync.max(since.elapsed());
             self.tell(format!("all copies are in sync after {} ms", since.elapsed().as_millis()));
             self.compare_epochs(&all)?;
-            let left = some(&mut self.rng, LIFE_MS);
-            self.phase = Phase::Whole { left, counted: Instant::now() };
+            self.phase = Phase::Whole { counted: Instant::now() };
             return Ok(());
         }
         if since.elapsed() > SYNC_MAX {
@@ -376,7 +383,7 @@ impl Faults {
 
 impl Trouble for Faults {
     fn begin(&mut self) {
-        if let Phase::Whole { counted, .. } = &mut self.phase {
+        if let Phase::Whole { counted } = &mut self.phase {
             *counted = Instant::now();
         }
     }
@@ -385,10 +392,11 @@ impl Trouble for Faults {
         cluster.alive().with_context(|| self.last())?;
         let now = Instant::now();
         match &mut self.phase {
-            Phase::Whole { left, counted } => {
-                *left = left.saturating_sub(now.saturating_duration_since(*counted));
+            Phase::Whole { counted } => {
+                self.left = self.left.saturating_sub(now.saturating_duration_since(*counted));
                 *counted = now;
-                if left.is_zero() && self.counts.all() < self.most {
+                if self.left.is_zero() && self.counts.all() < self.most {
+                    self.left = some(&mut self.rng, LIFE_MS);
                     self.begin_fault(cluster)?;
                 }
                 Ok(())
@@ -426,6 +434,7 @@ fn filler(cluster: &mut Cluster, node: usize) -> Result<std::path::PathBuf> {
 fn begin(cluster: &mut Cluster, fault: &Fault) -> Result<()> {
     match fault.kind {
         Kind::Kill | Kind::Store => cluster.kill9_node(fault.node),
+        Kind::Restart => cluster.kill9_daemon(fault.node),
         Kind::Freeze => cluster.freeze_node(fault.node, true),
         Kind::Plug => cluster.network()?.unplug(fault.node, true),
         Kind::Cut | Kind::OneWay => {
@@ -447,6 +456,7 @@ fn begin(cluster: &mut Cluster, fault: &Fault) -> Result<()> {
 fn mend(cluster: &mut Cluster, fault: &Fault) -> Result<()> {
     match fault.kind {
         Kind::Kill | Kind::Store => cluster.spawn_node(fault.node),
+        Kind::Restart => Ok(()),
         Kind::Freeze => cluster.freeze_node(fault.node, false),
         Kind::Plug => cluster.network()?.unplug(fault.node, false),
         Kind::Cut | Kind::OneWay => {

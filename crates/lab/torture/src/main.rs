@@ -115,12 +115,15 @@ enum Command {
         /// Repeats what is called and what goes wrong, though not when
         #[arg(long, default_value_t = 1)]
         seed: u64,
-        /// Only faults of these kinds: kill freeze plug cut one-way store full broken
+        /// Only faults of these kinds: kill restart freeze plug cut one-way store full broken
         #[arg(long, value_delimiter = ',')]
         kinds: Vec<String>,
         /// Each node has a disk of its own of so many MiB, which gets full or fails; 0: none has
         #[arg(long, default_value_t = 0)]
         disk_mib: u64,
+        /// Do not compare the plain trees of stopped nodes
+        #[arg(long)]
+        no_trees: bool,
         /// When an operation hangs, everything is left as it is for so many seconds
         #[arg(long, default_value_t = 0)]
         stay: u64,
@@ -349,6 +352,7 @@ fn run(command: Command) -> Result<()> {
             seed,
             kinds,
             disk_mib,
+            no_trees,
             stay,
             round,
             check_every,
@@ -374,8 +378,15 @@ fn run(command: Command) -> Result<()> {
                 keep,
             };
             println!("seed {seed}: {nodes} nodes, {replicas} copies, {mounts} mounts");
-            let what =
-                Copies { histories, replicas, faults, kinds, disk_mib, stay: Duration::from_secs(stay) };
+            let what = Copies {
+                histories,
+                replicas,
+                faults,
+                kinds,
+                disk_mib,
+                compares: !no_trees,
+                stay: Duration::from_secs(stay),
+            };
             let place = Place::new("copies")?;
             match copies::run(&what, place.path(), &mut |line| println!("{line}")) {
                 Ok(report) => println!("{report}"),

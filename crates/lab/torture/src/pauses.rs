@@ -32,9 +32,9 @@ const HANG: Duration = Duration::from_secs(60);
 /// What happens to a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Mode {
-    /// Its process is killed, and started again when another node leads.
+    /// Its processes are killed, and started again when another node leads.
     Kill,
-    /// Its process is killed, and started again at once.
+    /// Its daemon is killed, and started again at once by its parent.
     Restart,
     /// Its processes stand still, as a machine that falls silent.
     Freeze,
@@ -248,10 +248,7 @@ fn measure(
         let began = Instant::now();
         match what.mode {
             Mode::Kill => cluster.kill9_node(node)?,
-            Mode::Restart => {
-                cluster.kill9_node(node)?;
-                cluster.spawn_node(node)?;
-            }
+            Mode::Restart => cluster.kill9_daemon(node)?,
             Mode::Freeze => cluster.freeze_node(node, true)?,
         }
         std::thread::sleep(AWAY);

@@ -123,6 +123,16 @@ impl Process {
         }
     }
 
+    /// `kill -9` of the last of those that it has started, one by the other: a parent starts its daemon again. False if there is
+    /// none.
+    pub fn kill9_child(&self) -> bool {
+        let family = self.family();
+        family
+            .get(1..)
+            .and_then(<[Pid]>::last)
+            .is_some_and(|child| kill_process(*child, Signal::KILL).is_ok())
+    }
+
     /// `kill -9`, also of all that it has started: true unless it had ended by itself before.
     pub fn kill9(&mut self) -> Result<bool> {
         if self.ended()?.is_some() {
