@@ -359,12 +359,12 @@ impl<D: Disk> Volume<D> {
     /// A frame between copies, or a beacon or its answer, has come on a link that a node has opened.
     pub(crate) fn take_group_frame(&self, link: &Link, frame: Frame) -> Result<(), Malformed> {
         let Some(who) = self.life_of(link) else { return Err(Malformed::new("a node that is none")) };
-        self.link_used(link.id(), who);
+        let number = self.link_used(link.id(), who);
         match frame.kind {
             Kind::Group => {
                 let message = frame.decode::<GroupMessage>()?;
                 if let Some(copy) = self.copy(frame.island) {
-                    copy.hear(who.node, link.id(), message, &frame.payload);
+                    copy.hear(who.node, number, message, &frame.payload);
                 }
             }
             Kind::Beacon => {

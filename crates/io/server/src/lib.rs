@@ -13,6 +13,7 @@ mod local;
 mod map;
 mod member;
 mod node;
+mod node_links;
 mod orders;
 mod reached;
 mod refusals;

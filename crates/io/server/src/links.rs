@@ -45,8 +45,11 @@ impl<D: Disk> Volume<D> {
             Closed::Ended | Closed::CutShort => !link.is_relayed(),
             _ => false,
         };
-        if let Some(other) = self.node_of(link).and_then(|node| self.other(node)) {
-            other.change(self, |both| both.ended(link.id()));
+        if let Some(node) = self.node_of(link) {
+            self.node_links.lock().expect("no panic while it is held").ended(link.id(), node);
+            if let Some(other) = self.other(node) {
+                other.change(self, |both| both.ended(link.id()));
+            }
         }
         self.link_closed(LinkId(link.id()), ended);
     }

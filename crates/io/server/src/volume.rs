@@ -25,6 +25,7 @@ use bytes::Bytes;
 use crate::copies::{Copies, Ends, OnCut, Port};
 use crate::local::Local;
 use crate::map::Map;
+use crate::node_links::{NodeLinks, Used};
 use crate::refusals::{Refusals, SPILLED_TOLD_MAX, Spilled};
 use crate::slots::{Islands, Slots};
 use crate::switch::{Enter, Switch, together};
@@ -187,7 +188,7 @@ pub struct Volume<D: Disk> {
     pub(crate) copies: OnceLock<Copies<D>>,
     store: OnceLock<Arc<dyn GroupStore>>,
     /// The links that other nodes have opened.
-    node_links: Mutex<BTreeMap<NodeId, (u64, NodeLife)>>,
+    pub(crate) node_links: Mutex<NodeLinks>,
     /// Islands with copies that nobody leads, as far as is known here, and since when.
     away: Mutex<BTreeMap<IslandId, Instant>>,
     pub(crate) map: RwLock<Map>,
@@ -405,31 +406,27 @@ impl<D: Disk> Volume<D> {
         self.stopping.load(Ordering::Acquire)
     }
 
-    /// The links that other nodes have opened, and by which process.
+    /// The link of each other node that counts for copies, by number, and the process that has opened it.
     pub(crate) fn group_links(&self) -> Vec<(u64, NodeLife)> {
-        self.node_links.lock().expect("no panic while it is held").values().copied().collect()
+        self.node_links.lock().expect("no panic while it is held").all()
     }
 
-    /// Another node has opened a link. The first one of a process counts at once, because it may prove that the one before has
-    /// ended. Another one counts when something comes on it: of two that a node opens at once, directly and through a relay, it uses
-    /// one.
+    /// Another node has opened a link.
     pub(crate) fn link_opened(&self, link: u64, who: NodeLife) {
-        self.note_link(link, who, |(_, known)| *known != who);
-    }
-
-    /// Something has come on a link that another node has opened.
-    pub(crate) fn link_used(&self, link: u64, who: NodeLife) {
-        self.note_link(link, who, |_| true);
-    }
-
-    /// Links are numbered in the order in which they were opened.
-    fn note_link(&self, link: u64, who: NodeLife, counts: impl Fn(&(u64, NodeLife)) -> bool) {
-        let mut links = self.node_links.lock().expect("no panic while it is held");
-        if links.get(&who.node).is_none_or(|last| last.0 < link && counts(last)) {
-            links.insert(who.node, (link, who));
-            drop(links);
-            self.tell_link(link, who);
+        let number = self.node_links.lock().expect("no panic while it is held").opened(link, who);
+        if let Some(number) = number {
+            self.tell_link(number, who);
         }
+    }
+
+    /// Something has come on a link that another node has opened. The link's number among those that count.
+    pub(crate) fn link_used(&self, link: u64, who: NodeLife) -> u64 {
+        let Used { number, is_new } =
+            self.node_links.lock().expect("no panic while it is held").used(link, who);
+        if is_new {
+            self.tell_link(number, who);
+        }
+        number
     }
 
     /// Tells the time, and does the work that no request waits for.
