@@ -300,6 +300,9 @@ impl<D: Disk> Volume<D> {
         match change {
             Change::Leads(island, epoch) => {
                 let Some(engine) = self.copy(*island).and_then(|copy| copy.engine()) else { return };
+                if islands.get(island).is_some_and(|known| Arc::ptr_eq(known, &engine)) {
+                    return self.switch().tell_primary(*island, *epoch);
+                }
                 tracing::info!(volume = %self.name(), %island, epoch, "this node leads the island");
                 islands.insert(*island, engine);
             }

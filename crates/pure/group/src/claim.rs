@@ -11,9 +11,9 @@ use crate::event::{GroupEffect, LeadBy};
 use crate::lease::{PLACE_MS, PROMISE_MS, Promise, YIELD_MS};
 use crate::machine::{Doing, Group};
 
-/// How much later than the one before it in the ring a copy claims when nobody has led yet: a new volume's nodes start one after
+/// How much later than the one before it in the ring a copy claims when nobody has led yet: nodes come to a new volume one after
 /// the other.
-const FIRST_PLACE_MS: u64 = 500;
+const FIRST_PLACE_MS: u64 = 3_000;
 
 /// A copy that stands says so again after this.
 const TELL_MS: u64 = 200;

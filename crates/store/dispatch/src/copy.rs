@@ -46,7 +46,7 @@ pub trait GroupNet: Send + Sync + 'static {
     fn swap(&self, island: IslandId, number: u64, expect: u64, record: GroupRecord);
     /// The log of a copy is about to be cut back to this record: whoever remembers how far it has come is to know it first.
     fn cut(&self, island: IslandId, to: Position);
-    /// The copy leads, or follows. Told after each change.
+    /// The copy leads, or follows. Told after each change; and again when answers were dropped, so that clients ask again.
     fn leads(&self, island: IslandId, epoch: Option<u32>);
     /// Something that an administrator must know.
     fn trouble(&self, island: IslandId, why: String);
@@ -276,10 +276,12 @@ impl<D: Disk> GroupCopy<D> {
         }
     }
 
-    /// What is held at the door leaves, if it may be told now.
+    /// What is held at the door leaves, if it may be told now. If too much was held, whoever waits for an answer is told to ask
+    /// again.
     fn tell_held(&self) {
-        if let Some(engine) = self.engine() {
-            engine.tell_held();
+        let has_dropped = self.engine().is_some_and(|engine| engine.tell_held());
+        if let (true, Role::Leading { epoch, .. }) = (has_dropped, self.role()) {
+            self.group_net.leads(self.id, Some(epoch));
         }
     }
 

@@ -13,8 +13,20 @@ use bytes::Bytes;
 
 use crate::engine::Engine;
 
-/// So much is held at most. What is beyond that is dropped: clients and islands ask again.
+/// So many answers and messages are held at most,
 const HELD_MAX: usize = 4_096;
+/// with so many bytes of files in all. What is beyond that is dropped.
+const HELD_BYTES_MAX: usize = 16 << 20;
+
+/// What waits to leave.
+#[derive(Debug, Default)]
+pub(crate) struct Held {
+    effects: VecDeque<Effect>,
+    /// Bytes of files in them.
+    bytes: usize,
+    /// Something was dropped.
+    overflowed: bool,
+}
 
 impl<D: Disk> Engine<D> {
     /// An answer, a notice or a message leaves, unless the island has halted.
@@ -38,14 +50,16 @@ impl<D: Disk> Engine<D> {
         }
     }
 
-    /// What is held leaves, if it may be told now.
-    pub(crate) fn tell_held(&self) {
+    /// What is held leaves, if it may be told now. True if something was dropped: whoever waits for it must ask again. Islands
+    /// do so by themselves.
+    pub(crate) fn tell_held(&self) -> bool {
         if !self.is_grouped() || !self.may_tell() {
-            return;
+            return false;
         }
         // The lock is not kept: what is told here may come back to this door, by way of another island of this process.
         let held = std::mem::take(&mut *self.lock_held());
-        held.into_iter().for_each(|effect| self.tell_now(effect));
+        held.effects.into_iter().for_each(|effect| self.tell_now(effect));
+        held.overflowed
     }
 
     /// Asked after the rows were read, so that what was read was right within the request.
@@ -64,13 +78,20 @@ impl<D: Disk> Engine<D> {
     }
 
     fn hold(&self, effect: Effect) {
+        if self.is_halted() {
+            return;
+        }
+        let bytes = if let Effect::Reply { data, .. } = &effect { data.len() } else { 0 };
         let mut held = self.lock_held();
-        if held.len() < HELD_MAX && !self.is_halted() {
-            held.push_back(effect);
+        if held.effects.len() < HELD_MAX && held.bytes + bytes <= HELD_BYTES_MAX {
+            held.bytes += bytes;
+            held.effects.push_back(effect);
+        } else {
+            held.overflowed = true;
         }
     }
 
-    fn lock_held(&self) -> MutexGuard<'_, VecDeque<Effect>> {
+    fn lock_held(&self) -> MutexGuard<'_, Held> {
         self.held.lock().expect("no panic while it is held")
     }
 }

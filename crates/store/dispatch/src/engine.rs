@@ -17,6 +17,7 @@ use atoll_snapshot::Snapshot;
 use atoll_state::State;
 
 use crate::behind::{AGE_MS, Behind};
+use crate::door::Held;
 use crate::follow::Following;
 use crate::grouped::{Grouped, Rounds};
 use crate::open::Reached;
@@ -105,7 +106,7 @@ pub struct Engine<D: Disk> {
     /// The machine was told that it may not decide changes of clients.
     pub(crate) waits_to_decide: AtomicBool,
     /// What is decided, and may not be told yet.
-    pub(crate) held: Mutex<VecDeque<Effect>>,
+    pub(crate) held: Mutex<Held>,
     pub(crate) following: Mutex<Following>,
     /// Blocks of bodies that differ from their checksums, and whose bytes are yet to be fetched.
     pub(crate) differs: AtomicU32,
@@ -346,7 +347,7 @@ impl<D: Disk> Engine<D> {
         while self.uses.load(Ordering::SeqCst) > 0 {
             self.clock.pass(CLOSING);
         }
-        self.held.lock().expect("no panic while it is held").clear();
+        *self.held.lock().expect("no panic while it is held") = Held::default();
         self.snapshot.close();
     }
 

@@ -464,6 +464,35 @@ fn a_primary_that_is_cut_off_tells_nothing_and_is_cut_back() {
     assert_eq!(group.read(second, ino, 0, 10), b"other");
 }
 
+/// Clients that were told nothing must be told to ask again, and what is held is bounded in number and in bytes.
+#[test]
+fn what_the_door_drops_is_asked_again() {
+    let mut group = Group::new(2);
+    let first = group.attach();
+    let ino = group.create(first, b"file");
+    group.write(first, ino, 0, &[7; 1 << 20]);
+    let mouth = Arc::clone(&group.machine(first).process.as_ref().unwrap().mouth);
+    for (len, asked, held) in [(1_u32 << 20, 40_u64, 16), (1, 5_000, 4_096)] {
+        let led = mouth.led.lock().unwrap().clone();
+        // The lease ends, and the other copy does not lead yet.
+        group.machine(first).is_cut = true;
+        group.pass(1_000);
+        for id in 0..asked {
+            let op = ClientOp::Fs { op: Op::Read { ino, offset: 0, len } };
+            let (session, caller, vector) = (SessionId(1), Caller::ROOT, Vec::new());
+            let request = Request { session, seq: 0, acked: 0, table: 1, vector, caller, op };
+            let link = LinkId(1 + u64::from(first.0));
+            group.copy(first).enter(Event::Request { link, id: id | 1 << 40, request, data: Bytes::new() });
+        }
+        assert!(mouth.replies.lock().unwrap().is_empty(), "it has no lease");
+        group.machine(first).is_cut = false;
+        group.pass(500);
+        assert_eq!(mouth.replies.lock().unwrap().drain(..).count(), held);
+        let again = mouth.led.lock().unwrap()[led.len()..].to_vec();
+        assert_eq!(again, [led.last().copied().unwrap()], "it says once more that it leads");
+    }
+}
+
 /// As when a message to another island of the process brings an answer: all threads of a copy waited for one that waited for itself.
 #[test]
 fn what_was_held_leaves_without_the_lock_of_the_door() {
