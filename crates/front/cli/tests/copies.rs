@@ -102,3 +102,26 @@ fn a_node_that_is_killed_takes_nothing_along_and_comes_back() {
         eventually("all copies are in sync again", || in_sync(&cluster));
     }
 }
+
+#[test]
+fn nodes_that_are_stopped_at_once_end_in_order() {
+    needs!(Mounts);
+    let mut cluster = Cluster::bare(4);
+    let nodes = cluster.addresses.join(",");
+    good(["volume", "create", "home", "--nodes", nodes.as_str(), "--replicas", "2"]);
+    let mount = cluster.mount("mount", "");
+    let dirs: Vec<_> = (0..8).map(|n| mount.path(&format!("dir{n}"))).collect();
+    for dir in &dirs {
+        std::fs::create_dir(dir).unwrap();
+        std::fs::write(dir.join("large"), vec![7; 300_000]).unwrap();
+    }
+    let mut daemons: Vec<_> = cluster.nodes.iter_mut().map(|daemon| daemon.take().unwrap()).collect();
+    daemons.iter().for_each(|daemon| daemon.interrupt());
+    for (node, daemon) in daemons.iter_mut().enumerate() {
+        assert!(daemon.wait(), "node {node}");
+    }
+    (0..4).for_each(|node| cluster.start(node));
+    for dir in &dirs {
+        assert_eq!(std::fs::read(dir.join("large")).unwrap(), vec![7; 300_000]);
+    }
+}

@@ -229,6 +229,11 @@ impl Group {
         self.ring.iter().copied().filter(|node| *node != self.me.node).collect()
     }
 
+    /// Whether something is committed or synced only when another copy says so.
+    pub fn counts_others(&self) -> bool {
+        self.counted().iter().any(|seat| seat.node != self.me.node)
+    }
+
     pub(crate) fn check_leading(&self) {
         let Some(leading) = self.led() else { return };
         assert!(leading.barrier <= self.log.last().seq + 1, "the barrier is not the next record");

@@ -743,8 +743,9 @@ impl<D: Disk> GroupCopy<D> {
     pub fn stop(&self) -> Result<(), Halted> {
         let Some(engine) = self.engine() else { return Ok(()) };
         let stopped = match self.role() {
-            Role::Leading { .. } => engine.stop(),
-            _ => engine.sync_here(engine.last().seq, &[]),
+            Role::Leading { .. } if !self.with_group(Group::counts_others) => engine.stop(),
+            // What others must agree to cannot be ended without them: it begins anew at the next start, from the log.
+            _ => engine.sync_here(engine.last().seq, &engine.all_named()),
         };
         engine.close();
         stopped
