@@ -8,12 +8,12 @@ use std::sync::Arc;
 use atoll_core::{Ino, Name};
 use atoll_disk::Disk;
 use atoll_disk::sim::{Fault, SimDisk};
-use atoll_dispatch::{Engine, Laying, NotShipped, NotTaken, Shipment};
+use atoll_dispatch::{Engine, Laying, NotShipped, NotTaken, Shipment, Shipped};
 use atoll_group::LeadBy;
 use atoll_island::Event;
 use atoll_log::Position;
 use atoll_posix::{Allocation, Answer, Kind, Op, SetAttr};
-use atoll_proto::{ClientOp, Outcome};
+use atoll_proto::{ClientOp, Outcome, Record, RowChange};
 use atoll_state::RowKey;
 use bytes::Bytes;
 use common::{Life, bodies, rows};
@@ -536,4 +536,109 @@ fn a_file_that_grows_by_space_is_as_long_at_a_follower() {
     pair.fs(Op::Fallocate { ino, offset: 31_253, len: 13_511, what }, &[]);
     pair.rest();
     pair.same();
+}
+
+/// A large write goes over a small one whose bytes wait, at a follower, for the sync of their record.
+#[test]
+fn carried_bytes_stay_below_an_extent() {
+    let mut pair = Pair::new(19);
+    let ino = pair.create(b"file");
+    pair.holds_back = true;
+    pair.write(ino, 100, b"small");
+    pair.write(ino, 0, &[1; LARGE]);
+    pair.ship_all();
+    pair.rest();
+    pair.same();
+}
+
+/// Only at a marker does everybody forget which bodies were announced: a follower makes no checkpoint of its own.
+#[test]
+fn followers_freeze_at_markers_only() {
+    let mut pair = Pair::new(9);
+    let ino = work(&mut pair);
+    pair.rest();
+    let before = rows(&pair.follower.engine);
+    pair.write(ino, 5, b"behind it");
+    let engine = &pair.follower.engine;
+    engine.sync_here(engine.last().seq, &[ino]).unwrap();
+    engine.know_synced(engine.last().seq);
+    (0..100).for_each(|_| engine.housekeep());
+    assert!(rows(engine) == before, "it has made a checkpoint by itself");
+    pair.rest();
+    assert!(rows(&pair.follower.engine) != before);
+}
+
+/// A copy lets a marker pass, because its last checkpoint is not done. When it leads, it knows no more bodies as announced than a
+/// copy that has frozen there.
+#[test]
+fn a_new_primary_announces_again() {
+    let mut pair = Pair::new(59);
+    let ino = pair.create(b"file");
+    pair.write(ino, 0, &[1; LARGE]);
+    pair.rest();
+    let marker = |pair: &mut Pair| {
+        pair.primary.engine.enter(Event::CheckpointWanted);
+        for _ in 0..4 {
+            pair.primary.engine.tick();
+            pair.primary.engine.housekeep();
+        }
+        pair.ship();
+    };
+    // The follower begins a checkpoint at the first, and is not done at the second.
+    marker(&mut pair);
+    pair.write(ino, 0, &[2; LARGE]);
+    marker(&mut pair);
+    let Pair { mut follower, seq, .. } = pair;
+    promote(&follower).unwrap();
+    follower.engine.enter(Event::Tick { bytes_available: 1 << 40 });
+    follower.ask(0, ClientOp::Attach { mount: true }, &[]);
+    let before = follower.engine.last();
+    let op = Op::Write { ino, offset: 0, append: false, kill_set_id: false };
+    follower.ask(seq + 1, ClientOp::Fs { op }, &[3; LARGE]);
+    let records = follower.engine.shipment(before, usize::MAX).unwrap().records;
+    let announces = |shipped: &Shipped| {
+        let record = Record::decode_whole(&shipped.payload).unwrap();
+        record.changes.iter().any(|change| matches!(change, RowChange::Dirty { .. }))
+    };
+    assert!(records.iter().any(announces), "synced bytes are overwritten unannounced");
+}
+
+/// Bytes were put in place under the old primary, and were not synced.
+#[test]
+fn an_fsync_after_a_promotion_syncs_the_body() {
+    for seed in 0..8 {
+        let mut pair = Pair::new(60);
+        let ino = pair.create(b"file");
+        pair.write(ino, 0, &[1; LARGE]);
+        let Pair { mut follower, disks, .. } = pair;
+        promote(&follower).unwrap();
+        follower.engine.enter(Event::Tick { bytes_available: 1 << 40 });
+        follower.ask(0, ClientOp::Attach { mount: true }, &[]);
+        let (synced, _) = follower.ask(0, ClientOp::Fs { op: Op::Fsync { ino } }, &[]);
+        assert!(matches!(synced, Outcome::Ok { .. }), "{synced:?}");
+        drop(follower);
+        let again = Life::new(disks[1].revive(Fault::PowerCut { seed }), false, 5);
+        assert_eq!(again.report.corrected, [], "seed {seed}");
+    }
+}
+
+/// Bytes that were fsynced are carried by a record, and lie below bytes that another record names, when the power fails. A recovery
+/// puts the former in place only where the latter do not cover them.
+#[test]
+fn what_an_extent_covers_is_still_there() {
+    for seed in 0..60 {
+        let mut pair = Pair::new(20);
+        let ino = pair.create(b"file");
+        pair.write(ino, 0, &[1; LARGE]);
+        pair.rest();
+        pair.write(ino, 5_000, b"promised");
+        pair.fs(Op::Fsync { ino }, &[]);
+        pair.write(ino, 0, &[2; LARGE]);
+        let mut alone = Life::new(pair.disks[1].revive(Fault::PowerCut { seed }), false, 3);
+        alone.engine.enter(Event::Tick { bytes_available: 1 << 40 });
+        alone.ask(0, ClientOp::Attach { mount: true }, &[]);
+        let read = ClientOp::Fs { op: Op::Read { ino, offset: 5_000, len: 8 } };
+        let (_, bytes) = alone.ask(0, read, &[]);
+        assert!(bytes == b"promised" || bytes == [2; 8], "seed {seed}: {bytes:?}");
+    }
 }
