@@ -70,7 +70,7 @@ impl Group {
         from: NodeId,
         epoch: u32,
         (after, ends): (Position, &[Position]),
-        (commit, synced): (u64, u64),
+        (commit, synced, keep): (u64, u64, u64),
         out: &mut Vec<GroupEffect>,
     ) {
         let refused = GroupMessage::Refused { epoch: promise.seen };
@@ -122,6 +122,8 @@ impl Group {
         }
         // Whatever an earlier primary has said: this one's log reaches back to here.
         self.must_fill = false;
+        // What was released once is gone.
+        self.keep = self.keep.max(keep);
         let before = self.following().matched.unwrap_or(0).max(same);
         self.following().matched = Some(before);
         self.told(commit, synced, out);

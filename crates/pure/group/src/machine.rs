@@ -109,6 +109,8 @@ pub struct Group {
     /// Of the group, as far as it is known here.
     pub(crate) committed: u64,
     pub(crate) synced: u64,
+    /// The log is kept from this record on, because a copy that is not in sync may need what follows.
+    pub(crate) keep: u64,
     pub(crate) known: Option<KnownRecord>,
     pub(crate) store: Store,
     pub(crate) state: Doing,
@@ -166,6 +168,7 @@ impl Group {
             log: OwnLog::new(log),
             committed: 0,
             synced: 0,
+            keep: 0,
             known: None,
             store: Store::default(),
             state: Doing::Following(Following::default()),
@@ -243,6 +246,9 @@ impl Group {
             GroupEvent::Force => self.force(promise),
         }
         self.advance(promise, out);
+        if self.led().is_some() && self.is_full() {
+            self.keep = self.synced + 1;
+        }
         self.check(promise);
     }
 
@@ -313,8 +319,8 @@ impl Group {
             return;
         }
         match message {
-            GroupMessage::Append { epoch, after, ends, commit, synced, .. } => {
-                self.on_append(promise, from, epoch, (after, &ends), (commit, synced), out);
+            GroupMessage::Append { epoch, after, ends, commit, synced, keep } => {
+                self.on_append(promise, from, epoch, (after, &ends), (commit, synced, keep), out);
             }
             GroupMessage::Has { epoch, tenure, written, synced, room, stuck, differs } => {
                 self.on_has(from, epoch, tenure, (written, synced), (room, stuck, differs));
@@ -464,6 +470,11 @@ impl Group {
                 .as_ref()
                 .map(|known| self.now.saturating_sub(known.since_ms.max(self.start_ms))),
         }
+    }
+
+    /// The log is kept from this record on for copies that are not in sync: the primary decides it, and the others hear of it.
+    pub const fn keep(&self) -> u64 {
+        self.keep
     }
 
     /// Whether all copies that there shall be are in sync, as far as is known here.

@@ -62,13 +62,12 @@ impl Group {
 
     /// Sends the records behind `after` up to `upto`; without any it is a question.
     fn send_frame(&mut self, to: NodeId, after: u64, upto: u64, out: &mut Vec<GroupEffect>) {
-        let (now, committed, synced) = (self.now, self.committed, self.synced);
+        let (now, committed, synced, keep) = (self.now, self.committed, self.synced, self.keep);
         let (Some(after), ends) = (self.log.epochs.at(after), self.log.epochs.runs(after, upto)) else {
             return;
         };
         let ends = if upto > after.seq { ends } else { Vec::new() };
         let leading = self.leading().expect("it leads");
-        let keep = leading.progress.members.values().map(|member| member.received).min().unwrap_or(0) + 1;
         let epoch = leading.epoch;
         let member = leading.progress.members.get_mut(&to).expect("a member is sent to");
         if upto > member.received {

@@ -219,6 +219,32 @@ pub(crate) fn a_deposed_primary_appends_nothing() {
     assert_eq!(n.group.last(), at(8, 11));
 }
 
+/// A follower hears late that a copy was dropped, and has released what that one needs when it leads itself.
+#[test]
+pub(crate) fn a_follower_keeps_what_its_primary_keeps() {
+    let mut p = primary(&[P, M, N]);
+    p.decide(20);
+    for node in [M, N] {
+        p.has(node, 8, 1, 20, 20);
+    }
+    p.event(GroupEvent::Synced { seq: 20 });
+    assert_eq!((p.synced(), p.group.keep()), (20, 21), "nobody needs what all have synced");
+    pass_with(&mut p, 950, &[M]);
+    let (number, _, _) = p.swap().expect("N is dropped");
+    p.swapped(number, SwapOutcome::Done(12));
+    p.decide(30);
+    p.has(M, 8, 1, 30, 30);
+    p.event(GroupEvent::Synced { seq: 30 });
+    assert_eq!((p.synced(), p.group.keep()), (30, 21), "N is away");
+    // M knows only the record in which all are in sync.
+    let mut m = One::member(M, &[P, M, N], &[at(7, 10), at(8, 30)]);
+    m.knows(&record(8, P, &three()));
+    m.event(GroupEvent::Synced { seq: 30 });
+    let (after, ends, commit, synced) = (at(8, 30), Vec::new(), 30, 30);
+    m.hear(P, GroupMessage::Append { epoch: 8, after, ends, commit, synced, keep: 21 });
+    assert_eq!((m.synced(), m.group.keep()), (30, 21));
+}
+
 #[test]
 pub(crate) fn a_swap_that_is_late_counts() {
     let mut p = primary(&[P, M, N]);

@@ -135,9 +135,7 @@ impl Membership {
         self.room.store(group.room(), Ordering::Release);
         let (_, synced) = group.reached();
         self.synced.store(synced, Ordering::Release);
-        if group.is_full() {
-            self.keep.store(synced + 1, Ordering::Release);
-        }
+        self.keep.store(group.keep(), Ordering::Release);
         self.lease_until.store(group.lease_until().unwrap_or(0), Ordering::Release);
     }
 
