@@ -12,6 +12,8 @@ use atoll_posix::{Errno, Kind, Op, RenameMode, SetAttr, XattrMode};
 use atoll_proto::{ClientOp, Outcome, PeerMessage};
 use bytes::Bytes;
 
+use atoll_proto::Dir;
+
 use common::{Client, ISLANDS, Three};
 
 /// Islands that write and sync at once, and a client of all of them.
@@ -420,4 +422,29 @@ fn the_seed_of_these_tests_gives_every_island_some_directories() {
     let owners: std::collections::BTreeSet<IslandId> =
         (1..12).filter_map(|n| h3.path(&names[..n]).map(|hash| table.owner(hash.key()))).collect();
     assert_eq!(owners.len(), usize::from(ISLANDS));
+}
+
+/// An island with too few copies decides no change of a client, and votes for none that another island begins.
+#[test]
+fn an_island_that_may_decide_nothing_votes_for_nothing() {
+    let mut world = World::new();
+    let (root, _) = world.owner(Ino::ROOT);
+    let others: Vec<u16> = (0..ISLANDS).filter(|at| *at != root).collect();
+    others.iter().for_each(|at| world.event(*at, Event::Decides(false)));
+    for n in 0..12 {
+        let (name, mode, umask) = (name(&format!("d{n}")), 0o755, 0);
+        let op = ClientOp::Fs { op: Op::Mkdir { dir: Ino::ROOT, name, mode, umask } };
+        world.send(root, u64::from(ISLANDS) + 1 + n, op);
+    }
+    let owned = |world: &World, at: u16| {
+        let mine = |(ino, dir): &(Ino, &Dir)| *ino != Ino::ROOT && dir.owned.is_some();
+        world.state(at).dirs_in_memory().filter(mine).count()
+    };
+    assert!(owned(&world, root) > 0, "its own directories need no vote");
+    assert!(others.iter().all(|at| owned(&world, *at) == 0));
+    others.iter().for_each(|at| world.event(*at, Event::Decides(true)));
+    for n in 12..24 {
+        world.mkdir(Ino::ROOT, &name(&format!("d{n}"))).unwrap();
+    }
+    assert!(others.iter().all(|at| owned(&world, *at) > 0));
 }

@@ -44,9 +44,14 @@ impl Requests {
         self.outside.take()
     }
 
-    /// Whether changes may be decided.
+    /// From now on changes may be decided, or not.
     pub(crate) const fn set_decides(&mut self, decides: bool) {
         self.waits_to_decide = !decides;
+    }
+
+    /// Whether changes may be decided.
+    pub(crate) const fn decides(&self) -> bool {
+        !self.waits_to_decide
     }
 
     /// Whether a request may begin: it changes nothing, or changes may be decided.

@@ -50,8 +50,8 @@ impl Island {
             self.ctx.send(0, from, PeerOp::Voted { txn, vote: Vote::No { errno: Errno::ENAMETOOLONG } });
             return Ok(());
         }
-        if self.quiesce.is_quiescing() {
-            // What a listing waits for must come to its end: nobody waits for what is held.
+        if self.quiesce.is_quiescing() || !self.requests.decides() {
+            // What a listing waits for must come to its end: nobody waits for what is held. And a vote is a change.
             self.ctx.send(0, from, PeerOp::Voted { txn, vote: Vote::Busy });
             return Ok(());
         }
