@@ -72,6 +72,9 @@ pub enum Role {
     Halted,
 }
 
+/// Bytes of room on a disk. Above it a primary hears with the next acknowledgement how much there is, below it at once.
+const ROOM_TOLD_BELOW: u64 = 1 << 30;
+
 /// What a copy is doing.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Doing {
@@ -232,8 +235,12 @@ impl Group {
             GroupEvent::SyncDone { epoch, number, seq } => self.on_sync_done(epoch, (number, seq), out),
             GroupEvent::SyncAll { number, seq, bodies } => self.sync_all(number, seq, bodies, out),
             GroupEvent::Disk { room, stuck, differs } => {
+                let is_news = (self.log.stuck, self.log.differs) != (stuck, differs)
+                    || (self.log.room != room && self.log.room.min(room) < ROOM_TOLD_BELOW);
                 (self.log.room, self.log.stuck, self.log.differs) = (room, stuck, differs);
-                self.own_log_moved(out);
+                if is_news {
+                    self.own_log_moved(out);
+                }
             }
             GroupEvent::Kept { checkpoint, first } => {
                 self.log.checkpoint = self.log.checkpoint.max(checkpoint);
