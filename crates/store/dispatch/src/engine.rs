@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use atoll_body::Bodies;
@@ -107,6 +107,8 @@ pub struct Engine<D: Disk> {
     pub(crate) waits_to_decide: AtomicBool,
     /// What is decided, and may not be told yet.
     pub(crate) held: Mutex<Held>,
+    /// A sync of the log has ended.
+    sync_ended: Condvar,
     pub(crate) following: Mutex<Following>,
     /// Blocks of bodies that differ from their checksums, and whose bytes are yet to be fetched.
     pub(crate) differs: AtomicU32,
@@ -130,6 +132,8 @@ pub(crate) const DROPS_MAX: usize = 1 << 10;
 const DROPS_MS: u64 = 20;
 /// Whoever closes an engine looks so often whether its uses have ended.
 const CLOSING: Duration = Duration::from_millis(1);
+/// Whoever waits for a sync of another thread looks so often whether the log has stopped.
+const SYNC_LOOK: Duration = Duration::from_millis(10);
 
 /// Effects to be performed: messages first, because others wait for them, then effects that may take long.
 #[derive(Debug, Default)]
@@ -228,6 +232,7 @@ impl<D: Disk> Engine<D> {
             rounds: Mutex::default(),
             waits_to_decide: AtomicBool::new(false),
             held: Mutex::default(),
+            sync_ended: Condvar::new(),
             following: Mutex::default(),
             differs: AtomicU32::new(0),
             space: Space::default(),
@@ -507,6 +512,7 @@ impl<D: Disk> Engine<D> {
         atoll_handover::slow();
         let done = sync.perform();
         let synced = self.lock().log.synced(done);
+        self.sync_ended.notify_all();
         match synced {
             Ok(upto) => {
                 self.tell_group(GroupEvent::Synced { seq: upto });
@@ -537,9 +543,16 @@ impl<D: Disk> Engine<D> {
                 None if self.is_halted() => return Err("the log has stopped".to_owned()),
                 // What was decided outside of an event goes to the log with the next one.
                 None if seq > self.last().seq => self.tick(),
-                // Another thread is at it.
-                None => std::thread::yield_now(),
+                None => self.await_sync(seq),
             }
+        }
+    }
+
+    /// Waits for the sync that another thread makes, unless it has ended meanwhile.
+    fn await_sync(&self, seq: u64) {
+        let core = self.lock();
+        if core.log.synced_upto() < seq {
+            drop(self.sync_ended.wait_timeout(core, SYNC_LOOK));
         }
     }
 
