@@ -2,7 +2,7 @@
 //! groups. Decides nothing: `GroupCopy` does.
 //!
 //! Threads. One tells the time, and sends beacons: it waits for nothing. One does what takes long and follows from that. One asks the
-//! control store. One for each other node sends what could not be sent at once. One has the islands
+//! control store. One for each other node sends what could not be sent at once: beacons and their answers first. One has the islands
 //! that begin or cease to be led here come and go, because whoever leads may hold what that needs.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -61,12 +61,13 @@ pub(crate) struct Beacons {
 pub(crate) struct Copies<D: Disk> {
     pub(crate) all: BTreeMap<IslandId, Arc<GroupCopy<D>>>,
     beacons: Mutex<Beacons>,
+    port: Arc<Port<D>>,
     clock: Arc<dyn Clock>,
 }
 
 impl<D: Disk> Copies<D> {
-    pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
-        Self { all: BTreeMap::new(), beacons: Mutex::default(), clock }
+    pub(crate) fn new(port: Arc<Port<D>>, clock: Arc<dyn Clock>) -> Self {
+        Self { all: BTreeMap::new(), beacons: Mutex::default(), port, clock }
     }
 }
 
@@ -80,12 +81,22 @@ struct Lane {
 
 #[derive(Default)]
 struct Waiting {
+    /// They go first, so that a long frame delays no lease by more than itself.
+    urgent: VecDeque<Urgent>,
     messages: VecDeque<(IslandId, GroupMessage, Bytes)>,
     bytes: usize,
     /// The thread sends one.
     is_sending: bool,
 }
 
+/// What a lease waits for.
+enum Urgent {
+    Beacon(Beacon),
+    Promised(Promised),
+}
+
+/// Beacons and answers that wait for a node at most. Beyond it the oldest goes: a later one says more.
+const URGENT_MAX: usize = 8;
 /// Bytes that wait for a node at most; what is more is dropped, and said again when it matters.
 const WAITING_BYTES_MAX: usize = 16 << 20;
 /// What one message costs beside its records.
@@ -111,9 +122,18 @@ impl Lane {
         }
     }
 
+    fn push_urgent(&self, urgent: Urgent) {
+        let mut waiting = self.lock();
+        if waiting.urgent.len() == URGENT_MAX {
+            waiting.urgent.pop_front();
+        }
+        waiting.urgent.push_back(urgent);
+        self.changed.notify_one();
+    }
+
     fn is_idle(&self) -> bool {
         let waiting = self.lock();
-        waiting.messages.is_empty() && !waiting.is_sending
+        waiting.messages.is_empty() && waiting.urgent.is_empty() && !waiting.is_sending
     }
 
     /// Sends what waits, until the volume is gone.
@@ -121,6 +141,13 @@ impl Lane {
         loop {
             let mut waiting = self.lock();
             waiting.is_sending = false;
+            if let Some(urgent) = waiting.urgent.pop_front() {
+                waiting.is_sending = true;
+                drop(waiting);
+                let Some(volume) = volume.upgrade() else { return };
+                volume.send_urgent(to, &urgent);
+                continue;
+            }
             let Some((island, message, payload)) = waiting.messages.pop_front() else {
                 let (guard, _) =
                     self.changed.wait_timeout(waiting, LANE_LOOK).expect("no panic while it is held");
@@ -162,6 +189,16 @@ impl<D: Disk> Port<D> {
         let (volume, lanes) = (Arc::downgrade(volume), Mutex::default());
         let port = Self { volume, name, lanes, questions, changes, on_cut };
         (Arc::new(port), Ends { questions: asked, changes: changed })
+    }
+
+    /// Sends a beacon or its answer, at once or before all that waits.
+    fn tell_urgent(&self, to: NodeId, urgent: Urgent) {
+        let Some(volume) = self.volume.upgrade() else { return };
+        if volume.has_room_to(to) {
+            volume.send_urgent(to, &urgent);
+        } else {
+            self.lane(&volume, to).push_urgent(urgent);
+        }
     }
 
     fn lane(&self, volume: &Arc<Volume<D>>, to: NodeId) -> Arc<Lane> {
@@ -329,6 +366,15 @@ impl<D: Disk> Volume<D> {
         }
     }
 
+    /// A lease that it was for is asked for again by the next beacon.
+    fn send_urgent(&self, to: NodeId, urgent: &Urgent) {
+        let Some(outgoing) = self.outgoing_to(to) else { return };
+        let _ = match urgent {
+            Urgent::Beacon(beacon) => outgoing.send(Kind::Beacon, IslandId(0), 0, beacon, &[]),
+            Urgent::Promised(promised) => outgoing.send(Kind::Promised, IslandId(0), 0, promised, &[]),
+        };
+    }
+
     // -------------------------------------------------------------------- beacons
 
     fn send_beacons(&self) {
@@ -341,9 +387,6 @@ impl<D: Disk> Volume<D> {
             }
         }
         for (node, leads) in leads {
-            // A node that does not read gets none: it must not stop the clock of all others.
-            let outgoing = self.outgoing_to(node).filter(|_| self.has_room_to(node));
-            let Some(outgoing) = outgoing else { continue };
             let mut beacons = copies.beacons.lock().expect("no panic while it is held");
             beacons.last += 1;
             let token = beacons.last;
@@ -355,7 +398,7 @@ impl<D: Disk> Volume<D> {
             }
             drop(beacons);
             let leads = leads.into_iter().map(|lead| (self.id(), lead)).collect();
-            let _ = outgoing.send(Kind::Beacon, IslandId(0), 0, &Beacon { token, leads }, &[]);
+            copies.port.tell_urgent(node, Urgent::Beacon(Beacon { token, leads }));
         }
     }
 
@@ -381,9 +424,9 @@ impl<D: Disk> Volume<D> {
                         None => refused.push((volume, (island, 0))),
                     }
                 }
-                if let Some(outgoing) = self.outgoing_to(who.node).filter(|_| self.has_room_to(who.node)) {
+                if let Some(copies) = self.copies.get() {
                     let promised = Promised { token: beacon.token, refused };
-                    let _ = outgoing.send(Kind::Promised, IslandId(0), 0, &promised, &[]);
+                    copies.port.tell_urgent(who.node, Urgent::Promised(promised));
                 }
             }
             _ => self.promised(who.node, &frame.decode::<Promised>()?),

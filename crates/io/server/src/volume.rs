@@ -280,7 +280,7 @@ impl<D: Disk> Volume<D> {
         let config = self.config();
         let (port, ends) = Port::new(self, on_cut);
         let me = NodeLife { node: self.node, life: options.incarnation, host: self.host };
-        let mut copies = Copies::new(Arc::clone(&clock));
+        let mut copies = Copies::new(Arc::clone(&port), Arc::clone(&clock));
         for island in self.islands() {
             let disk = disk_of(island)?;
             let mut setup = setup(&config, self.node, island, &*disk, options);
