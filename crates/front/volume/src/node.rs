@@ -160,8 +160,9 @@ impl Daemon {
         })
     }
 
-    /// Stops in order: no more connections, then every volume synced and at rest.
+    /// Stops in order: other nodes lead, no more connections, then every volume synced and at rest.
     pub fn stop(self) -> Result<()> {
+        self.node.leave();
         for listener in self.listeners.lock().expect("no panic while it is held").iter_mut() {
             listener.stop();
         }

@@ -336,6 +336,10 @@ impl<D: Disk> Served for Islands<D> {
         traces
     }
 
+    fn leave(&self) {
+        self.volume.leave();
+    }
+
     fn stop(&self) -> Vec<String> {
         let name = self.volume.name();
         let mut stopped = self.volume.stop();

@@ -332,6 +332,13 @@ impl<D: Disk> Volume<D> {
         }
     }
 
+    /// Before an orderly end, while links are up: other copies lead, and wait for none of this node. All begin before one is
+    /// waited for.
+    pub(crate) fn leave(&self) {
+        self.copies().for_each(|copy| copy.tell(GroupEvent::Leave { to: None }));
+        self.copies().for_each(|copy| copy.leave());
+    }
+
     fn change_led(&self, change: &Change) {
         let mut islands = (*self.engines.all()).clone();
         match change {

@@ -469,6 +469,17 @@ impl Node {
             .collect()
     }
 
+    /// Before it stops, while links are up: other nodes lead what they can, and wait for none of this one.
+    pub fn leave(&self) {
+        let parts = self.parts.read().expect("no panic while it is held");
+        let served: Vec<_> = parts
+            .values()
+            .filter_map(|part| if let Part::Served(volume) = part { Some(Arc::clone(volume)) } else { None })
+            .collect();
+        drop(parts);
+        served.iter().for_each(|volume| volume.leave());
+    }
+
     /// Stops all volumes in order; what went wrong.
     pub fn stop(&self) -> Vec<String> {
         let _one = self.changing();

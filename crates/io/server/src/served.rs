@@ -84,6 +84,9 @@ pub trait Served: Handler {
     /// The traces of a file or directory at its islands.
     fn trace(&self, ino: Ino) -> Vec<Trace>;
 
+    /// Before it stops, while links are up: other nodes lead what they can.
+    fn leave(&self);
+
     /// Stops in order; returns errors. Links that others have to it end.
     fn stop(&self) -> Vec<String>;
 }

@@ -697,8 +697,7 @@ impl<D: Disk> Volume<D> {
 
     /// Stops in order. Links that others have to it end.
     pub fn stop(&self) -> Result<(), Halted> {
-        // Another copy leads before the links of clients end: they go there.
-        self.copies().for_each(|copy| copy.leave());
+        self.leave();
         self.switch.end_links();
         self.end_moves();
         self.stopping.store(true, Ordering::Release);

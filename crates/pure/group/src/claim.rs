@@ -306,14 +306,14 @@ impl Group {
         self.store.swap(0, claim, out);
     }
 
-    /// Who stays by the claim: all but the old primary, which may have records that nobody else has. If it has resigned, and all
-    /// that it had is here, it has nothing to cut off.
+    /// Who stays by the claim: all but the old primary, which may have records that nobody else has. If it has resigned in favour
+    /// of another one, and all that it had is here, it has nothing to cut off. If it has named nobody, it is about to end.
     fn stay(&self, record: &GroupRecord) -> Vec<Seat> {
         let old = record.primary.map(|leader| leader.node).filter(|node| *node != self.me.node);
-        let has_all = self
-            .resigned
-            .is_some_and(|resigned| resigned.epoch == record.epoch && self.log.epochs.has(resigned.last));
-        record.in_sync.iter().copied().filter(|seat| has_all || Some(seat.node) != old).collect()
+        let stays = self.resigned.is_some_and(|resigned| {
+            resigned.epoch == record.epoch && resigned.to.is_some() && self.log.epochs.has(resigned.last)
+        });
+        record.in_sync.iter().copied().filter(|seat| stays || Some(seat.node) != old).collect()
     }
 
     /// Whether a copy that lives has more, or as much and an earlier place. It is waited for once.

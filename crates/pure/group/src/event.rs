@@ -156,7 +156,7 @@ pub enum GroupEvent {
         /// Who shall lead then.
         to: Option<NodeId>,
     },
-    /// The own disk has failed, or the copy cannot go on.
+    /// The own disk has failed, the copy cannot go on, or its process is about to end.
     Stopped,
     /// An administrator has this copy lead, whatever is lost by it. It holds for ten seconds, and means nothing at a copy that leads or
     /// hears a primary.

@@ -210,6 +210,10 @@ impl Group {
     ) {
         self.now = self.now.max(now_ms);
         self.note_known(promise);
+        let may_end_a_primary = matches!(
+            event,
+            GroupEvent::Link { .. } | GroupEvent::Heard { message: GroupMessage::Resign { .. }, .. }
+        );
         match event {
             GroupEvent::Tick => self.tick(promise, out),
             GroupEvent::Link { who, link } => self.on_link(who, link, out),
@@ -251,6 +255,10 @@ impl Group {
             GroupEvent::Leave { to } => self.leave(to),
             GroupEvent::Stopped => self.stop(promise, out),
             GroupEvent::Force => self.force(promise),
+        }
+        if may_end_a_primary && matches!(self.state, Doing::Following(_)) {
+            // Not at the next tick: calls wait.
+            self.stand_if_may(promise, out);
         }
         self.advance(promise, out);
         if self.led().is_some() && self.is_full() {
@@ -391,7 +399,7 @@ impl Group {
         self.follow(promise);
     }
 
-    /// The own disk has failed.
+    /// The own disk has failed, or the process is about to end.
     fn stop(&mut self, promise: &mut Promise, out: &mut Vec<GroupEffect>) {
         let was = std::mem::replace(&mut self.state, Doing::Halted);
         promise.allow();

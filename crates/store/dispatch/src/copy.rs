@@ -721,7 +721,8 @@ const LEAVE_MS: u64 = 1_000;
 const LEAVE_LOOK: Duration = Duration::from_millis(2);
 
 impl<D: Disk> GroupCopy<D> {
-    /// Has another copy lead, if this one does and there is one: returns when it leads no longer, or cannot be replaced.
+    /// Before an orderly end. Has another copy lead, if this one does and there is one, and tells whoever leads not to wait for
+    /// this one: returns when it leads no longer, or cannot be replaced.
     pub fn leave(&self) {
         self.tell(GroupEvent::Leave { to: None });
         let until = self.clock.boot_ms() + LEAVE_MS;
@@ -730,6 +731,9 @@ impl<D: Disk> GroupCopy<D> {
         while matches!(self.role(), Role::Leading { .. }) && others() && self.clock.boot_ms() < until {
             self.clock.pass(LEAVE_LOOK);
             self.follow_up();
+        }
+        if !matches!(self.role(), Role::Leading { .. }) {
+            self.tell(GroupEvent::Stopped);
         }
     }
 
