@@ -39,13 +39,17 @@ impl<D: Disk> View<D> {
     /// An error is one of the disk: everything may be laid again later. What concerns single objects
     /// is in the report.
     pub fn lay(&mut self, inos: &[Ino], names: &[(Ino, Name)], source: &dyn Source) -> io::Result<Report> {
-        let mut work = Work::default();
         self.tried_before = std::mem::take(&mut self.again);
-        let mut inos = inos.to_vec();
-        inos.extend(self.tried_before.keys());
-        let again = std::mem::take(&mut self.again_names);
-        self.sort_out(&inos, names.iter().chain(&again).collect(), source, &mut work)?;
-        self.tried_names = again;
+        self.tried_names = std::mem::take(&mut self.again_names);
+        let inos: Vec<Ino> = inos.iter().chain(self.tried_before.keys()).copied().collect();
+        let names: Vec<(Ino, Name)> = names.iter().chain(&self.tried_names).cloned().collect();
+        self.lay_these(&inos, &names, source)
+    }
+
+    /// The same without what is to be laid again.
+    fn lay_these(&mut self, inos: &[Ino], names: &[(Ino, Name)], source: &dyn Source) -> io::Result<Report> {
+        let mut work = Work::default();
+        self.sort_out(inos, names.iter().collect(), source, &mut work)?;
         let dirs: Vec<Ino> = work.dirs.iter().copied().collect();
         let mut moves = Vec::new();
         for ino in dirs {
@@ -95,12 +99,12 @@ impl<D: Disk> View<D> {
             if whole.dir(ino)?.is_none() {
                 // It can go when nothing is in it.
                 let names: Vec<(Ino, Name)> = self.names_in(ino)?.map(|name| (ino, name)).collect();
-                report.add(self.lay(&[], &names, whole)?);
+                report.add(self.lay_these(&[], &names, whole)?);
             }
         }
         let dirs = whole.dirs().collect::<io::Result<Vec<Ino>>>()?;
         inos.extend(&dirs);
-        report.add(self.lay(&inos, &[], whole)?);
+        report.add(self.lay_these(&inos, &[], whole)?);
         let mut files = Vec::new();
         for ino in whole.inodes() {
             let ino = ino?;
@@ -109,7 +113,7 @@ impl<D: Disk> View<D> {
                 files.push(ino);
             }
         }
-        report.add(self.lay(&files, &[], whole)?);
+        report.add(self.lay_these(&files, &[], whole)?);
         for dir in &dirs {
             let mut names: BTreeSet<Name> = BTreeSet::new();
             for name in whole.names(*dir) {
@@ -117,9 +121,10 @@ impl<D: Disk> View<D> {
             }
             names.extend(self.names_in(*dir)?);
             let names: Vec<(Ino, Name)> = names.into_iter().map(|name| (*dir, name)).collect();
-            report.add(self.lay(&[*dir], &names, whole)?);
+            report.add(self.lay_these(&[*dir], &names, whole)?);
         }
-        // While a name leads to it, it must be known as ours.
+        // While a name leads to it, it must be known as ours. What had to be put off is tried again once: more would be in vain
+        // while nothing is listed, and after some tries it would be given up.
         report.add(self.lay(&gone, &[], whole)?);
         self.index_was_lost = false;
         Ok(report)
