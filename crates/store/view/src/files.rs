@@ -111,7 +111,14 @@ impl<D: Disk> View<D> {
         let known = mark.as_ref().filter(|mark| is_same && (mark.xattrs || !row.has_xattrs));
         if known.is_none() {
             let may_have = row.has_xattrs || mark.as_ref().map_or(self.index_was_lost, |mark| mark.xattrs);
-            let (ctime, older) = mark.as_ref().map_or((Time::default(), Vec::new()), FileMark::with_older);
+            let (ctime, older) = match &mark {
+                Some(mark) => mark.with_older(),
+                // It may have gone and come back since the last settling: a power cut may bring its names back.
+                None => (Time::default(), self.index.forgotten_file(ino)?),
+            };
+            if mark.is_none() && !older.is_empty() {
+                self.remade.insert(ino);
+            }
             let now = FileMark { older, ..FileMark::of(&stat, ctime, may_have) };
             self.index.set_file(ino, &now)?;
         }

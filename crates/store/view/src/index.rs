@@ -109,6 +109,15 @@ impl Index {
         self.get(&key(b'f', ino.0))
     }
 
+    /// Native inode numbers of a file that was forgotten, and may be known again after a power cut.
+    pub(crate) fn forgotten_file(&self, ino: Ino) -> io::Result<Vec<u64>> {
+        let key = key(b'f', ino.0);
+        let row = if self.gone.contains(&key) { self.snapshot.get(&key)? } else { None };
+        let Some(row) = row else { return Ok(Vec::new()) };
+        let mark = FileMark::from_slice(&row).map_err(|e| damaged(e.what))?;
+        Ok(mark.older.into_iter().chain([mark.native]).collect())
+    }
+
     pub(crate) fn dir(&self, ino: Ino) -> io::Result<Option<DirMark>> {
         self.get(&key(b'd', ino.0))
     }

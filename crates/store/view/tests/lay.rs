@@ -550,3 +550,37 @@ fn a_file_that_is_listed_and_gone_is_ours_until_its_names_are_taken_away() {
     assert!(disk.stat(b"tree/f").is_err(), "the name of a file that is gone");
     assert_eq!(view.audit(&model).unwrap(), []);
 }
+
+/// A file may be forgotten and come back under its id, to its home or because the record that removed it is gone.
+#[test]
+fn a_file_that_goes_and_comes_back_leaves_no_name_behind_after_a_power_cut() {
+    let mut came_back = 0;
+    for seed in 0..100 {
+        let disk = Arc::new(SimDisk::new(seed));
+        let (bodies, mut view) = open(&disk, true).unwrap();
+        let mut model = Model::default();
+        let file = model.create(Ino::ROOT, &name(b"before"), Kind::Regular).unwrap();
+        let (row, entry) =
+            (model.inodes[&file].clone(), model.entries[&(Ino::ROOT, name(b"before"))].clone());
+        lay(&mut view, &model).unwrap();
+        view.settle().unwrap();
+        model.settled();
+        assert!(model.remove(Ino::ROOT, &name(b"before")));
+        lay(&mut view, &model).unwrap();
+        model.dropped.clear();
+        model.inodes.insert(file, row);
+        let key = (Ino::ROOT, name(b"after"));
+        model.entries.insert(key.clone(), entry);
+        model.names.insert(key);
+        model.inos.insert(file);
+        lay(&mut view, &model).unwrap();
+        drop((view, bodies));
+        let disk = Arc::new(disk.revive(Fault::PowerCut { seed }));
+        came_back += u32::from(disk.stat(b"tree/before").is_ok());
+        let (bodies, mut view) = open(&disk, true).unwrap();
+        model.recover_bodies(&bodies);
+        assert_eq!(lay(&mut view, &model).unwrap().conflicts, [], "seed {seed}");
+        assert_laid(&*disk, &view, &model, true, &format!("seed {seed}"));
+    }
+    assert!(came_back > 5, "the name came back {came_back} times only");
+}

@@ -164,7 +164,9 @@ impl Live {
     /// Nothing changes any more, and everything is laid.
     fn rests(&self, disk: &SimDisk, view: &mut View<SimDisk>, context: &str) {
         let mut rounds = 0;
-        while view.is_behind() || !self.model.borrow().inos.is_empty() || !self.model.borrow().names.is_empty()
+        while view.is_behind()
+            || !self.model.borrow().inos.is_empty()
+            || !self.model.borrow().names.is_empty()
         {
             rounds += 1;
             assert!(rounds < 30, "{context} comes to no rest: {:?}", view.behind());
