@@ -363,6 +363,11 @@ impl<D: Disk> Engine<D> {
         (!self.closed.load(Ordering::SeqCst)).then_some(used)
     }
 
+    /// It was closed, or is to be when nobody uses the files any more.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::SeqCst)
+    }
+
     /// Whether it leads: it has a machine that decides.
     pub fn leads(&self) -> bool {
         self.lock().role.island().is_some()

@@ -369,6 +369,19 @@ impl<D: Disk> Engine<D> {
         following.synced >= seq || self.lock().role.island().is_some_and(|island| island.is_synced(seq))
     }
 
+    /// No later primary cuts records up to `seq` off: they are synced at every member. If they are not, a primary begins to have
+    /// them synced. The only copy of an island has nobody who could.
+    pub(crate) fn stays(&self, seq: u64) -> bool {
+        if !self.is_grouped() || self.may_write_checkpoint(seq) {
+            return true;
+        }
+        if self.leads() {
+            // Nobody else may ask for it.
+            self.sync_log_at_all();
+        }
+        false
+    }
+
     /// A checkpoint of a follower is in its snapshot.
     pub(crate) fn followed_checkpoint_done(&self) {
         let mut following = self.following.lock().expect("no panic while it is held");

@@ -38,8 +38,22 @@ pub struct Laying<D: Disk> {
     /// None if its disk has failed and it could not be opened again yet.
     view: Option<View<D>>,
     settled_ms: u64,
+    /// What is laid when no later primary can cut its records off any more.
+    taken: Option<Taken>,
+    /// Conflicts of the laying of all, which the first round reports.
+    met: Vec<Conflict>,
     /// Whether a caller waits for it.
     in_haste: bool,
+}
+
+/// What is to be laid.
+struct Taken {
+    /// The position in the log that it needs.
+    upto: u64,
+    inos: Vec<Ino>,
+    names: Vec<(Ino, Name)>,
+    /// More waits.
+    is_page: bool,
 }
 
 impl<D: Disk> std::fmt::Debug for Laying<D> {
@@ -53,10 +67,20 @@ impl<D: Disk> Laying<D> {
     pub fn open(engine: Arc<Engine<D>>, root: bool, devices: bool) -> io::Result<Self> {
         let options = Options { island: engine.id(), root, devices: root && devices };
         let mut view = View::open(Arc::clone(engine.disk()), Arc::clone(engine.bodies()), options)?;
+        // Another view may have taken it, and is gone.
+        engine.with_state(State::view_lost);
+        let mut report = Report::default();
         if view.index_was_lost() {
-            view.lay_all(&crate::whole::WholeState(&engine))?;
+            // Nothing may be laid of what is not true any more when the copy is opened again.
+            let Some(_used) = engine.in_use() else { return Err(crate::whole::closed()) };
+            report = view.lay_all(&crate::whole::WholeState(&engine))?;
         }
-        Ok(Self { engine, options, view: Some(view), settled_ms: 0, in_haste: false })
+        let view = Some(view);
+        let met = Vec::new();
+        let mut laying = Self { engine, options, view, settled_ms: 0, taken: None, met, in_haste: false };
+        laying.again(&mut report);
+        laying.met = report.conflicts;
+        Ok(laying)
     }
 
     /// The view. One whose disk has failed, as it does when it is full, is opened again.
@@ -116,15 +140,23 @@ impl<D: Disk> Laying<D> {
             return Ok(Report::default());
         }
         self.view()?;
-        let (upto, (inos, names), is_page) = self.take()?;
-        let laid = self.lay(upto, &inos, &names);
+        let taken = match self.taken.take() {
+            Some(taken) => taken,
+            None => self.take()?,
+        };
+        if !self.in_haste && !engine.stays(taken.upto) {
+            self.taken = Some(taken);
+            return Ok(Report::default());
+        }
+        let laid = self.lay(&taken);
         engine.with_state(State::view_laid);
         let mut report = laid.inspect_err(|_| {
-            engine.with_state(|state| state.view_again(&inos, &names));
+            engine.with_state(|state| state.view_again(&taken.inos, &taken.names));
         })?;
-        if is_page {
+        if taken.is_page {
             self.again(&mut report);
         }
+        report.conflicts.append(&mut self.met);
         let laid = engine.with_state(|state| state.view_laid_len());
         if engine.clock.now().ms >= self.settled_ms + SETTLE_MS || laid > LAID_MAX {
             self.settle()?;
@@ -132,9 +164,10 @@ impl<D: Disk> Laying<D> {
         Ok(report)
     }
 
-    fn lay(&mut self, upto: u64, inos: &[Ino], names: &[(Ino, Name)]) -> io::Result<Report> {
+    fn lay(&mut self, taken: &Taken) -> io::Result<Report> {
+        let Taken { upto, inos, names, .. } = taken;
         // A name must not outlive its record, nor be laid before the bytes behind it are there.
-        self.engine.sync_upto(upto).map_err(io::Error::other)?;
+        self.engine.sync_upto(*upto).map_err(io::Error::other)?;
         self.engine.settle_bodies().map_err(io::Error::other)?;
         let engine = Arc::clone(&self.engine);
         let source = CommittedState::new(&engine);
@@ -146,11 +179,17 @@ impl<D: Disk> Laying<D> {
 
     /// Whether more waits than one round lays.
     pub fn is_far_behind(&self) -> bool {
-        !self.engine.is_halted() && self.engine.with_state(|state| state.view_page_wanted().is_some())
+        !self.engine.is_halted()
+            && self.taken.is_none()
+            && self.engine.with_state(|state| state.view_page_wanted().is_some())
     }
 
-    /// The ids and names to lay now, the position in the log that they need, and whether more wait.
-    fn take(&self) -> io::Result<(u64, ToLay, bool)> {
+    fn take(&self) -> io::Result<Taken> {
+        let (upto, (inos, names), is_page) = self.take_rows()?;
+        Ok(Taken { upto, inos, names, is_page })
+    }
+
+    fn take_rows(&self) -> io::Result<(u64, ToLay, bool)> {
         let engine = &self.engine;
         let all = engine.with_state(|state| match state.view_page_wanted() {
             None => Ok((state.seq(), state.take_view(), false)),
@@ -190,7 +229,10 @@ impl<D: Disk> Laying<D> {
 
     fn is_drained(&self) -> bool {
         let follows = |view: &View<D>| !view.has_failed() && !view.is_behind();
-        self.view.as_ref().is_some_and(follows) && self.engine.with_state(|state| state.view_is_drained())
+        self.taken.is_none()
+            && self.met.is_empty()
+            && self.view.as_ref().is_some_and(follows)
+            && self.engine.with_state(|state| state.view_is_drained())
     }
 
     /// Makes everything that was laid survive a power cut.
@@ -201,9 +243,13 @@ impl<D: Disk> Laying<D> {
         let view = self.view()?;
         view.settle()?;
         let (inos, names) = view.behind();
+        let taken = self.taken.take();
         self.engine.with_state(|state| {
-            // What is to be laid again is kept until it was.
+            // What is to be laid, or laid again, is kept until it was.
             state.view_again(&inos, &names);
+            if let Some(Taken { inos, names, .. }) = taken {
+                state.view_again(&inos, &names);
+            }
             state.view_settled();
         });
         Ok(())

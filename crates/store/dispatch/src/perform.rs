@@ -126,13 +126,9 @@ impl<D: Disk> Engine<D> {
             unreachable!("only checkpoints wait here")
         };
         if !self.may_write_checkpoint(frozen.seq) {
-            let is_led = self.lock().role.island().is_some();
+            self.stays(frozen.seq);
             let effect = Effect::Checkpoint { frozen, bodies };
             self.background.lock().expect("no panic while it is held").push_front(effect);
-            if is_led {
-                // Nobody else may ask for it.
-                self.sync_log_at_all();
-            }
             return None;
         }
         let made = self.checkpoint(frozen, &bodies);

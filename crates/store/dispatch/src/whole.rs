@@ -1,5 +1,6 @@
 //! All of an island's state, row by row from its snapshot: for checks, and for a view that must be laid
-//! again. The island must be at rest, with everything in the snapshot.
+//! again. For checks the island must be at rest, with everything in the snapshot. A copy goes on while its view is laid: what
+//! changes meanwhile is listed for the view, and laid after that.
 
 use std::io;
 
@@ -48,21 +49,49 @@ impl<D: Disk> WholeState<'_, D> {
     }
 }
 
+/// An island was closed while all of it was laid.
+pub(crate) fn closed() -> io::Error {
+    io::Error::other("the island was closed")
+}
+
+impl<'a, D: Disk> WholeState<'a, D> {
+    /// An error if the engine is to be closed: that waits for whoever lays all of it.
+    fn rows(&self) -> io::Result<CommittedState<'a, D>> {
+        if self.0.is_closed() { Err(closed()) } else { Ok(CommittedState::new(self.0)) }
+    }
+}
+
 impl<D: Disk> Source for WholeState<'_, D> {
     fn inode(&self, ino: Ino) -> io::Result<Option<Inode>> {
-        CommittedState::new(self.0).inode(ino)
+        self.rows()?.inode(ino)
     }
 
     fn dir(&self, ino: Ino) -> io::Result<Option<Dir>> {
-        CommittedState::new(self.0).dir(ino)
+        self.rows()?.dir(ino)
     }
 
     fn entry(&self, dir: Ino, name: &Name) -> io::Result<Option<Entry>> {
-        CommittedState::new(self.0).entry(dir, name)
+        self.rows()?.entry(dir, name)
     }
 
     fn xattrs(&self, ino: Ino) -> io::Result<Option<Xattrs>> {
-        CommittedState::new(self.0).xattrs(ino)
+        self.rows()?.xattrs(ino)
+    }
+
+    fn waits(&self, ino: Ino) -> bool {
+        CommittedState::new(self.0).waits(ino)
+    }
+
+    fn keeps(&self, ino: Ino) -> bool {
+        CommittedState::new(self.0).keeps(ino)
+    }
+
+    fn in_flux(&self, ino: Ino) -> bool {
+        CommittedState::new(self.0).in_flux(ino)
+    }
+
+    fn looks_at(&self, ino: Ino) {
+        CommittedState::new(self.0).looks_at(ino);
     }
 }
 
