@@ -341,7 +341,9 @@ impl<D: Disk> Volume<D> {
         next.iter().filter(|(island, _)| comes(island)).for_each(|(_, engine)| engine.tick());
         self.switch.set_islands(next.iter().map(|(i, e)| (*i, Arc::clone(e) as Arc<dyn Enter>)).collect());
         self.engines.set(next.clone());
-        self.views.lock().expect("no panic while it is held").retain(|l| next.contains_key(&l.island()));
+        // A copy that follows has one too.
+        let has_view = |island| next.contains_key(&island) || self.copy(island).is_some();
+        self.views.lock().expect("no panic while it is held").retain(|l| has_view(l.island()));
         for island in before.keys().filter(|island| !next.contains_key(island)) {
             self.switch.forget(*island);
             self.peer_reachable(*island, false);

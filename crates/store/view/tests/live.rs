@@ -18,6 +18,9 @@ use common::{Model, Rng, assert_laid, name, open};
 /// Changes while one laying runs.
 const CHANGES_MAX: usize = 12;
 
+/// Ids and names.
+type Taken = (BTreeSet<Ino>, BTreeSet<(Ino, Name)>);
+
 /// The state: it changes now and then when it is asked something.
 struct Live {
     bodies: Arc<Bodies<SimDisk>>,
@@ -31,7 +34,7 @@ struct Live {
     /// At this question these go.
     goes: (usize, Vec<(Ino, Name)>),
     /// What was taken to be laid since the last settling.
-    taken: RefCell<(BTreeSet<Ino>, BTreeSet<(Ino, Name)>)>,
+    taken: RefCell<Taken>,
 }
 
 impl Live {
@@ -81,7 +84,7 @@ impl Live {
         view.settle().unwrap();
         let (inos, names) = view.behind();
         self.again(inos, names);
-        *self.taken.borrow_mut() = Default::default();
+        *self.taken.borrow_mut() = Taken::default();
     }
 
     /// The view has ended without being settled.
