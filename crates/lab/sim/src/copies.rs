@@ -291,7 +291,6 @@ impl World {
             }
             Out::Cut(to) => {
                 self.injected.cuts += 1;
-                self.copies[id].was_cut = true;
                 self.note(format_args!("island {island} on {node}: cuts its log back to {to:?}"));
             }
             Out::Trouble(why) => self.note(format_args!("island {island} on {node}: TROUBLE {why}")),

@@ -155,8 +155,6 @@ pub(crate) struct IslandCopy {
     pub(crate) refused: bool,
     /// What its last start has cut off its log.
     pub(crate) torn_bytes: u64,
-    /// Its log was cut back.
-    pub(crate) was_cut: bool,
     /// It has found bodies that were not what its rows say.
     pub(crate) corrected: bool,
     /// It has stopped serving, and its process is about to end.
@@ -183,7 +181,6 @@ impl IslandCopy {
             made: false,
             refused: false,
             torn_bytes: 0,
-            was_cut: false,
             corrected: false,
             halted: false,
             in_order: false,

@@ -139,16 +139,16 @@ impl World {
     /// Has every copy lay what is left, and compares the plain trees with the states.
     pub fn audit_all(&mut self) -> Result<(), Failure> {
         for copy in self.copies.ids() {
-            let IslandCopy { island, node, laying, was_cut, .. } = &mut self.copies[copy];
-            let (island, node, was_cut) = (*island, *node, *was_cut);
+            let IslandCopy { island, node, laying, .. } = &mut self.copies[copy];
+            let (island, node) = (*island, *node);
             let Some(laying) = laying else { continue };
             let failed =
                 |e: std::io::Error| Failure::new(format!("island {island} cannot lay its tree: {e}"));
             let report = laying.drain().map_err(failed)?;
             let findings = laying.audit().map_err(failed)?;
             self.judge_laid(copy, &report.conflicts, true);
-            // What a power cut took, or was cut off the log, may have left its bytes, see the design's known holes.
-            let may_leave = was_cut || self.machines[node].boot > 1;
+            // What a power cut took may have left its bytes, see the design's known holes.
+            let may_leave = self.machines[node].boot > 1;
             let is_left_over = |finding: &Finding| may_leave && matches!(finding, Finding::OrphanBody { .. });
             if let Some(finding) = findings.iter().find(|finding| !is_left_over(finding)) {
                 let place = if self.has_groups() { format!(" on {node}") } else { String::new() };

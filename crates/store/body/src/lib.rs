@@ -169,6 +169,32 @@ impl<D: Disk> Bodies<D> {
         &self.prefix
     }
 
+    /// The ids of all bodies that there are, and what else the view has put beside them.
+    pub fn all(&self) -> std::io::Result<Vec<Ino>> {
+        let mut all = Vec::new();
+        for folder in 0..=u8::MAX {
+            let names = self.disk.list(&folder_path(&self.prefix, folder))?;
+            all.extend(names.iter().filter_map(|(name, _)| ino_of(name)));
+        }
+        all.sort_unstable();
+        Ok(all)
+    }
+
+    /// Removes these bodies, so that they stay removed.
+    pub fn drop_for_good(&self, inos: &[Ino]) -> Result<(), BodyError> {
+        for ino in inos {
+            self.drop_body(*ino)?;
+        }
+        let mut folders: Vec<u8> = inos.iter().map(|ino| folder_of(*ino)).collect();
+        folders.sort_unstable();
+        folders.dedup();
+        for folder in folders {
+            let synced = self.disk.sync_dir(&folder_path(&self.prefix, folder));
+            synced.map_err(|e| BodyError::io(inos[0], e))?;
+        }
+        Ok(())
+    }
+
     /// The disk that they lie on.
     pub const fn disk(&self) -> &Arc<D> {
         &self.disk

@@ -7,7 +7,7 @@ use atoll_body::{Bodies, BodyError, Correction, Redo};
 use atoll_core::planted::{Bug, planted};
 use atoll_core::sum::BLOCK_BYTES;
 use atoll_core::{Decode, Ino, IslandId, SessionId, VolumeId};
-use atoll_disk::Disk;
+use atoll_disk::{Disk, DiskFile, OpenHow};
 use atoll_group::{Epochs, OpenedLog};
 use atoll_island::{Config, PreviousEnd};
 use atoll_log::{Damage, Identity, Log, LogError, Opened, Position};
@@ -21,6 +21,9 @@ use crate::fetch::Blocks;
 use crate::follow::Following;
 use crate::perform::{born_of, load_from};
 use crate::role::{Follower, Role};
+
+/// Says that the log was cut back, and that bodies may be left of files that only cut records had made.
+const CUT: &[u8] = b"log.cut";
 
 /// Options of an island besides its machine's configuration.
 #[derive(Debug, Clone)]
@@ -180,6 +183,10 @@ impl<D: Disk> Engine<D> {
         })?;
         let options = atoll_body::Options { root: setup.root, ..Default::default() };
         let bodies = Bodies::open(Arc::clone(&disk), b"bodies", options).map_err(|e| OpenError::Io(id, e))?;
+        if is_there(CUT)? {
+            drop_strays(&state, &snapshot, &bodies, id)?;
+            disk.unlink(CUT).map_err(|e| OpenError::Io(id, e))?;
+        }
         let mut report =
             Report { records: opened.records, torn_bytes: opened.torn_bytes, ..Report::default() };
         let mut missing = Vec::new();
@@ -244,9 +251,34 @@ fn open_state(snapshot: &Snapshot, id: IslandId, seed: u64) -> Result<State, Ope
     Ok(state)
 }
 
+/// Removes bodies of which no row knows: files that only cut records had made. Their ids are not given again.
+fn drop_strays<D: Disk>(
+    state: &State,
+    snapshot: &Snapshot,
+    bodies: &Bodies<D>,
+    id: IslandId,
+) -> Result<(), OpenError> {
+    let mut strays = Vec::new();
+    for ino in bodies.all().map_err(|e| OpenError::Io(id, e))? {
+        let is_known = match state.inode(ino) {
+            Ok(row) => row.is_some(),
+            Err(_) => {
+                let row = snapshot.get(&RowKey::Inode(ino).to_bytes());
+                row.map_err(|e| OpenError::Snapshot(id, e))?.is_some()
+            }
+        };
+        if !is_known {
+            strays.push(ino);
+        }
+    }
+    bodies.drop_for_good(&strays).map_err(|e| OpenError::Body(id, e))
+}
+
 /// Cuts the log of an island that is not open back to this record, which its snapshot does not go beyond.
 pub(crate) fn cut_log<D: Disk>(disk: &Arc<D>, setup: &Setup, to: Position) -> Result<(), OpenError> {
     let id = setup.island.id;
+    let noted = disk.open(CUT, OpenHow::Create { mode: 0o600 }).and_then(|file| file.sync());
+    noted.and_then(|()| disk.sync_dir(b"")).map_err(|e| OpenError::Io(id, e))?;
     let snapshot = Snapshot::open(&**disk, b"state.redb", setup.snapshot_cache_bytes)
         .map_err(|e| OpenError::Snapshot(id, e))?;
     let meta = *open_state(&snapshot, id, setup.island.seed)?.meta();
