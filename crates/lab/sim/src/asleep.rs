@@ -82,6 +82,7 @@ impl World {
             }
             Happening::Perform { copy, .. } => [Some(Party::Machine(self.copies[*copy].node)), None],
             Happening::Stop { node, .. }
+            | Happening::Leaves { node, .. }
             | Happening::SendBeats { node, .. }
             | Happening::Told { node, .. }
             | Happening::Local { node, .. }

@@ -42,7 +42,7 @@ impl Trouble {
             Self::Groups(_) => crate::groups::groups_of(seed, clients),
             _ => config_of(seed, clients),
         };
-        if self == Self::Full {
+        if matches!(self, Self::Full | Self::Groups(crate::groups::Trouble::Disks)) {
             config.reserve_bytes = RESERVE_BYTES;
         }
         let mut world = World::new(config)?;
@@ -172,7 +172,7 @@ fn frozen(world: &mut World) {
 }
 
 /// An island's disk takes up to seconds for a sync, or for a body.
-fn slow(world: &mut World) {
+pub(crate) fn slow(world: &mut World) {
     let node = world.any_machine();
     match world.rng.below(100) {
         0..15 => {
@@ -185,7 +185,7 @@ fn slow(world: &mut World) {
 }
 
 /// An island's disk fills up: as far as the volume may fill it, or further, because others do.
-fn full(world: &mut World) {
+pub(crate) fn full(world: &mut World) {
     let node = world.any_machine();
     match world.rng.below(100) {
         0..12 => {

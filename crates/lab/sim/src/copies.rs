@@ -257,7 +257,7 @@ impl World {
     }
 
     /// A group's event.
-    fn tell_member(&mut self, id: CopyId, event: GroupEvent) {
+    pub(crate) fn tell_member(&mut self, id: CopyId, event: GroupEvent) {
         if let Some(member) = self.copies[id].member().cloned() {
             member.tell(event);
             self.has_gone_on(id);

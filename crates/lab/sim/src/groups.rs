@@ -1,9 +1,8 @@
 //! Islands with several copies each, on five machines, and what disturbs them. Whatever fails, clients see what they would see
 //! of islands with one copy; and at rest all copies of an island are the same.
 //!
-//! Not in these worlds: orderly stops (a machine that is told to stop dies), `island move`, copies that must be filled anew,
-//! and disks that are full, slow, or fail. Beacons have no bytes of their own, and links of clients are read also while
-//! there is no lease: what was asked then is held at the door, or dropped and asked again.
+//! Not in these worlds: copies that must be filled anew, and disks that fail. Beacons have no bytes of their own, and links of
+//! clients are read also while there is no lease: what was asked then is held at the door, or dropped and asked again.
 
 use atoll_disk::sim::Fault;
 use atoll_model::rng;
@@ -11,10 +10,10 @@ use atoll_model::rng;
 use atoll_core::NodeId;
 
 use crate::cause::Failure;
-use crate::concurrent::partition;
+use crate::concurrent::{full, partition, slow};
 use crate::scenario::Run;
 use crate::sequential::config_of;
-use crate::world::{Config, World};
+use crate::world::{Config, Happening, World};
 
 /// What disturbs the groups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,6 +28,10 @@ pub(crate) enum Trouble {
     Partitions,
     /// The control store loses requests and answers, does late what it is asked, or is away.
     Store,
+    /// Islands are moved, processes stop in order, and some die.
+    Moves,
+    /// Disks are slow, or have no room for a while.
+    Disks,
 }
 
 /// How a world with several copies is made.
@@ -52,6 +55,10 @@ pub(crate) fn run_power(run: &mut Run) -> Result<(), Failure> {
 impl Trouble {
     /// Perhaps something goes wrong now, or right again.
     pub(crate) fn disturb(self, world: &mut World) {
+        if world.rng.percent(5) {
+            let island = world.any_island();
+            world.checkpoint(island);
+        }
         match self {
             Self::Links => links(world),
             Self::Deaths => {
@@ -72,6 +79,16 @@ impl Trouble {
                 deaths(world);
                 store(world);
             }
+            Self::Moves => {
+                links(world);
+                deaths(world);
+                moves(world);
+            }
+            Self::Disks => {
+                links(world);
+                slow(world);
+                full(world);
+            }
         }
     }
 }
@@ -86,7 +103,9 @@ fn links(world: &mut World) {
         let node = world.any_machine();
         let us_max = *world.rng.pick(&[200_000, 800_000, 3_000_000]);
         let us = 1 + world.rng.below(us_max);
-        world.freeze(node, us);
+        // As a rule while something is under way there.
+        let pause = world.rng.below(6_000);
+        world.schedule(pause, Happening::Freeze { node, us });
     }
 }
 
@@ -105,7 +124,28 @@ fn deaths(world: &mut World) {
             let node = world.any_machine();
             world.hold_down(node);
         }
-        16..24 => world.heal(),
+        // All at once. Whichever is back first has all that was answered.
+        16..18 => {
+            if world.rng.percent(60) {
+                let node = world.any_machine();
+                world.hold_down(node);
+            }
+            for node in world.machines.ids() {
+                world.kill(node, Fault::ProcessDeath);
+            }
+        }
+        18..26 => world.heal(),
+        _ => {}
+    }
+}
+
+fn moves(world: &mut World) {
+    match world.rng.below(100) {
+        0..15 => world.move_island(),
+        15..25 => {
+            let (node, pause) = (world.any_machine(), world.rng.below(5_000));
+            world.stop_later(node, pause);
+        }
         _ => {}
     }
 }

@@ -28,6 +28,8 @@ counts! {
     deaths => "deaths",
     /// Islands that were stopped in order.
     stops => "orderly stops",
+    /// Islands that were moved.
+    moves => "moved islands",
     /// Times at which a copy began to lead, where others may.
     promotions => "promotions",
     /// Logs of copies that were cut back.

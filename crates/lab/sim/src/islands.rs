@@ -193,8 +193,11 @@ impl World {
         if !self.runs(node) {
             return;
         }
+        if self.has_groups() {
+            return self.leave(node);
+        }
         let copies = self.copies_on(node);
-        let waits = copies.iter().any(|copy| self.copies[*copy].waiting > 0) || self.has_groups();
+        let waits = copies.iter().any(|copy| self.copies[*copy].waiting > 0);
         if !waits && !self.machines[node].ailment.excuses() {
             for copy in copies {
                 self.stop_copy(copy);

@@ -22,6 +22,7 @@ pub mod explore;
 mod flips;
 pub mod frontend;
 mod groups;
+mod handovers;
 mod histories;
 mod injected;
 pub mod invariants;

@@ -464,7 +464,9 @@ impl World {
         let (now_ms, via) = (self.now_us() / 1000, Via::Relay(relay));
         let may = self.may_relay(conn, relay);
         let c = &mut self.conns[conn];
-        if !may {
+        // The last link may have ended, and whoever opened it was not told yet.
+        let is_ending = c.open && !c.whole;
+        if !may || is_ending {
             c.dialer.failed(now_ms, via);
         } else if c.dialer.connected(now_ms, via) {
             assert!(!c.open && !c.whole, "a relay is taken where there is no link");

@@ -349,6 +349,18 @@ pub const SCENARIOS: &[Scenario] = &[
         body: |run| crate::concurrent::run(run, Groups(crate::groups::Trouble::Store)),
     },
     Scenario {
+        name: "groups_moves",
+        what: "two or three copies of each island; islands are moved, processes stop in order, and some die",
+        steps: 60,
+        body: |run| crate::concurrent::run(run, Groups(crate::groups::Trouble::Moves)),
+    },
+    Scenario {
+        name: "groups_disks",
+        what: "two or three copies of each island, and disks that are slow, or have no room left, for a while",
+        steps: 60,
+        body: |run| crate::concurrent::run(run, Groups(crate::groups::Trouble::Disks)),
+    },
+    Scenario {
         name: "groups_history",
         what: "two or three copies of each island; processes end, and the whole history is judged",
         steps: 300,

@@ -140,6 +140,11 @@ pub(crate) enum Happening {
     Break {
         conn: usize,
     },
+    /// A machine begins to stand still, for so long.
+    Freeze {
+        node: NodeId,
+        us: u64,
+    },
     Open {
         conn: usize,
     },
@@ -267,6 +272,12 @@ pub(crate) enum Happening {
         node: NodeId,
         life: u64,
         frame: Box<Frame<ToIsland>>,
+    },
+    /// A machine's process that stops in order looks whether other copies lead.
+    Leaves {
+        node: NodeId,
+        life: u64,
+        until_us: u64,
     },
     /// An island could not be asked for a while.
     Away {
@@ -507,6 +518,7 @@ impl World {
             Happening::Told { node, life, told } => self.told_by_store(node, life, *told),
             Happening::Local { node, life, frame } => self.local(node, life, *frame),
             Happening::Away { node, life, island, since_us } => self.away(node, life, island, since_us),
+            Happening::Leaves { node, life, until_us } => self.leaves(node, life, until_us),
             Happening::DiskDone { copy, life, thread } => self.disk_done(copy, life, *thread),
             Happening::Tick { copy, life } => self.tick(copy, life),
             Happening::Go { copy, life } => self.go(copy, life),
@@ -529,6 +541,7 @@ impl World {
             }
             Happening::Stop { node, life } if self.machines[node].life == life => self.stop_in_order(node),
             Happening::Stop { .. } => {}
+            Happening::Freeze { node, us } => self.freeze(node, us),
             Happening::Break { conn } => self.break_conn(conn),
             Happening::Open { conn } => self.open_conn(conn),
             Happening::Dial { conn } => self.dial(conn),
