@@ -9,7 +9,7 @@ use atoll_control::{ControlStore, EmbeddedStore, Identity};
 use atoll_core::{Encode, IslandId, NodeId, SessionId, Table, VolumeId};
 use atoll_disk::real::RealDisk;
 use atoll_posix::Caller;
-use atoll_proto::{ClientOp, NodeConfig, PeerMessage, PeerOp, Request, VolumeConfig, VolumeKind};
+use atoll_proto::{Beacon, ClientOp, NodeConfig, PeerMessage, PeerOp, Request, VolumeConfig, VolumeKind};
 use atoll_rpc::{
     Address, Closed, ClusterId, DaemonId, Frame, Handler, Hello, Kind, Link, Listener, Options, Outgoing,
     Role,
@@ -156,6 +156,11 @@ impl Other {
     pub fn greet(&self, from: u16, to: u16) {
         let (from, op) = (IslandId(from), PeerOp::Hello);
         self.send(Kind::Peer, to, 0, &PeerMessage { from, incarnation: 1, vector: Vec::new(), op });
+    }
+
+    /// As a node, says that it leads an island in this epoch.
+    pub fn beacon(&self, token: u64, island: IslandId, epoch: u32) {
+        self.send(Kind::Beacon, 0, 0, &Beacon { token, leads: vec![(VOLUME, (island, epoch))] });
     }
 
     fn send(&self, kind: Kind, island: u16, id: u64, meta: &impl Encode) {
