@@ -193,6 +193,36 @@ fn one_full_member() {
     group.same();
 }
 
+/// A follower's checkpoint finds no space, though its log would: it has no room, so its log does not grow for ever.
+#[test]
+fn a_follower_without_checkpoints_is_bounded() {
+    let mut group = Group::new(2);
+    let first = group.attach();
+    let full = group.others(first)[0];
+    for file in 0..200 {
+        group.create(first, format!("file {file}").as_bytes());
+    }
+    let disk = group.machine(full).disk.clone();
+    disk.set_space(Some(disk.used() + 8_000));
+    group.checkpoint();
+    let before = group.engine(full).last();
+    for file in 0..3 {
+        // Enough for a record and a file, and not for a checkpoint.
+        disk.set_space(Some(disk.used() + 8_000));
+        group.pass(100);
+        group.seq += 1;
+        let op = Group::create_of(format!("more {file}").as_bytes());
+        let (outcome, _) = group.ask(first, group.seq, ClientOp::Fs { op }, &[]);
+        assert!(matches!(outcome, Outcome::Failed { errno: Errno::ENOSPC }), "{outcome:?}");
+    }
+    group.fs(first, Op::Unlink { dir: Ino::ROOT, name: Name::new(b"file 7").unwrap() }, &[]);
+    assert!(group.engine(full).last().seq < before.seq + 10);
+    disk.set_space(None);
+    group.pass(3_000);
+    group.create(first, b"more");
+    group.same();
+}
+
 /// A primary that is cut off decides, dies, and applies its whole log when it starts again. A follower is at a marker that the
 /// third copy never gets, and is cut off then. What the next primary has not goes from the rows of both.
 #[test]
