@@ -470,6 +470,11 @@ impl World {
         self.recorded().store.cut(node, ways != 1, ways != 0);
     }
 
+    /// Messages of this machine to the store, and those to it, are lost from here on, or are not.
+    pub fn cut_store(&mut self, node: NodeId, cut: bool) {
+        self.recorded().store.cut(node, cut, cut);
+    }
+
     /// What goes wrong with the store, or the ways to it, from here on.
     pub(crate) fn trouble_store(&mut self) {
         let node = self.any_machine();

@@ -44,6 +44,7 @@ mod rest;
 mod saves;
 pub mod scenario;
 mod script;
+mod sequences;
 pub mod sequential;
 pub mod store;
 mod storm;

@@ -80,8 +80,13 @@ impl Island {
         match self.ctx.peers.speaks(from, message.incarnation) {
             // It has waited here meanwhile. What its sender has lost was told before this: nobody would bring it back.
             SenderLife::Earlier => return Ok(()),
-            // What its last life had said may have come late, and be lost there since.
-            SenderLife::New => self.links.forget_told(from),
+            SenderLife::New => {
+                // What its last life had said may have come late, and be lost there since.
+                self.links.forget_told(from);
+                // That life may have taken a question along, also if nobody has told that it cannot be reached: another copy leads
+                // it soon. A vote that it has given and that comes yet finds nothing.
+                self.txns.abort_with(&mut self.ctx, from);
+            }
             SenderLife::Same => {}
         }
         match &message.op {
