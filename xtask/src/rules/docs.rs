@@ -3,10 +3,13 @@
 use super::imports::crate_folders;
 use crate::repo::{Repo, Violation};
 use crate::text::find_word;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 const GLOSSARY: &str = "docs/GLOSSARY.md";
 const ARCHITECTURE: &str = "docs/ARCHITECTURE.md";
+const COPIES: &str = "docs/design/018-copies.md";
+/// Where it says which sequences are tests.
+const SEQUENCES: &str = "## Dangerous sequences";
 
 /// The head of each table in the glossary.
 const HEAD: &[&str] = &["term", "meaning", "source"];
@@ -67,6 +70,32 @@ pub(super) fn architecture(repo: &Repo) -> Vec<Violation> {
         .collect()
 }
 
+/// Each test that the tables of dangerous sequences name, in the last cell of a row, is there.
+pub(super) fn sequences(repo: &Repo) -> Vec<Violation> {
+    let Some(text) = repo.get(COPIES) else { return Vec::new() };
+    let tests: BTreeSet<&str> = repo.ending(&[".rs"]).flat_map(|(_, text)| tests_of(text)).collect();
+    let lines = (1..).zip(text.lines()).skip_while(|(_, line)| *line != SEQUENCES).skip(1);
+    lines
+        .take_while(|(_, line)| !line.starts_with("## "))
+        .filter_map(|(at, line)| Some((at, *cells(line)?.last()?)))
+        .flat_map(|(at, cell)| cell.split('`').skip(1).step_by(2).map(move |name| (at, name)))
+        // The others are commands.
+        .filter(|(_, name)| name.contains('_') && !name.contains([' ', '*']) && !tests.contains(name))
+        .map(|(at, name)| Violation::new(COPIES, at, format!("there is no test {name}")))
+        .collect()
+}
+
+/// The names of a file's tests.
+fn tests_of(text: &str) -> impl Iterator<Item = &str> {
+    let mut is_test = false;
+    text.lines().filter_map(move |line| {
+        is_test |= line.trim() == "#[test]";
+        let (_, function) = line.split_once("fn ").filter(|_| is_test)?;
+        is_test = false;
+        function.split('(').next()
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -110,5 +139,15 @@ mod tests {
         assert_eq!(with("`pure/core` has ids"), 0);
         assert_eq!(with("`atoll-core` has ids"), 0);
         assert!(architecture(&Repo::of(&[("crates/pure/core/Cargo.toml", manifest)])).is_empty());
+    }
+
+    #[test]
+    fn a_sequence_without_its_test_is_found() {
+        let page = "| 1 | a | `not_a_row` |\n## Dangerous sequences\n| 2 | b | d `is_there`, `cli --test my_check` |\n\
+                    | 3 | `any_thing` | d `is_not`, g `helps_it` |\n## Bounds\n| `other_table` |\n";
+        let tests = "#[test]\npub(crate) fn is_there() {}\nfn helps_it() {}\n";
+        let found = sequences(&Repo::of(&[(COPIES, page), ("crates/a/tests/t.rs", tests)]));
+        let found: Vec<_> = found.iter().map(|v| (v.line, v.what.as_str())).collect();
+        assert_eq!(found, [(4, "there is no test is_not"), (4, "there is no test helps_it")]);
     }
 }

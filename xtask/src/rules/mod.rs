@@ -32,6 +32,7 @@ pub(crate) const RULES: &[Rule] = &[
     ("the glossary is a table", docs::glossary),
     ("one word for one thing", names::one_word),
     ("the architecture names every crate", docs::architecture),
+    ("a dangerous sequence has its test", docs::sequences),
 ];
 
 /// All violations of all rules, by file and line.
