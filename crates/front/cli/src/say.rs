@@ -29,17 +29,6 @@ pub(crate) fn bytes(n: u64) -> String {
     }
 }
 
-/// A time span in its two largest units.
-pub(crate) fn span(ms: u64) -> String {
-    let s = ms / 1000;
-    match s {
-        0..60 => format!("{s} s"),
-        60..3600 => format!("{} min {} s", s / 60, s % 60),
-        3600..86_400 => format!("{} h {} min", s / 3600, s / 60 % 60),
-        _ => format!("{} d {} h", s / 86_400, s / 3600 % 24),
-    }
-}
-
 /// A share in per cent; none of nothing.
 pub(crate) fn share(part: u64, whole: u64) -> String {
     if whole == 0 { "-".to_owned() } else { format!("{:.1} %", part as f64 * 100.0 / whole as f64) }
@@ -54,8 +43,6 @@ mod tests {
         assert_eq!(bytes(1023), "1023 B");
         assert_eq!(bytes(1536), "1.5 KiB");
         assert_eq!(bytes(700 << 30), "700 GiB");
-        assert_eq!(span(61_000), "1 min 1 s");
-        assert_eq!(span(90_000_000), "1 d 1 h");
         assert_eq!(share(1, 3), "33.3 %");
         assert_eq!(share(0, 0), "-");
     }

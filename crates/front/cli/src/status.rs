@@ -3,10 +3,8 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
-use atoll_core::NodeId;
-use atoll_proto::control::{
-    Connection, CopyRole, GroupStatus, IslandPhase, IslandStatus, Metric, MountStatus, VolumeStatus,
-};
+use atoll_proto::control::{Connection, IslandPhase, IslandStatus, Metric, MountStatus, VolumeStatus};
+use atoll_volume::group::{shown as copies, span, to_json as copies_json};
 use atoll_volume::status::{Collected, Told, first_line};
 use serde_json::{Value, json};
 
@@ -54,7 +52,7 @@ impl Status {
 fn show(all: &Collected) {
     for told in &all.told {
         let daemon = &told.daemon;
-        let up = say::span(daemon.up_ms);
+        let up = span(daemon.up_ms);
         if daemon.daemon != 0 {
             say::line(format_args!(
                 "node {:016x}  {}  pid {}  up {up}  start {}  links {}",
@@ -84,14 +82,14 @@ fn to_json(all: &Collected) -> Value {
 }
 
 fn show_volume(volume: &VolumeStatus) {
+    let space = match (volume.bytes, volume.store == Some(volume.node)) {
+        (0, true) => "keeps the control store, and no copies".to_owned(),
+        (bytes, _) => format!("free {} of {}", say::bytes(volume.bytes_available), say::bytes(bytes)),
+    };
+    let store = volume.store.map_or(String::new(), |node| format!("  control store on node {node}"));
     say::line(format_args!(
-        "  volume {}  {}  node {}  table {}  free {} of {}",
-        volume.volume.name,
-        volume.volume.kind,
-        volume.node,
-        volume.volume.table,
-        say::bytes(volume.bytes_available),
-        say::bytes(volume.bytes)
+        "  volume {}  {}  node {}  table {}{store}  {space}",
+        volume.volume.name, volume.volume.kind, volume.node, volume.volume.table,
     ));
     if let Some(problem) = &volume.volume.problem {
         say::line(format_args!("    NOT SERVED: {}", first_line(problem)));
@@ -102,6 +100,9 @@ fn show_volume(volume: &VolumeStatus) {
             Connection::Relayed => {
                 say::line(format_args!("    node {node} is reached through another node, not directly"));
             }
+            Connection::Down if volume.store == Some(*node) => say::line(format_args!(
+                "    node {node} cannot be reached from here, and has the CONTROL STORE: no other copy can begin to lead"
+            )),
             Connection::Down => say::line(format_args!("    node {node} cannot be reached from here")),
         }
     }
@@ -116,7 +117,7 @@ fn show_volume(volume: &VolumeStatus) {
             say::line(format_args!("      {why}"));
         }
         if let Some(group) = &island.group {
-            say::line(format_args!("      {}", copies(group)));
+            say::line(format_args!("      copies: {}", copies(group)));
         }
         if let Some((lack, ms)) = &island.read_only {
             say::line(format_args!(
@@ -138,48 +139,6 @@ fn show_volume(volume: &VolumeStatus) {
             say::line(format_args!("      TOO LONG to be sent: {too_long} messages or answers"));
         }
     }
-}
-
-/// The copies of an island, on one line.
-fn copies(group: &GroupStatus) -> String {
-    let nodes = |all: &[NodeId]| all.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-    let does = match group.role {
-        CopyRole::Leads => "leads here".to_owned(),
-        CopyRole::Begins => "begins to lead here".to_owned(),
-        CopyRole::Follows | CopyRole::ComesBack | CopyRole::Stands | CopyRole::Lacks | CopyRole::Halted => {
-            group.primary.map_or("nobody has led yet".to_owned(), |node| format!("node {node} leads"))
-        }
-    };
-    let since = group.epoch_ms.map_or(String::new(), |ms| format!(" for {}", say::span(ms)));
-    let short =
-        if group.in_sync.len() < usize::from(group.wanted) { "  FEWER COPIES THAN WANTED" } else { "" };
-    let own = match group.role {
-        CopyRole::ComesBack => "  this copy COMES BACK",
-        CopyRole::Stands => "  this copy hears NOBODY WHO LEADS",
-        CopyRole::Lacks => "  this copy MUST BE FILLED ANEW: no log reaches back to what it has",
-        CopyRole::Halted => "  this copy HAS STOPPED",
-        CopyRole::Leads | CopyRole::Begins | CopyRole::Follows => "",
-    };
-    let joining: String = group
-        .joining
-        .iter()
-        .map(|(node, behind)| format!("  node {node} comes back, {behind} records behind"))
-        .collect();
-    let (epoch, in_sync, wanted) = (group.epoch, nodes(&group.in_sync), group.wanted);
-    format!(
-        "copies: {does}{since}, epoch {epoch}; in sync on nodes {in_sync}, of {wanted}{short}{joining}{own}"
-    )
-}
-
-fn copies_json(group: &GroupStatus) -> Value {
-    let ids = |all: &[NodeId]| all.iter().map(|node| node.0).collect::<Vec<_>>();
-    let joining =
-        group.joining.iter().map(|(node, behind)| json!({ "node": node.0, "records_behind": behind }));
-    json!({
-        "role": format!("{:?}", group.role).to_lowercase(), "epoch": group.epoch,
-        "primary": group.primary.map(|node| node.0), "in_sync": ids(&group.in_sync), "wanted": group.wanted,
-        "joining": joining.collect::<Vec<_>>(), "epoch_ms": group.epoch_ms,
-    })
 }
 
 /// Names with their values, on one line.
@@ -265,6 +224,7 @@ fn volume_json(volume: &VolumeStatus) -> Value {
     json!({
         "volume": crate::volume::summary(&volume.volume),
         "node": volume.node.0,
+        "control_store": volume.store.map(|node| node.0),
         "islands": islands.collect::<Vec<_>>(),
         "others": others.collect::<Vec<_>>(),
         "bytes": volume.bytes,

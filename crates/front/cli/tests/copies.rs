@@ -31,7 +31,7 @@ fn led(cluster: &Cluster) -> Vec<(u64, u64, u64)> {
     for process in status["processes"].as_array().unwrap() {
         for volume in process["volumes"].as_array().unwrap() {
             for island in volume["islands"].as_array().unwrap() {
-                if island["copies"]["role"] == "leads" {
+                if island["leads"] == 1 {
                     let number = |value: &serde_json::Value| value.as_u64().unwrap();
                     led.push((number(&island["island"]), number(&volume["node"]), number(&island["epoch"])));
                 }
@@ -53,7 +53,7 @@ fn another_copy_leads_when_it_is_told_to_and_the_first_of_each_group_leads_at_fi
     eventually("each island is led", || led(&cluster).len() == 2);
     assert_eq!(led(&cluster), [(0, 1, 1), (1, 2, 1)], "node 0 has the control store, and no copies");
     let shown = good(["status", &cluster.addresses[1]]);
-    assert!(shown.contains("leads here for ") && shown.contains("in sync on nodes 1, 2, of 2"), "{shown}");
+    assert!(shown.contains("leads here for ") && shown.contains("in sync 2 of 2: nodes 1, 2"), "{shown}");
     let told = good(["island", "move", text(&mount.0), "0", "2"]);
     assert!(told.contains("island 0 is led by node 2"), "{told}");
     std::fs::write(mount.path("file"), b"more").unwrap();
@@ -72,6 +72,73 @@ fn another_copy_leads_when_it_is_told_to_and_the_first_of_each_group_leads_at_fi
     }
     let told: serde_json::Value = serde_json::from_str(&good(["explain", text(&mount.0), "--json"])).unwrap();
     assert_eq!(told["copies"], serde_json::json!([1, 2]));
+}
+
+/// What `atoll explain --json` says of the copies: node, role and plain path of each that answers.
+fn explained(path: &std::path::Path) -> (serde_json::Value, Vec<(u64, String, String)>) {
+    let told: serde_json::Value = serde_json::from_str(&good(["explain", text(path), "--json"])).unwrap();
+    let word = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
+    let traces = told["traces"].as_array().unwrap().iter();
+    let traces = traces.map(|t| (t["node"].as_u64().unwrap(), word(&t["role"]), word(&t["plain"]))).collect();
+    (told, traces)
+}
+
+#[test]
+fn who_asks_is_told_what_each_copy_has_who_leads_since_when_and_what_is_left() {
+    needs!(Mounts);
+    let mut cluster = Cluster::bare(3);
+    let nodes = cluster.addresses.join(",");
+    good(["volume", "create", "home", "--nodes", nodes.as_str(), "--replicas", "2"]);
+    let mount = cluster.mount("mount", "");
+    let file = mount.path("file");
+    std::fs::write(&file, b"content").unwrap();
+    eventually("each island is led", || led(&cluster).len() == 2);
+    let plains: Vec<_> = (0..3).map(|node| cluster.data(node).join("islands/home/0/tree/file")).collect();
+    let plain = |node: usize| text(&plains[node]).to_owned();
+    let both = [(1, "leads".to_owned(), plain(1)), (2, "follows".to_owned(), plain(2))];
+    eventually("both copies have the file", || explained(&file).1 == both);
+    let (told, _) = explained(&file);
+    assert_eq!(told["group"]["in_sync"], serde_json::json!([1, 2]));
+    assert_eq!((&told["group"]["primary"], &told["group"]["epoch"]), (&1.into(), &1.into()));
+    assert!(told["traces"].as_array().unwrap().iter().all(|t| t["is_there"] == true), "{told}");
+    // Each island counts once, although several copies answer. The root is in all skeletons.
+    assert_eq!((&told["away"], &told["skeleton"]), (&serde_json::json!([]), &serde_json::json!([0, 1])));
+    let shown = good(["explain", text(&file)]);
+    assert!(
+        shown.contains("group    node 1 leads for ") && shown.contains("in sync 2 of 2: nodes 1, 2"),
+        "{shown}"
+    );
+    assert!(shown.contains(&format!("copy     node 2  follows  {}", plain(2))), "{shown}");
+    cluster.kill(1);
+    std::fs::write(&file, b"more").unwrap();
+    let (told, traces) = explained(&file);
+    assert_eq!(traces, [(2, "leads".to_owned(), plain(2))]);
+    assert_eq!((&told["group"]["epoch"], &told["node"]), (&2.into(), &2.into()));
+    let shown = good(["status", text(&mount.0)]);
+    assert!(shown.contains("in sync 1 of 2: nodes 2  FEWER COPIES THAN WANTED"), "{shown}");
+    assert!(shown.contains("control store on node 0  keeps the control store, and no copies"), "{shown}");
+    // Everything that it says of copies is a metric with its meaning written down.
+    let manual = include_str!("../../../../docs/OPERATIONS.md");
+    let status: serde_json::Value =
+        serde_json::from_str(&good(["status", text(&mount.0), "--json"])).unwrap();
+    let all = status["processes"].as_array().unwrap().iter();
+    let mut islands =
+        all.flat_map(|p| p["volumes"].as_array().unwrap()).flat_map(|v| v["islands"].as_array().unwrap());
+    let island = islands.find(|island| island["leads"] == 1).unwrap().as_object().unwrap();
+    let of_copies =
+        |name: &&String| name.starts_with("copies_") || name.starts_with("epoch") || *name == "leads";
+    let names: Vec<&String> = island.keys().filter(of_copies).collect();
+    assert_eq!(names.len(), 7, "{names:?}");
+    for name in names {
+        assert!(
+            manual.contains(&format!("| `atoll_island_{name}` |")),
+            "OPERATIONS.md does not say what {name} means"
+        );
+    }
+    cluster.start(1);
+    eventually("all copies are in sync again", || {
+        !good(["status", text(&mount.0)]).contains("FEWER COPIES") && explained(&file).1.len() == 2
+    });
 }
 
 #[test]

@@ -10,6 +10,7 @@ mod cluster;
 pub mod create;
 pub mod explain;
 pub mod findings;
+pub mod group;
 pub mod kind;
 pub mod mounting;
 pub mod nfs;

@@ -96,6 +96,7 @@ fn status() -> ControlReply {
     let volume = VolumeStatus {
         volume: summary,
         node: NodeId(0),
+        store: None,
         islands: vec![island(0, None), island(1, Some("why".into()))],
         others: vec![(NodeId(1), Connection::Relayed), (NodeId(2), Connection::Down)],
         bytes: 100,

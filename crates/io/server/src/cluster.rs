@@ -8,7 +8,7 @@ use std::time::Duration;
 use atoll_control::{ControlStore, GroupStore, ServedStore};
 use atoll_core::{Ino, IslandId, NodeId};
 use atoll_disk::Disk;
-use atoll_dispatch::{Halted, OpenError, SpaceState};
+use atoll_dispatch::{Engine, GroupCopy, Halted, OpenError, SpaceState};
 use atoll_group::{GroupEvent, Role};
 use atoll_island::Phase;
 use atoll_proto::control::{CopyRole, GroupStatus, IslandPhase, IslandStatus, Metric, Trace};
@@ -73,6 +73,11 @@ impl<D: Disk> Islands<D> {
         Ok(CopiesSetup { beside, store, on_cut })
     }
 
+    /// The engine of an island that is led here, or else that of its copy.
+    fn engine(&self, island: IslandId, copy: Option<&GroupCopy<D>>) -> Option<Arc<Engine<D>>> {
+        self.volume.engine(island).or_else(|| copy?.engine())
+    }
+
     fn opened(&self) -> Option<OpenedIslands<D>> {
         self.opened.lock().expect("no panic while it is held").take()
     }
@@ -102,12 +107,16 @@ impl<D: Disk> Serve for Cluster<D> {
 }
 
 /// What a copy knows of its group, as numbers.
-fn group_metrics(group: &GroupStatus) -> [Metric; 4] {
+fn group_metrics(group: &GroupStatus) -> [Metric; 7] {
+    let behind = group.joining.iter().map(|(_, records)| *records).max();
     [
         Metric::now("epoch", group.epoch.into()),
-        Metric::now("leads", (group.role == CopyRole::Leads).into()),
+        Metric::now("epoch_ms", group.epoch_ms.unwrap_or(0)),
+        Metric::now("leads", matches!(group.role, CopyRole::Leads | CopyRole::Waits).into()),
         Metric::now("copies_in_sync", group.in_sync.len() as u64),
         Metric::now("copies_wanted", group.wanted.into()),
+        Metric::now("copies_joining", group.joining.len() as u64),
+        Metric::now("copies_records_behind", behind.unwrap_or(0)),
     ]
 }
 
@@ -224,8 +233,7 @@ impl<D: Disk> Served for Islands<D> {
         let mut islands = Vec::new();
         for island in volume.islands() {
             let copy = volume.copy(island);
-            let engine = volume.engine(island).or_else(|| copy.as_ref().and_then(|copy| copy.engine()));
-            let Some(engine) = engine else {
+            let Some(engine) = self.engine(island, copy.as_deref()) else {
                 islands.push(IslandStatus {
                     island,
                     phase: IslandPhase::Opening,
@@ -301,36 +309,39 @@ impl<D: Disk> Served for Islands<D> {
 
     fn trace(&self, ino: Ino) -> Vec<Trace> {
         let mut traces = Vec::new();
-        for engine in self.volume.engines() {
+        for island in self.volume.islands() {
+            let copy = self.volume.copy(island);
+            let Some(engine) = self.engine(island, copy.as_deref()) else { continue };
             // What changed since the last checkpoint is in memory only, the rest maybe only below.
-            let known = engine.with_island(|island| {
-                let dir = island.state().dir(ino).map(|row| row.map(|dir| dir.owned.is_some()));
-                let inode = island.state().inode(ino).map(|row| row.is_some());
-                (dir, inode)
+            let (owns, home) = engine.with_state(|state| {
+                let owns = state.dir(ino).map(|row| row.map(|dir| dir.owned.is_some()));
+                (owns, state.inode(ino).map(|row| row.is_some()))
             });
             let below = |key: RowKey| match engine.load(&RowLoad::Row(key)) {
                 Ok(LoadedRows::Row(row)) => row,
                 _ => None,
             };
-            let owns = known.0.unwrap_or_else(|_| {
+            let owns = owns.unwrap_or_else(|_| {
                 use atoll_core::Decode;
                 let row = below(RowKey::Dir(ino))?;
                 Some(atoll_proto::Dir::from_slice(&row).ok()?.owned.is_some())
             });
-            let home = known.1.unwrap_or_else(|_| below(RowKey::Inode(ino)).is_some());
-            let place = self.folder.join(engine.id().to_string());
+            let home = home.unwrap_or_else(|_| below(RowKey::Inode(ino)).is_some());
+            let place = self.folder.join(island.to_string());
             let body = || {
                 use std::os::unix::ffi::OsStrExt;
                 let path = engine.bodies().path(ino);
                 place.join(std::ffi::OsStr::from_bytes(&path)).display().to_string()
             };
             traces.push(Trace {
-                island: engine.id(),
+                island,
+                node: self.volume.node(),
                 owns: owns == Some(true),
                 skeleton: owns.is_some(),
                 home,
                 tree: place.join("tree").display().to_string(),
                 body: home.then(body),
+                group: copy.map(|copy| copy.status()),
             });
         }
         traces

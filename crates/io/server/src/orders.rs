@@ -101,7 +101,8 @@ impl Node {
                 Part::Failed { .. } => ServedStatus::default(),
             };
             let (volume, node) = (summary(part), part.node().unwrap_or_default());
-            volumes.push(VolumeStatus { volume, node, islands, others, bytes, bytes_available });
+            let store = part.config().copies.as_ref().map(|copies| copies.store);
+            volumes.push(VolumeStatus { volume, node, store, islands, others, bytes, bytes_available });
         }
         volumes.sort_by(|a, b| a.volume.name.cmp(&b.volume.name));
         let about = self.about.lock().expect("no panic while it is held");

@@ -463,7 +463,10 @@ impl Group {
         let joining = self.led().into_iter().flat_map(|leading| &leading.progress.members);
         let joining = joining.filter(|(_, member)| member.admission != Admission::Seated && !member.lost);
         let role = match self.role(promise) {
-            Role::Leading { begun: true, .. } => CopyRole::Leads,
+            Role::Leading { begun: true, .. } => match self.lease_until() {
+                Some(until) if until > self.now => CopyRole::Leads,
+                _ => CopyRole::Waits,
+            },
             Role::Leading { .. } | Role::Claiming => CopyRole::Begins,
             Role::Following { .. } => CopyRole::Follows,
             _ if self.must_fill => CopyRole::Lacks,

@@ -157,6 +157,8 @@ wire_struct! {
         pub volume: VolumeSummary,
         /// The node's number in it.
         pub node: NodeId,
+        /// The node whose control store has the groups of its islands, if they have copies.
+        pub store: Option<NodeId>,
         /// Its islands.
         pub islands: Vec<IslandStatus>,
         /// The volume's other nodes, and this one's links to them.
@@ -253,6 +255,8 @@ wire_enum! {
         6 => Lacks,
         /// It has stopped.
         7 => Halted,
+        /// It leads, and may answer nothing: another copy that has everything is silent, and was not dropped.
+        8 => Waits,
     }
 }
 
@@ -339,11 +343,13 @@ wire_struct! {
 }
 
 wire_struct! {
-    /// What an island has of a file or directory.
+    /// What an island, or one of its copies, has of a file or directory.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct Trace {
         /// The island.
         pub island: IslandId,
+        /// The node.
+        pub node: NodeId,
         /// It owns the directory: it has its names.
         pub owns: bool,
         /// The directory is in its skeleton.
@@ -354,6 +360,8 @@ wire_struct! {
         pub tree: String,
         /// Where the body lies, as the node names it, if the file is at home here.
         pub body: Option<String>,
+        /// The island's group, if it has several copies.
+        pub group: Option<GroupStatus>,
     }
 }
 

@@ -382,7 +382,7 @@ impl<D: Disk> Engine<D> {
     }
 
     /// Looks at the rows, or takes the view's lists from them.
-    pub(crate) fn with_state<R>(&self, look: impl FnOnce(&mut State) -> R) -> R {
+    pub fn with_state<R>(&self, look: impl FnOnce(&mut State) -> R) -> R {
         look(self.lock().role.state_mut())
     }
 

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use atoll_proto::union::{BytesGo, MemberCondition, MemberStatus, UnionStatus};
+use atoll_volume::group::span;
 use atoll_volume::union::ask::{AllUnions, ShownUnion};
 use serde_json::{Value, json};
 
@@ -49,7 +50,7 @@ fn show(union: &ShownUnion, status: &UnionStatus) {
     say::line(format_args!(
         "union {name}  mounted on {}  up {}",
         union.mount.path.display(),
-        say::span(status.up_ms)
+        span(status.up_ms)
     ));
     let settings: Vec<String> = status.settings.iter().map(|(what, how)| format!("{what}={how}")).collect();
     say::line(format_args!("  {}", settings.join("  ")));
@@ -63,8 +64,8 @@ fn show(union: &ShownUnion, status: &UnionStatus) {
 fn show_member(member: &MemberStatus) {
     let state = match member.state {
         MemberCondition::Serving => "serving".to_owned(),
-        MemberCondition::Stuck => format!("STUCK for {}", say::span(member.state_ms)),
-        MemberCondition::Away => format!("AWAY for {}", say::span(member.state_ms)),
+        MemberCondition::Stuck => format!("STUCK for {}", span(member.state_ms)),
+        MemberCondition::Away => format!("AWAY for {}", span(member.state_ms)),
     };
     let space = match member.space {
         Some((bytes, available)) => format!("free {} of {}", say::bytes(available), say::bytes(bytes)),

@@ -7,12 +7,13 @@ use std::sync::mpsc::sync_channel;
 use anyhow::{Result, anyhow, bail};
 use atoll_core::{H3, Ino, IslandId, Key, Name, NodeId, VolumePath};
 use atoll_posix::{Answer, Caller, Errno, Kind, Op};
-use atoll_proto::control::Trace;
+use atoll_proto::control::{CopyRole, Trace};
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
 
 use super::attach::ClusterVolume;
 use crate::explain::Explanation;
+use crate::group;
 use crate::kind::Attached as _;
 
 /// Explains a path.
@@ -79,8 +80,12 @@ struct Report {
     /// Of a file: not always the owner of its directory.
     home: Option<IslandId>,
     place: Option<(u16, String)>,
-    /// The nodes that keep copies of its island, if that has several.
+    /// The nodes that shall keep copies of its island, if that has several.
     copies: Vec<NodeId>,
+    /// What those of them have that answer.
+    traces: Vec<Trace>,
+    /// The path in the volume.
+    names: PathBuf,
     plain: Option<PathBuf>,
     body: Option<String>,
     skeletons: Vec<IslandId>,
@@ -99,7 +104,7 @@ impl Report {
         // The islands of the directory, whose skeletons tell; those of the file, where its body is.
         for ino in if is_dir { vec![last.ino] } else { vec![dir.ino, last.ino] } {
             for trace in attached.traces(ino) {
-                match traces.iter_mut().find(|t| t.island == trace.island) {
+                match traces.iter_mut().find(|t| (t.island, t.node) == (trace.island, trace.node)) {
                     Some(known) => {
                         known.home |= trace.home;
                         known.body = known.body.take().or(trace.body);
@@ -108,16 +113,18 @@ impl Report {
                 }
             }
         }
-        traces.sort_by_key(|t| t.island);
+        traces.sort_by_key(|t| (t.island, t.node));
+        // What the islands themselves have: copies that follow may lack what was done last.
+        let leads =
+            |island| traces.iter().filter(move |t| t.island == island && does_lead(t)).max_by_key(epoch);
+        let led: Vec<&Trace> = config.islands().into_iter().filter_map(leads).collect();
         // Whoever has the file says so. Of one whose home is away the id tells where it was made.
-        let told = || traces.iter().find(|t| t.home).map(|t| t.island);
+        let told = || led.iter().find(|t| t.home).map(|t| t.island);
         let home = (!is_dir).then(|| told().unwrap_or_else(|| last.ino.minted_by()));
         let at = home.unwrap_or(owner);
-        let here = traces.iter().find(|t| t.island == at);
-        let plain = here.map(|t| {
-            let below = names.names().iter().map(|n| std::ffi::OsStr::from_bytes(n.as_bytes()));
-            below.fold(PathBuf::from(&t.tree), |path, name| path.join(name))
-        });
+        let here = led.iter().find(|t| t.island == at);
+        let names: PathBuf =
+            names.names().iter().map(|n| std::ffi::OsStr::from_bytes(n.as_bytes())).collect();
         let islands = config.islands();
         Ok(Self {
             ino: last.ino,
@@ -128,11 +135,18 @@ impl Report {
             home,
             place: attached.node_of(at).map(|n| (n.node.0, n.address)),
             copies: config.copies.as_ref().map_or(Vec::new(), |copies| copies.group_of(at).to_vec()),
-            plain,
+            plain: here.map(|t| below(&t.tree, &names)),
             body: here.and_then(|t| t.body.clone()),
-            skeletons: traces.iter().filter(|t| t.skeleton).map(|t| t.island).collect(),
-            away: islands.into_iter().filter(|i| !traces.iter().any(|t| t.island == *i)).collect(),
+            skeletons: led.iter().filter(|t| t.skeleton).map(|t| t.island).collect(),
+            away: islands.into_iter().filter(|i| !led.iter().any(|t| t.island == *i)).collect(),
+            traces: traces.into_iter().filter(|t| t.island == at && t.group.is_some()).collect(),
+            names,
         })
+    }
+
+    /// The one of its copies that leads, as far as that is known.
+    fn leader(&self) -> Option<&Trace> {
+        self.traces.iter().max_by_key(|t| (does_lead(t), epoch(t)))
     }
 
     fn explanation(&self) -> Explanation {
@@ -160,6 +174,16 @@ impl Report {
             let nodes: Vec<String> = self.copies.iter().map(ToString::to_string).collect();
             row("copies", &format_args!("nodes {}", nodes.join(",")));
         }
+        if let Some(status) = self.leader().and_then(|t| t.group.as_ref()) {
+            row("group", &group::of_island(status));
+        }
+        for trace in &self.traces {
+            let does = trace.group.as_ref().map_or(String::new(), |status| group::role(status.role));
+            row(
+                "copy",
+                &format_args!("node {}  {does}  {}", trace.node, below(&trace.tree, &self.names).display()),
+            );
+        }
         if let Some(plain) = &self.plain {
             row("plain", &plain.display());
         }
@@ -171,6 +195,16 @@ impl Report {
             row("away", &format_args!("islands {}", list(&self.away)));
         }
         Explanation { rows, json: self.json() }
+    }
+
+    fn trace_json(&self, trace: &Trace) -> Value {
+        json!({
+            "node": trace.node.0,
+            "role": trace.group.as_ref().map(|status| group::role(status.role)),
+            "plain": below(&trace.tree, &self.names).display().to_string(),
+            "body": trace.body,
+            "is_there": trace.home || trace.skeleton,
+        })
     }
 
     fn json(&self) -> Map<String, Value> {
@@ -186,6 +220,8 @@ impl Report {
             "node": self.place.as_ref().map(|p| p.0),
             "address": self.place.as_ref().map(|p| p.1.clone()),
             "copies": self.copies.iter().map(|node| node.0).collect::<Vec<_>>(),
+            "group": self.leader().and_then(|t| t.group.as_ref()).map(group::to_json),
+            "traces": self.traces.iter().map(|t| self.trace_json(t)).collect::<Vec<_>>(),
             "plain": self.plain.as_ref().map(|p| p.display().to_string()),
             "body": self.body,
             "skeleton": ids(&self.skeletons),
@@ -196,6 +232,21 @@ impl Report {
             _ => Map::new(),
         }
     }
+}
+
+/// Whether the island itself has told this, and not a copy that follows.
+fn does_lead(trace: &Trace) -> bool {
+    trace.group.as_ref().is_none_or(|group| matches!(group.role, CopyRole::Leads | CopyRole::Waits))
+}
+
+fn epoch(trace: &&Trace) -> u32 {
+    trace.group.as_ref().map_or(0, |group| group.epoch)
+}
+
+/// A path in a plain tree.
+fn below(tree: &str, names: &Path) -> PathBuf {
+    // Nothing to add for the root, which would end in a slash.
+    if names.as_os_str().is_empty() { PathBuf::from(tree) } else { Path::new(tree).join(names) }
 }
 
 fn list(islands: &[IslandId]) -> String {

@@ -374,6 +374,18 @@ fn summary() -> VolumeSummary {
     }
 }
 
+fn group_status() -> GroupStatus {
+    GroupStatus {
+        role: CopyRole::Leads,
+        epoch: 3,
+        primary: Some(NodeId(2)),
+        in_sync: vec![NodeId(1), NodeId(2)],
+        wanted: 3,
+        joining: vec![(NodeId(4), 77)],
+        epoch_ms: Some(1_000),
+    }
+}
+
 fn status() -> ControlReply {
     let island = IslandStatus {
         island: IslandId(1),
@@ -382,19 +394,12 @@ fn status() -> ControlReply {
         read_only: Some(("a checkpoint".to_owned(), 10)),
         spilled: vec!["/d".to_owned()],
         metrics: vec![Metric::count(("requests", 1)), Metric::now("sessions", 6)],
-        group: Some(GroupStatus {
-            role: CopyRole::Leads,
-            epoch: 3,
-            primary: Some(NodeId(2)),
-            in_sync: vec![NodeId(1), NodeId(2)],
-            wanted: 3,
-            joining: vec![(NodeId(4), 77)],
-            epoch_ms: Some(1_000),
-        }),
+        group: Some(group_status()),
     };
     let volume = VolumeStatus {
         volume: summary(),
         node: NodeId(0),
+        store: Some(NodeId(1)),
         islands: vec![island],
         others: vec![(NodeId(1), Connection::Down)],
         bytes: 8,
@@ -525,11 +530,13 @@ fn stored() -> StoredGroup {
 fn control_replies() -> Vec<(&'static str, ControlReply)> {
     let trace = Trace {
         island: IslandId(1),
+        node: NodeId(2),
         owns: true,
         skeleton: false,
         home: true,
         tree: "/tree".to_owned(),
         body: Some("/body".to_owned()),
+        group: Some(group_status()),
     };
     vec![
         ("done", ControlReply::Done),
