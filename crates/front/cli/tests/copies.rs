@@ -2,10 +2,13 @@
 
 mod common;
 
+use std::io::Write;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use atoll_needs::needs;
 use common::{Cluster, bad, eventually, good, text};
+use rustix::fs::FlockOperation;
 
 /// How long a call may take while another copy begins to lead, on a machine that is busy.
 const PAUSE_MAX: Duration = Duration::from_secs(8);
@@ -191,4 +194,53 @@ fn nodes_that_are_stopped_at_once_end_in_order() {
     for dir in &dirs {
         assert_eq!(std::fs::read(dir.join("large")).unwrap(), vec![7; 300_000]);
     }
+}
+
+#[test]
+fn programs_go_on_when_the_node_that_they_use_dies() {
+    needs!(Mounts);
+    let mut cluster = Cluster::bare(4);
+    let nodes = cluster.addresses.join(",");
+    good(["volume", "create", "home", "--nodes", nodes.as_str(), "--replicas", "2"]);
+    let (hard, soft) = (cluster.mount("hard", ""), cluster.mount("soft", "soft=3"));
+    let dir = hard.path("dir");
+    std::fs::create_dir(&dir).unwrap();
+    let open = || {
+        let how = std::fs::OpenOptions::new().read(true).write(true).create(true).clone();
+        how.open(dir.join("file")).unwrap()
+    };
+    let mut file = open();
+    file.write_all(b"before").unwrap();
+    rustix::fs::flock(&file, FlockOperation::LockExclusive).unwrap();
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "read go; cat file; echo more > new; pwd -P"]).current_dir(&dir);
+    let mut shell = shell.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let victim = cluster.owner(&dir);
+    cluster.kill(victim);
+    // An open file, its lock, and a working directory.
+    file.write_all(b" and after").unwrap();
+    let taken = rustix::fs::flock(open(), FlockOperation::NonBlockingLockExclusive);
+    assert_eq!(taken, Err(rustix::io::Errno::WOULDBLOCK));
+    shell.stdin.take().unwrap().write_all(b"go\n").unwrap();
+    let said = shell.wait_with_output().unwrap();
+    let said = String::from_utf8(said.stdout).unwrap();
+    assert_eq!(said, format!("before and after{}\n", dir.display()));
+    assert_eq!(std::fs::read(soft.path("dir/new")).unwrap(), b"more\n");
+    // With the other copy gone nobody can lead, and a call fails when it has waited so long since it was made.
+    let other = (1..4).find(|node| *node != victim && cluster.owner(&dir) == *node).expect("it leads now");
+    cluster.kill(other);
+    let since = Instant::now();
+    let error = std::fs::write(soft.path("dir/new"), b"lost").unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(rustix::io::Errno::IO.raw_os_error()), "{error}");
+    assert!(since.elapsed() >= Duration::from_secs(3), "{:?}", since.elapsed());
+    // The hard mount waits, and goes on when they are back.
+    let waits = {
+        let path = dir.join("late");
+        std::thread::spawn(move || std::fs::write(path, b"content"))
+    };
+    cluster.start(victim);
+    cluster.start(other);
+    waits.join().unwrap().unwrap();
+    file.write_all(b", and at last").unwrap();
+    assert_eq!(std::fs::read(dir.join("file")).unwrap(), b"before and after, and at last");
 }
