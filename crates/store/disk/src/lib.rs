@@ -3,10 +3,12 @@
 //! Log, state, bodies and view are all kept through [`Disk`]. The real disk lets the kernel resolve every
 //! path beneath its folder (`openat2`, `RESOLVE_BENEATH`, no symbolic links), so no path of a client can
 //! leave the folder. The simulated disk ([`sim`]) can die at any call. After a process death it has
-//! everything. After a power cut it has what was synced, and a random part of the rest.
+//! everything. After a power cut it has what was synced, and a random part of the rest. An overlay ([`overlay`]) reads another
+//! disk and keeps every change in memory.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
+pub mod overlay;
 pub mod real;
 pub mod sim;
 

@@ -1,9 +1,10 @@
-//! One set of behaviours, over the real and the simulated disk alike.
+//! One set of behaviours, over the real and the simulated disk alike, and over overlays of both.
 
 mod common;
 
 use std::io;
 
+use atoll_disk::overlay::Overlay;
 use atoll_disk::sim::SimDisk;
 use atoll_disk::{Disk, DiskFile, FileKind, OpenHow};
 use rustix::io::Errno;
@@ -432,7 +433,7 @@ fn space_is_told(disk: &impl Disk) {
     assert_eq!(disk.space().unwrap().fs_id, space.fs_id);
 }
 
-macro_rules! over_both {
+macro_rules! over_all {
     ($($name:ident),* $(,)?) => {
         mod real {
             $(#[test]
@@ -446,10 +447,26 @@ macro_rules! over_both {
                 super::$name(&super::SimDisk::new(1));
             })*
         }
+        mod overlay_of_real {
+            $(#[test]
+            fn $name() {
+                let folder = super::common::Folder::new();
+                super::$name(&super::Overlay::new(std::sync::Arc::new(folder.disk.clone())));
+                assert!(super::names(&folder.disk, b"").is_empty(), "nothing is changed below");
+            })*
+        }
+        mod overlay_of_sim {
+            $(#[test]
+            fn $name() {
+                let disk = super::SimDisk::new(1);
+                super::$name(&super::Overlay::new(std::sync::Arc::new(disk.clone())));
+                assert_eq!(disk.effects(), 0, "nothing is changed below");
+            })*
+        }
     };
 }
 
-over_both!(
+over_all!(
     opening_tells_what_is_no_regular_file,
     a_path_that_could_leave_the_folder_is_refused,
     no_call_follows_a_symbolic_link,

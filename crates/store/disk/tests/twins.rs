@@ -1,10 +1,13 @@
-//! Random calls give the same answers and the same tree on the real and the simulated disk.
+//! Random calls give the same answers and the same tree on the real and the simulated disk, and on an overlay, whatever of them was
+//! done below it before.
 
 mod common;
 
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::Arc;
 
+use atoll_disk::overlay::Overlay;
 use atoll_disk::sim::SimDisk;
 use atoll_disk::{Disk, DiskFile, FileKind, OpenHow};
 use proptest::prelude::*;
@@ -126,5 +129,26 @@ proptest! {
             prop_assert_eq!(a, b, "call {} was {:?}", n, call);
         }
         prop_assert_eq!(dump(&real.disk), dump(&sim));
+    }
+    #[test]
+    fn an_overlay_answers_as_the_disk_would_that_was_changed(
+        calls in prop::collection::vec(call(), 1..60),
+        below in 0..60usize,
+    ) {
+        let (sim, base) = (SimDisk::new(7), SimDisk::new(7));
+        let below = below.min(calls.len());
+        for call in &calls[..below] {
+            _ = perform(&sim, call);
+            _ = perform(&base, call);
+        }
+        let (was, effects) = (dump(&base), base.effects());
+        let overlay = Overlay::new(Arc::new(base.clone()));
+        for (n, call) in calls[below..].iter().enumerate() {
+            let errno = |result: io::Result<()>| result.map_err(|e| Errno::from_io_error(&e).unwrap());
+            let (a, b) = (errno(perform(&sim, call)), errno(perform(&overlay, call)));
+            prop_assert_eq!(a, b, "call {} was {:?}", n, call);
+        }
+        prop_assert_eq!(dump(&sim), dump(&overlay));
+        prop_assert_eq!((dump(&base), base.effects()), (was, effects), "nothing is changed below");
     }
 }
