@@ -95,6 +95,8 @@ rules! {
     SkeletonNamed "skeleton-named" "at rest a directory that another island owns has the names of what is below it here, and no others",
     /// Clients hold only files that they have a cause for.
     HeldForCause "held-for-cause" "at rest a client holds a file for a lock, or because the file has no name",
+    /// Copies of an island are the same.
+    CopiesAgree "copies-agree" "copies of an island that stand at the same record have the same rows",
     /// The skeletons agree.
     SkeletonsAgree "skeletons-agree" "two islands that have a directory at the same version have it alike",
 }

@@ -4,6 +4,7 @@
 //! anything. A violation is a [`Finding`], which names the rule.
 //!
 //! Each rule is one function in [`within`] (one island's rows) or [`across`] (several islands of one volume).
+//! [`copies`] compares the copies of one island.
 //! [`check_at_rest`] adds the rules that hold only when all islands are there and nothing is under way. If a
 //! rule needs an island that is not there, it is skipped for it: an unknown row is not a wrong one.
 
@@ -11,6 +12,7 @@
 
 pub mod across;
 mod at_rest;
+pub mod copies;
 mod doubt;
 mod finding;
 mod links;
