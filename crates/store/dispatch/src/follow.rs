@@ -363,6 +363,12 @@ impl<D: Disk> Engine<D> {
         self.background.lock().expect("no panic while it is held").push_back(checkpoint);
     }
 
+    /// The same, whatever records say.
+    pub(crate) fn begin_checkpoint(&self) {
+        let mut following = self.following.lock().expect("no panic while it is held");
+        self.take_marker(&mut following);
+    }
+
     /// A checkpoint may be written: what it stands for is synced at every member, so that no later primary cuts it off.
     pub(crate) fn may_write_checkpoint(&self, seq: u64) -> bool {
         let following = self.following.lock().expect("no panic while it is held");
