@@ -109,6 +109,30 @@ fn a_cut_takes_the_bodies_of_files_that_only_cut_records_had_made() {
     assert!((0..20).any(loses_a_file), "no power cut has taken it");
 }
 
+#[test]
+fn a_copy_that_leads_stops_in_order_although_the_others_are_gone() {
+    for seed in 0..8 {
+        let mut group = Group::new(2);
+        let leader = group.attach();
+        let ino = group.create(leader, b"file");
+        group.write(leader, ino, 0, &[7; LARGE]);
+        group.write(leader, ino, 10, b"carried");
+        let other = group.others(leader)[0];
+        group.end(other, Fault::ProcessDeath);
+        let copy = Arc::clone(group.copy(leader));
+        let last = copy.engine().unwrap().last();
+        copy.stop().unwrap();
+        drop(copy);
+        // What it has survives a power cut.
+        group.end(leader, Fault::PowerCut { seed });
+        group.start(leader);
+        assert!(group.copy(leader).engine().unwrap().last() >= last);
+        group.start(other);
+        let leader = group.attach();
+        assert_eq!(group.read(leader, ino, 8, 11), b"\x07\x07carried\x07\x07");
+    }
+}
+
 /// Clients that were told nothing must be told to ask again, and what is held is bounded in number and in bytes.
 #[test]
 fn what_the_door_drops_is_asked_again() {
