@@ -1,11 +1,11 @@
-//! `atoll check`: names every broken invariant in the data directory of a stopped node, and has damage mended
+//! `atoll check`: names every broken invariant in the data directories of stopped nodes, and has damage mended
 //! if nothing is lost by it.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use atoll_core::Ino;
-use atoll_volume::findings::{Checking, Outcome, check};
+use atoll_volume::findings::{Checking, Compared, Outcome, check};
 
 use crate::say;
 
@@ -15,9 +15,9 @@ const WRONG: u8 = 4;
 /// Arguments of `atoll check`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Check {
-    /// The data directory; its daemon must not run
-    #[arg(long, value_name = "DIR")]
-    data: PathBuf,
+    /// Data directories; no daemon of them may run. Copies of an island in several of them are compared
+    #[arg(long, value_name = "DIR", required = true, num_args = 1..)]
+    data: Vec<PathBuf>,
     /// Read every byte of every file and compare checksums
     #[arg(long)]
     read: bool,
@@ -85,18 +85,26 @@ fn show(outcome: &Outcome, read: bool) {
             mended.rule
         ));
     }
+    outcome.notes.iter().for_each(|note| say::line(note));
+    show_copies(outcome);
     for (at, wrong) in outcome.wrong.iter().enumerate() {
         let island = wrong.island.map(|i| format!(" island {i}")).unwrap_or_default();
         let about = about(wrong.ino, &wrong.paths);
-        say::line(format_args!("volume {}{island}{about}: {} [{}]", wrong.volume, wrong.what, wrong.rule));
+        let node = wrong.place.node.map(|node| format!(" node {node}")).unwrap_or_default();
+        let (volume, what, rule) = (&wrong.volume, &wrong.what, &wrong.rule);
+        say::line(format_args!("volume {volume}{island}{node}{about}: {what} [{rule}]"));
         // The same step once for all that follow each other with it.
-        let next = wrong.next(&outcome.data);
-        if outcome.wrong.get(at + 1).is_none_or(|other| other.next(&outcome.data) != next) {
+        let next = wrong.next();
+        if outcome.wrong.get(at + 1).is_none_or(|other| other.next() != next) {
             say::line(format_args!("  next: {next}"));
         }
     }
+    let copies = match outcome.copies.len() {
+        0 => String::new(),
+        n => format!(" in {n} copies"),
+    };
     let checked =
-        format!("{} islands, {} directories, {} files", outcome.islands, outcome.dirs, outcome.files);
+        format!("{} islands{copies}, {} directories, {} files", outcome.islands, outcome.dirs, outcome.files);
     let bytes = if read { format!(", {} read", say::bytes(outcome.bytes_read)) } else { String::new() };
     let mended = match outcome.mended.len() {
         0 => String::new(),
@@ -105,5 +113,20 @@ fn show(outcome: &Outcome, read: bool) {
     match outcome.wrong.len() {
         0 => say::line(format_args!("{checked}{bytes}:{mended} nothing wrong.")),
         n => say::line(format_args!("{checked}{bytes}:{mended} {n} things wrong.")),
+    }
+}
+
+/// Tells of copies that are not at the record of the others.
+fn show_copies(outcome: &Outcome) {
+    for copy in &outcome.copies {
+        let node = copy.place.node.map(|node| node.to_string()).unwrap_or_default();
+        let about = format!("volume {} island {} node {node}", copy.volume, copy.island);
+        match &copy.compared {
+            Compared::With { node, behind } if *behind > 0 => say::line(format_args!(
+                "{about}: it lacks {behind} records that node {node} has, and takes them when it starts; it was compared as it will be then"
+            )),
+            Compared::Not { why } => say::line(format_args!("{about}: it was not compared: {why}")),
+            Compared::With { .. } | Compared::Reference | Compared::Alone => {}
+        }
     }
 }

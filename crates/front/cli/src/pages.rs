@@ -221,10 +221,21 @@ pub(crate) fn sections(name: &str) -> Vec<Section> {
                         "Compares all bytes with their checksums, as a scrub does.",
                     ),
                     (
+                        "atoll check --read --data /srv/1 /srv/2 /srv/3",
+                        "Looks at the data directories of several nodes together, and compares copies of islands.",
+                    ),
+                    (
                         "atoll check --data /var/lib/atoll --repair --dry-run",
                         "Shows what a repair would do. Without the last option, the repair is done.",
                     ),
                 ],
+            ),
+            text(
+                "COPIES",
+                "If the islands of a volume have copies, name the data directories of all nodes. Copies are \
+                 compared at one record: one that is behind is brought there in memory. The next step of a \
+                 finding puts a whole copy in the place of a damaged one. Nothing is changed in such a \
+                 volume, with --repair neither.",
             ),
             text(
                 "REPAIR",

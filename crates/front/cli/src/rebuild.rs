@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 use atoll_control::{ControlStore, DataDir, EmbeddedStore};
 use atoll_core::IslandId;
+use atoll_proto::VolumeConfig;
 use atoll_rebuild::{Options, Progress, Summary, rebuild};
 use serde_json::json;
 
@@ -20,9 +21,10 @@ const SHOWN_EVERY: Duration = Duration::from_millis(200);
 /// Arguments of `atoll rebuild`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Rebuild {
-    /// The data directory; its daemon must not run. All islands of the volume must lie in it
-    #[arg(long, value_name = "DIR")]
-    data: PathBuf,
+    /// The data directory; its daemon must not run. All islands of the volume must lie in it. If they have copies: the
+    /// data directories of all nodes
+    #[arg(long, value_name = "DIR", required = true, num_args = 1..)]
+    data: Vec<PathBuf>,
     /// Name of the volume
     #[arg(long, default_value = "main")]
     volume: String,
@@ -37,11 +39,12 @@ pub(crate) struct Rebuild {
 impl Rebuild {
     pub(crate) fn run(self) -> Result<()> {
         rustix::process::umask(rustix::fs::Mode::empty());
-        let dir = DataDir::open(&self.data)?;
+        let dirs = self.data.iter().map(|data| DataDir::open(data)).collect::<Result<Vec<_>, _>>()?;
+        let (dir, shown_data) = (&dirs[0], self.data[0].display());
         let store = EmbeddedStore::open(&dir.path().join(EmbeddedStore::FILE))?;
         let volumes = store.volumes()?;
         let Some(config) = volumes.iter().find(|v| v.name == self.volume) else {
-            let data = self.data.display();
+            let data = shown_data;
             if atoll_server::volumes_kept(dir.path())?.contains(&self.volume) {
                 bail!(
                     "The control store in {data} does not know volume {0}, but its folder is there.\n\
@@ -53,8 +56,19 @@ impl Rebuild {
             let there = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
             bail!("There is no volume {} in {data}.\nThere is: {there}.", self.volume);
         };
-        atoll_volume::kind::at_rest(config)
-            .map_err(|why| anyhow::anyhow!("Volume {} cannot be rebuilt: {why}", config.name))?;
+        atoll_volume::kind::of_volume(config)?;
+        if config.copies.is_some() {
+            return say_steps(&dirs.iter().collect::<Vec<_>>(), config);
+        }
+        if dirs.len() > 1 {
+            bail!(
+                "The islands of volume {} have no copies: all must lie in one data directory.\n\
+                Bring their folders ({}/{}/ISLAND) into one, and name that.",
+                config.name,
+                atoll_server::ISLANDS,
+                config.name,
+            );
+        }
         let folder = dir.path().join(atoll_server::ISLANDS).join(&config.name);
         let is_there = |island: &IslandId| folder.join(island.to_string()).is_dir();
         if let Some(island) = config.islands().into_iter().find(|island| !is_there(island)) {
@@ -74,14 +88,14 @@ impl Rebuild {
                  To do it: atoll rebuild --data {} --volume {0} --yes",
                 self.volume,
                 folder.display(),
-                self.data.display(),
+                shown_data,
             );
         }
         let mut islands = BTreeMap::new();
         for island in config.islands() {
             islands.insert(island, open_island(&folder, island, false)?);
         }
-        let node = options(&dir, dir.identity().incarnation);
+        let node = options(dir, dir.identity().incarnation);
         let options = Options { root: node.root, devices: node.devices, log: node.log };
         let mut shown = Shown { at: Instant::now(), quiet: self.json || !std::io::stderr().is_terminal() };
         let summary = rebuild(config, &islands, &options, &mut |progress| shown.show(&progress))?;
@@ -94,6 +108,29 @@ impl Rebuild {
         }
         Ok(())
     }
+}
+
+/// Of a volume with copies nothing is made: what can be done instead is said.
+fn say_steps(dirs: &[&DataDir], config: &VolumeConfig) -> Result<()> {
+    let steps = atoll_volume::lost::steps(dirs, config)?;
+    steps.lines.iter().for_each(|line| say::line(line));
+    let name = &config.name;
+    if steps.has_state {
+        bail!(
+            "Volume {name} needs no rebuild: a copy of each island can be opened. Nothing was changed.\n\
+            Put these in the place of the others, as is said above, and start the nodes."
+        );
+    }
+    say::line("What is left, as plain files, for a new volume that is mounted at DIR:");
+    for tree in &steps.trees {
+        say::line(format_args!("  cp -a {}/. DIR", tree.display()));
+    }
+    bail!(
+        "Volume {name} has copies, and is not rebuilt in its place. Nothing was changed.\n\
+        First name the data directories of all nodes: another copy may be whole (--data DIR...).\n\
+        If none is: atoll volume create NEW --nodes ... --replicas {}, mount it, and copy as is said above.",
+        config.copies.as_ref().map_or(1, |copies| copies.wanted),
+    )
 }
 
 /// A line of progress that is written over.

@@ -115,23 +115,3 @@ fn a_configuration_of_a_newer_version_is_called_newer_and_not_damaged() {
     let said = bad(["check", "--data", text(&cluster.data(0))]);
     assert!(said.contains("newer") && said.contains("volume new") && !said.contains("damaged"), "{said}");
 }
-
-#[test]
-fn a_volume_with_copies_is_neither_checked_nor_rebuilt_by_one_node() {
-    let cluster = with_another(|store, config| {
-        let (mut other, island) = (config.nodes[0].clone(), config.islands()[0]);
-        (other.node, other.address, other.islands) = (NodeId(1), "127.0.0.1:9".to_owned(), Vec::new());
-        config.nodes.push(other);
-        let groups = vec![IslandGroup { island, nodes: vec![NodeId(0), NodeId(1)] }];
-        config.copies = Some(Copies { wanted: 2, store: NodeId(0), groups, racks: Vec::new() });
-        store.create_volume(config).unwrap();
-    });
-    let cannot = "its islands have copies, which check and rebuild do not understand yet";
-    let folder = cluster.data(0);
-    std::fs::create_dir(folder.join("islands/new")).unwrap();
-    let said = bad(["rebuild", "--volume", "new", "--yes", "--data", text(&folder)]);
-    assert!(said.contains(cannot), "{said}");
-    let shown = String::from_utf8(common::run(["check", "--data", text(&folder)]).stdout).unwrap();
-    assert!(shown.contains(&format!("volume new: {cannot}")), "{shown}");
-    assert_eq!(std::fs::read_dir(folder.join("islands/new")).unwrap().count(), 0, "nothing was made");
-}

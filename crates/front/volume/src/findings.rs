@@ -1,16 +1,16 @@
-//! The result of a check of a stopped node: findings and repairs, with the next step for each, also as JSON.
+//! The result of a check of stopped nodes: findings and repairs, with the next step for each, also as JSON.
 
-use std::path::Path;
+use std::path::PathBuf;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use atoll_control::{ControlStore, DataDir, EmbeddedStore};
-use atoll_core::{Ino, IslandId};
+use atoll_core::{Ino, IslandId, NodeId, Position};
 use atoll_dispatch::Report;
 use atoll_proto::VolumeConfig;
 use atoll_view::Finding;
 use serde_json::{Value, json};
 
-use crate::kind::at_rest;
+use crate::kind::of;
 use crate::status::first_line;
 
 /// Options of a check.
@@ -26,35 +26,109 @@ pub struct Checking {
     pub forget: bool,
 }
 
-/// Looks for damage in the data directory of a stopped node, in its volumes of every kind.
-pub fn check(data: &Path, how: &Checking) -> Result<Outcome> {
-    let dir = DataDir::open(data)?;
-    let file = dir.path().join(EmbeddedStore::FILE);
-    // A store that is lost is found to be, not made.
-    let volumes = if file.exists() { EmbeddedStore::open(&file)?.volumes()? } else { Vec::new() };
-    let data = dir.path().display().to_string();
-    let mut outcome = Outcome { data, dry_run: how.dry_run, ..Outcome::default() };
-    for config in &volumes {
-        match at_rest(config) {
-            Ok(kind) => kind.check(&dir, config, how, &mut outcome)?,
+/// Looks for damage in the data directories of stopped nodes, in their volumes of every kind.
+pub fn check(data: &[PathBuf], how: &Checking) -> Result<Outcome> {
+    for (at, path) in data.iter().enumerate() {
+        ensure!(
+            !data[..at].contains(path),
+            "{} is named twice.\nName each data directory once.",
+            path.display()
+        );
+    }
+    let dirs = data.iter().map(|path| DataDir::open(path)).collect::<Result<Vec<_>, _>>()?;
+    let mut outcome = Outcome { dry_run: how.dry_run, ..Outcome::default() };
+    let mut volumes: Vec<(VolumeConfig, Vec<&DataDir>)> = Vec::new();
+    for dir in &dirs {
+        let file = dir.path().join(EmbeddedStore::FILE);
+        // A store that is lost is found to be, not made.
+        let known = if file.exists() { EmbeddedStore::open(&file)?.volumes()? } else { Vec::new() };
+        for name in atoll_server::volumes_kept(dir.path())? {
+            if !known.iter().any(|config| config.name == name) {
+                outcome.at = Place::of(dir);
+                outcome.unknown(name);
+            }
+        }
+        for config in known {
+            match volumes.iter_mut().find(|(other, _)| other.id == config.id) {
+                Some((_, dirs)) => dirs.push(dir),
+                None => volumes.push((config, vec![dir])),
+            }
+        }
+    }
+    for (config, dirs) in &volumes {
+        outcome.at = Place::of(dirs[0]);
+        match of(config.kind) {
+            Ok(kind) => kind.check(dirs, config, how, &mut outcome)?,
             // The others are looked at all the same.
             Err(why) => outcome.add(config, "kind-known", None, None, first_line(&why)),
         }
     }
-    for name in atoll_server::volumes_kept(dir.path())? {
-        if !volumes.iter().any(|config| config.name == name) {
-            let what =
-                "its folder is there, but the control store (control.redb) does not know it".to_owned();
-            outcome.unknown(name, what);
-        }
-    }
     Ok(outcome)
+}
+
+/// Where something was found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Place {
+    /// The data directory, for people.
+    pub data: String,
+    /// The node's number in the volume, if the islands have copies.
+    pub node: Option<NodeId>,
+}
+
+impl Place {
+    pub(crate) fn of(dir: &DataDir) -> Self {
+        Self { data: dir.path().display().to_string(), node: None }
+    }
+}
+
+/// A copy of an island, as it was looked at.
+#[derive(Debug)]
+pub struct Copy {
+    /// The volume's name.
+    pub volume: String,
+    /// Of which island.
+    pub island: IslandId,
+    /// Where.
+    pub place: Place,
+    /// Its last record.
+    pub last: Position,
+    /// By its group's record, all that was ever acknowledged is here.
+    pub has_all: bool,
+    /// How it was compared with others.
+    pub compared: Compared,
+}
+
+/// How a copy was compared.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Compared {
+    /// No other copy of the island was there.
+    Alone,
+    /// Others were compared with it.
+    Reference,
+    /// With the copy of this node, as it will be when it has the records that it lacks.
+    With {
+        /// The node.
+        node: NodeId,
+        /// How many records it lacks.
+        behind: u64,
+    },
+    /// It could not be compared.
+    Not {
+        /// Why.
+        why: String,
+    },
 }
 
 /// A finding, of any kind of volume.
 pub struct Wrong {
     /// The volume's name.
     pub volume: String,
+    /// Where it was found.
+    pub place: Place,
+    /// The islands of the volume have copies, on these nodes, each with its number.
+    pub copies: bool,
+    /// For a shell: puts another copy of the island, in which nothing is wrong, in the place of this one.
+    pub exchange: Option<String>,
     /// Name of the rule that is broken.
     pub rule: String,
     /// Where.
@@ -98,23 +172,16 @@ pub struct Spilled {
 }
 
 impl Wrong {
-    pub(crate) const fn new(
-        volume: String,
-        rule: String,
-        island: Option<IslandId>,
-        ino: Option<Ino>,
-        what: String,
-    ) -> Self {
-        Self { volume, rule, island, ino, what, paths: Vec::new(), mendable: false }
-    }
-
     /// The next step.
-    pub fn next(&self, data: &str) -> String {
-        let volume = &self.volume;
+    pub fn next(&self) -> String {
+        let (volume, data) = (&self.volume, &self.place.data);
         let folder = || {
             let island = self.island.map(|i| i.to_string()).unwrap_or_default();
             format!("{data}/{}/{volume}/{island}", atoll_server::ISLANDS)
         };
+        if let (true, Some(exchange)) = (self.is_of_one_copy(), &self.exchange) {
+            return format!("with all nodes stopped, put the other copy in its place: {exchange}");
+        }
         if self.mendable {
             return format!("atoll check --data {data} --repair mends it");
         }
@@ -150,19 +217,35 @@ impl Wrong {
                 atoll check --data {data} --repair --forget"
             ),
             "plain-tree" => format!("see to the disk under {}, then check again", folder()),
+            _ if self.copies => format!(
+                "no other copy of it that was looked at is whole: name the data directories of all nodes (--data DIR...); \
+                what the plain trees have says atoll rebuild --data {data} --volume {volume}"
+            ),
             _ => format!(
                 "restore {data} from a backup, or make the state anew from the plain trees: \
                 atoll rebuild --data {data} --volume {volume}"
             ),
         }
     }
+
+    /// Something that another copy of the island has whole, and that costs less to take from there than by hand.
+    fn is_of_one_copy(&self) -> bool {
+        let stays =
+            ["kind-known", "volume-known", "plain-name", "plain-attributes", "plain-tree", "xattrs-there"];
+        let is_left = matches!((self.rule.as_str(), self.ino), ("body-there", None));
+        self.copies && !is_left && !stays.contains(&self.rule.as_str())
+    }
 }
 
 /// The result of a check.
 #[derive(Default)]
 pub struct Outcome {
-    /// The data directory, for people.
-    pub data: String,
+    /// Where what is added next was found.
+    pub(crate) at: Place,
+    /// Copies of islands that were looked at.
+    pub copies: Vec<Copy>,
+    /// What people should know, and is nothing wrong.
+    pub notes: Vec<String>,
     /// Findings.
     pub wrong: Vec<Wrong>,
     /// Repairs.
@@ -190,8 +273,22 @@ pub(crate) fn body_of_no_file(path: &[u8]) -> String {
 
 impl Outcome {
     /// A volume whose folder is there, and of which the control store knows nothing.
-    pub(crate) fn unknown(&mut self, name: String, what: String) {
-        self.wrong.push(Wrong::new(name, "volume-known".to_owned(), None, None, what));
+    fn unknown(&mut self, name: String) {
+        let what = "its folder is there, but the control store (control.redb) does not know it".to_owned();
+        self.push(name, false, "volume-known", (None, None), what);
+    }
+
+    fn push(
+        &mut self,
+        volume: String,
+        copies: bool,
+        rule: &str,
+        (island, ino): (Option<IslandId>, Option<Ino>),
+        what: String,
+    ) {
+        let (place, rule) = (self.at.clone(), rule.to_owned());
+        let (paths, mendable, exchange) = (Vec::new(), false, None);
+        self.wrong.push(Wrong { volume, place, copies, exchange, rule, island, ino, what, paths, mendable });
     }
 
     pub(crate) fn add(
@@ -202,7 +299,7 @@ impl Outcome {
         ino: Option<Ino>,
         what: String,
     ) {
-        self.wrong.push(Wrong::new(config.name.clone(), rule.to_owned(), island, ino, what));
+        self.push(config.name.clone(), config.copies.is_some(), rule, (island, ino), what);
     }
 
     pub(crate) fn recovery(&mut self, config: &VolumeConfig, island: IslandId, report: &Report) {
@@ -257,7 +354,21 @@ impl Outcome {
         let wrong = self.wrong.iter().map(|w| {
             json!({
                 "volume": w.volume, "rule": w.rule, "island": w.island.map(|i| i.0), "id": w.ino.map(|i| i.0),
-                "what": w.what, "paths": w.paths, "mendable": w.mendable, "next": w.next(&self.data),
+                "what": w.what, "paths": w.paths, "mendable": w.mendable, "next": w.next(),
+                "data": w.place.data, "node": w.place.node.map(|n| n.0),
+            })
+        });
+        let copies = self.copies.iter().map(|copy| {
+            let (with, behind, why) = match &copy.compared {
+                Compared::With { node, behind } => (Some(node.0), Some(*behind), None),
+                Compared::Not { why } => (None, None, Some(why)),
+                Compared::Alone | Compared::Reference => (None, None, None),
+            };
+            json!({
+                "volume": copy.volume, "island": copy.island.0, "data": copy.place.data,
+                "node": copy.place.node.map(|n| n.0), "epoch": copy.last.epoch, "record": copy.last.seq,
+                "has_all": copy.has_all, "is_reference": copy.compared == Compared::Reference, "compared_with": with, "behind": behind,
+                "not_compared": why,
             })
         });
         let mended = self.mended.iter().map(|m| {
@@ -271,7 +382,7 @@ impl Outcome {
             .iter()
             .map(|s| json!({ "volume": s.volume, "island": s.island.0, "id": s.ino.0, "paths": s.paths }));
         json!({
-            "spilled": spilled.collect::<Vec<_>>(),
+            "spilled": spilled.collect::<Vec<_>>(), "copies": copies.collect::<Vec<_>>(), "notes": self.notes,
             "islands": self.islands, "directories": self.dirs, "files": self.files,
             "bytes_read": self.bytes_read, "recovered": self.recovered, "findings": wrong.collect::<Vec<_>>(),
             "mended": mended.collect::<Vec<_>>(), "dry_run": self.dry_run,

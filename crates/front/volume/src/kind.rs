@@ -30,10 +30,10 @@ pub trait Kind: Send + Sync + 'static {
     /// what to do next.
     fn serve(&self, options: &VolumeOptions) -> std::result::Result<Arc<dyn Serve>, String>;
 
-    /// Looks for damage in a stopped node's part of a volume, and mends it if told to.
+    /// Looks for damage in the parts of a volume that stopped nodes have, and mends it if told to.
     fn check(
         &self,
-        dir: &DataDir,
+        dirs: &[&DataDir],
         volume: &VolumeConfig,
         how: &Checking,
         outcome: &mut Outcome,
@@ -107,19 +107,6 @@ pub fn of(kind: VolumeKind) -> std::result::Result<&'static dyn Kind, String> {
             "it is of a kind (number {tag}) that atoll {VERSION} does not know.\n\
             Use the version of atoll that made it, or a newer one. Nothing was changed."
         )),
-    }
-}
-
-/// The implementation for an existing volume whose islands are looked at or changed at rest, by one node. The error says why that
-/// cannot be done, and what to do next.
-pub fn at_rest(config: &VolumeConfig) -> std::result::Result<&'static dyn Kind, String> {
-    match config.copies {
-        None => of(config.kind),
-        Some(_) => Err(
-            "its islands have copies, which check and rebuild do not understand yet: what one copy is found \
-            to have says nothing about the group.\nNothing was changed."
-                .to_owned(),
-        ),
     }
 }
 

@@ -21,3 +21,5 @@ pub mod reach;
 pub mod source;
 pub mod status;
 pub mod union;
+
+pub use cluster::lost;

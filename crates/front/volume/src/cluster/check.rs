@@ -1,42 +1,48 @@
-//! Names every broken invariant in a stopped node's islands of a cluster volume, and has damage mended if
+//! Names every broken invariant in stopped nodes' islands of a cluster volume, and has damage mended if
 //! nothing is lost by it.
 //!
 //! Opens each island as its daemon would, so a recovery finishes first what an unclean end has left. Changes
-//! nothing else unless told to repair, and decides nothing about the repair.
+//! nothing else unless told to repair, and decides nothing about the repair. Islands that have copies are looked at by
+//! [`super::copies`], which changes nothing.
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
+use atoll_body::Bodies;
 use atoll_check::{Rows, Volume};
-use atoll_control::DataDir;
+use atoll_control::{DataDir, EmbeddedStore};
 use atoll_core::sum::BLOCK_BYTES;
-use atoll_core::{Ino, IslandId};
+use atoll_core::{Ino, IslandId, NodeId};
+use atoll_disk::Disk;
 use atoll_disk::real::RealDisk;
-use atoll_dispatch::{Clock, Engine, Laying, Nobody};
+use atoll_dispatch::{Clock, Engine, Laying, Nobody, WholeState};
 use atoll_posix::Kind;
 use atoll_proto::VolumeConfig;
 use atoll_repair::{Plan, plain_again, read_rows};
-use atoll_server::WallClock;
+use atoll_server::{Member, VolumeOptions, WallClock};
 use atoll_state::{RowKey, key::SUMS_PER_CHUNK};
-use atoll_view::Finding;
+use atoll_view::{Finding, View};
 
-use crate::findings::{Checking, Mended, Outcome, Spilled, body_of_no_file};
+use crate::findings::{Checking, Mended, Outcome, Place, Spilled, Wrong, body_of_no_file};
 use crate::node::{open_island, options};
 
 /// Bytes of a body that are read at once.
 const READ_BYTES: u64 = SUMS_PER_CHUNK * BLOCK_BYTES;
 
 /// An island that has come to rest, and what its plain tree shows.
-struct AtRest {
-    engine: Arc<Engine<RealDisk>>,
-    laying: std::io::Result<Laying<RealDisk>>,
+pub(super) struct AtRest<D: Disk> {
+    place: Place,
+    engine: Arc<Engine<D>>,
+    /// Where the bytes of its files are read.
+    bodies: Arc<Bodies<D>>,
+    laying: std::io::Result<Laying<D>>,
     findings: Vec<Finding>,
     rows: Rows,
 }
 
-impl AtRest {
+impl<D: Disk> AtRest<D> {
     /// Compares the plain tree with the state.
     fn audit(&mut self) {
         let audited = match &self.laying {
@@ -45,6 +51,24 @@ impl AtRest {
         };
         match audited {
             Ok(found) => self.findings = found,
+            Err(why) => self.laying = Err(why),
+        }
+    }
+
+    /// The same with files of a copy as its stop has left them: nothing of what a recovery does is done there.
+    fn audit_files(&mut self, disk: Arc<D>, options: &VolumeOptions) {
+        let of_bodies = atoll_body::Options { root: options.root, ..Default::default() };
+        let (id, root) = (self.engine.id(), options.root);
+        let of_view = atoll_view::Options { island: id, root, devices: root && options.devices };
+        let audited = Bodies::open(Arc::clone(&disk), b"bodies", of_bodies).and_then(|bodies| {
+            self.bodies = Arc::new(bodies);
+            let view = View::open(disk, Arc::clone(&self.bodies), of_view)?;
+            if view.index_was_lost() { Ok(None) } else { view.audit(&WholeState(&self.engine)).map(Some) }
+        });
+        match audited {
+            Ok(Some(found)) => self.findings = found,
+            // The next start lays all of it.
+            Ok(None) => self.audit(),
             Err(why) => self.laying = Err(why),
         }
     }
@@ -83,7 +107,12 @@ fn say_fixes(config: &VolumeConfig, plan: &Plan, outcome: &mut Outcome) {
     }));
 }
 
-fn say_plain(config: &VolumeConfig, island: &AtRest, told: Vec<(Ino, String)>, outcome: &mut Outcome) {
+fn say_plain<D: Disk>(
+    config: &VolumeConfig,
+    island: &AtRest<D>,
+    told: Vec<(Ino, String)>,
+    outcome: &mut Outcome,
+) {
     outcome.mended.extend(told.into_iter().map(|(ino, what)| Mended {
         volume: config.name.clone(),
         rule: "plain-name",
@@ -94,23 +123,33 @@ fn say_plain(config: &VolumeConfig, island: &AtRest, told: Vec<(Ino, String)>, o
     }));
 }
 
-/// Looks for damage in a node's islands of a volume.
+/// Looks for damage in nodes' islands of a volume.
 pub(super) fn check(
-    dir: &DataDir,
+    dirs: &[&DataDir],
     config: &VolumeConfig,
     how: &Checking,
     outcome: &mut Outcome,
 ) -> Result<()> {
-    Check { how }.volume(dir, config, outcome)
+    let parts = dirs.iter().map(|dir| Part::of(dir, config)).collect::<Result<Vec<_>>>()?;
+    let check = Check { how, config };
+    match config.copies {
+        None => check.volume(&parts, outcome),
+        Some(_) => super::copies::check(&check, &parts, outcome),
+    }
 }
 
-/// A check, as it is to be done.
-struct Check<'a> {
-    how: &'a Checking,
+/// What a node has of a volume.
+pub(super) struct Part {
+    pub(super) place: Place,
+    /// The file of its control store.
+    pub(super) store: PathBuf,
+    pub(super) folder: PathBuf,
+    pub(super) member: Member,
+    pub(super) options: VolumeOptions,
 }
 
-impl Check<'_> {
-    fn volume(&self, dir: &DataDir, config: &VolumeConfig, outcome: &mut Outcome) -> Result<()> {
+impl Part {
+    pub(super) fn of(dir: &DataDir, config: &VolumeConfig) -> Result<Self> {
         let mut options = options(dir, dir.identity().incarnation);
         let folder = dir.path().join(atoll_server::ISLANDS).join(&config.name);
         if !folder.is_dir() {
@@ -120,36 +159,44 @@ impl Check<'_> {
             .with_context(|| format!("Volume {} cannot be checked", config.name))?;
         options.is_new = !member.made;
         options.reached = atoll_server::reached(&folder)?;
-        let is_new = options.is_new;
-        let mut islands = Vec::new();
-        let nodes = config.nodes.iter().filter(|n| n.node == member.node || is_whole(&folder, &n.islands));
-        for (node, island) in nodes.flat_map(|n| n.islands.iter().map(|island| (n.node, *island))) {
-            outcome.islands += 1;
-            let opened = open_island(&folder, island, is_new).map_err(anyhow::Error::from).and_then(|disk| {
-                let setup = atoll_server::setup(config, node, island, &*disk, &options);
-                Ok(Engine::open(disk, setup, Arc::new(Nobody), Arc::new(WallClock::default()))?)
-            });
-            let (engine, report) = match opened {
-                Ok(opened) => opened,
-                Err(why) => {
-                    outcome.add(config, "opens", Some(island), None, format!("it cannot be opened: {why:#}"));
-                    continue;
-                }
+        let node = config.copies.is_some().then_some(member.node);
+        let place = Place { node, ..Place::of(dir) };
+        Ok(Self { place, store: dir.path().join(EmbeddedStore::FILE), folder, member, options })
+    }
+
+    /// The disk of an island.
+    pub(super) fn disk(&self, island: IslandId) -> Result<Arc<RealDisk>> {
+        Ok(open_island(&self.folder, island, self.options.is_new)?)
+    }
+}
+
+/// A check, as it is to be done.
+pub(super) struct Check<'a> {
+    pub(super) how: &'a Checking,
+    pub(super) config: &'a VolumeConfig,
+}
+
+impl Check<'_> {
+    fn volume(&self, parts: &[Part], outcome: &mut Outcome) -> Result<()> {
+        let config = self.config;
+        let mut islands: Vec<AtRest<RealDisk>> = Vec::new();
+        for part in parts {
+            outcome.at = part.place.clone();
+            let is_here = |n: &&atoll_proto::NodeConfig| {
+                n.node == part.member.node || is_whole(&part.folder, &n.islands)
             };
-            outcome.recovery(config, island, &report);
-            let engine = Arc::new(engine);
-            // What the node had not laid out yet is laid out, as its next start would do it.
-            let laying = Laying::open(Arc::clone(&engine), options.root, options.devices)
-                .and_then(|mut laying| laying.drain().map(|_| laying));
-            if let Err(why) = engine.stop() {
-                let what = format!("it does not come to rest: {}", why.why);
-                outcome.add(config, "opens", Some(island), None, what);
-                continue;
+            let here = config.nodes.iter().filter(is_here);
+            for (node, island) in here.flat_map(|n| n.islands.iter().map(|island| (n.node, *island))) {
+                outcome.islands += 1;
+                let disk = match part.disk(island) {
+                    Ok(disk) => disk,
+                    Err(why) => {
+                        self.add_unopened(island, &why, outcome);
+                        continue;
+                    }
+                };
+                islands.extend(self.bring_to_rest(part, node, island, (disk, None), outcome)?);
             }
-            let rows = read_rows(&engine)?;
-            let mut island = AtRest { engine, laying, findings: Vec::new(), rows };
-            island.audit();
-            islands.push(island);
         }
         let before = outcome.wrong.len();
         if self.how.repair && !self.how.dry_run {
@@ -162,10 +209,80 @@ impl Check<'_> {
         Ok(())
     }
 
+    pub(super) fn add_unopened(&self, island: IslandId, why: &anyhow::Error, outcome: &mut Outcome) {
+        outcome.add(self.config, "opens", Some(island), None, format!("it cannot be opened: {why:#}"));
+    }
+
+    /// Opens an island as its daemon would, and stops it again. None: it cannot be, as the outcome says. `files`: the same disk
+    /// once more, if the island was stopped in order, so that its files are as they should be before anything is recovered.
+    pub(super) fn bring_to_rest<D: Disk>(
+        &self,
+        part: &Part,
+        node: NodeId,
+        island: IslandId,
+        (disk, files): (Arc<D>, Option<Arc<D>>),
+        outcome: &mut Outcome,
+    ) -> Result<Option<AtRest<D>>> {
+        let (config, options) = (self.config, &part.options);
+        let setup = atoll_server::setup(config, node, island, &*disk, options);
+        let opened = Engine::open(disk, setup, Arc::new(Nobody), Arc::new(WallClock::default()));
+        let (engine, report) = match opened {
+            Ok(opened) => opened,
+            Err(why) => {
+                self.add_unopened(island, &why.into(), outcome);
+                return Ok(None);
+            }
+        };
+        // Of a copy it was done in memory only.
+        if config.copies.is_none() {
+            outcome.recovery(config, island, &report);
+        }
+        let engine = Arc::new(engine);
+        // What the node had not laid out yet is laid out, as its next start would do it.
+        let laying = Laying::open(Arc::clone(&engine), options.root, options.devices)
+            .and_then(|mut laying| laying.drain().map(|_| laying));
+        if let Err(why) = engine.stop() {
+            let what = format!("it does not come to rest: {}", why.why);
+            outcome.add(config, "opens", Some(island), None, what);
+            return Ok(None);
+        }
+        let rows = read_rows(&engine)?;
+        let place = outcome.at.clone();
+        let (bodies, findings) = (Arc::clone(engine.bodies()), Vec::new());
+        let mut island = AtRest { place, engine, bodies, laying, findings, rows };
+        match files {
+            Some(disk) => island.audit_files(disk, options),
+            None => island.audit(),
+        }
+        Ok(Some(island))
+    }
+
+    /// Names the files by their paths of which something was found before the rows of this island were known.
+    pub(super) fn name_paths<D: Disk>(&self, island: &AtRest<D>, outcome: &mut Outcome) {
+        let (id, config) = (Some(island.engine.id()), self.config);
+        let is_its = |wrong: &&mut Wrong| {
+            wrong.volume == config.name
+                && wrong.place == island.place
+                && wrong.island == id
+                && wrong.paths.is_empty()
+        };
+        let wanted = outcome.wrong.iter_mut().filter(is_its).filter_map(|wrong| wrong.ino).collect();
+        let paths = atoll_check::paths(std::slice::from_ref(&island.rows), &wanted);
+        for wrong in outcome.wrong.iter_mut().filter(is_its) {
+            wrong.paths = wrong.ino.and_then(|ino| paths.get(&ino)).cloned().unwrap_or_default();
+        }
+    }
+
     /// Everything that is wrong with these islands now.
-    fn look(&self, config: &VolumeConfig, islands: &mut [AtRest], outcome: &mut Outcome) {
+    pub(super) fn look<D: Disk>(
+        &self,
+        config: &VolumeConfig,
+        islands: &mut [AtRest<D>],
+        outcome: &mut Outcome,
+    ) {
         let first = outcome.wrong.len();
-        for AtRest { engine, laying, findings, rows } in islands.iter_mut() {
+        for AtRest { place, engine, bodies, laying, findings, rows } in islands.iter_mut() {
+            outcome.at = place.clone();
             if let Err(why) = laying {
                 let what = format!("its plain tree cannot be compared: {why}");
                 outcome.add(config, "plain-tree", Some(engine.id()), None, what);
@@ -174,7 +291,7 @@ impl Check<'_> {
             outcome.dirs += rows.dirs.values().filter(|d| d.owned.is_some()).count() as u64;
             let before = outcome.wrong.len();
             let touched = touched_only(findings);
-            self.bodies(config, engine, rows, &touched, outcome);
+            self.bodies(config, (engine, bodies), rows, &touched, outcome);
             // Touched, and with the bytes and attributes that it should have: a link more, a backup.
             let differs: Vec<_> = outcome.wrong[before..].iter().filter_map(|wrong| wrong.ino).collect();
             findings.retain(|finding| match finding {
@@ -186,6 +303,8 @@ impl Check<'_> {
         let all: Vec<Rows> = islands.iter_mut().map(|island| std::mem::take(&mut island.rows)).collect();
         for finding in atoll_check::check(&volume_of(config), &all) {
             let rule = finding.rule.name();
+            let at = islands.iter().find(|island| island.engine.id() == finding.island);
+            outcome.at = at.map(|island| island.place.clone()).unwrap_or_default();
             outcome.add(config, rule, Some(finding.island), finding.ino, finding.what);
         }
         let mut wanted: BTreeSet<Ino> = outcome.wrong[first..].iter().filter_map(|wrong| wrong.ino).collect();
@@ -216,7 +335,7 @@ impl Check<'_> {
     // ------------------------------------------------------------------- repair
 
     /// What can be mended of the rows.
-    fn plan(&self, config: &VolumeConfig, islands: &[AtRest]) -> Result<Plan> {
+    fn plan(&self, config: &VolumeConfig, islands: &[AtRest<RealDisk>]) -> Result<Plan> {
         let engines: Vec<_> = islands.iter().map(|island| Arc::clone(&island.engine)).collect();
         let mut strays = Vec::new();
         for island in islands {
@@ -228,7 +347,12 @@ impl Check<'_> {
     }
 
     /// Mends what can be, in the rows and then in the plain trees that show them.
-    fn mend(&self, config: &VolumeConfig, islands: &mut [AtRest], outcome: &mut Outcome) -> Result<()> {
+    fn mend(
+        &self,
+        config: &VolumeConfig,
+        islands: &mut [AtRest<RealDisk>],
+        outcome: &mut Outcome,
+    ) -> Result<()> {
         let plan = self.plan(config, islands)?;
         let engines: Vec<_> = islands.iter().map(|island| Arc::clone(&island.engine)).collect();
         atoll_repair::perform(&engines, &plan)?;
@@ -246,7 +370,7 @@ impl Check<'_> {
     fn say_mendable(
         &self,
         config: &VolumeConfig,
-        islands: &[AtRest],
+        islands: &[AtRest<RealDisk>],
         outcome: &mut Outcome,
         first: usize,
     ) -> Result<()> {
@@ -290,10 +414,10 @@ impl Check<'_> {
     }
 
     /// With `--read`, every byte of every file is as its checksum; without, of those in `touched`.
-    fn bodies(
+    fn bodies<D: Disk>(
         &self,
         config: &VolumeConfig,
-        engine: &Engine<RealDisk>,
+        (engine, bodies): (&Engine<D>, &Bodies<D>),
         rows: &Rows,
         touched: &BTreeSet<Ino>,
         outcome: &mut Outcome,
@@ -312,7 +436,7 @@ impl Check<'_> {
                         break;
                     }
                 };
-                if let Err(why) = engine.bodies().read(*ino, offset, len, size, &sums, &mut buffer) {
+                if let Err(why) = bodies.read(*ino, offset, len, size, &sums, &mut buffer) {
                     outcome.add(config, "body-matches", Some(rows.island), Some(*ino), why.to_string());
                 }
                 outcome.bytes_read += len;
@@ -348,7 +472,7 @@ fn is_whole(folder: &Path, islands: &[IslandId]) -> bool {
 }
 
 /// Checksums of so many blocks, all of one row.
-fn sums(engine: &Engine<RealDisk>, ino: Ino, first: u64, count: u64) -> Result<Vec<u32>> {
+fn sums<D: Disk>(engine: &Engine<D>, ino: Ino, first: u64, count: u64) -> Result<Vec<u32>> {
     use atoll_core::Decode;
     let key = RowKey::Sums(ino, first / SUMS_PER_CHUNK).to_bytes();
     let row = engine.snapshot().get(&key)?;

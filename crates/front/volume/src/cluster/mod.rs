@@ -2,9 +2,11 @@
 
 mod attach;
 mod check;
+mod copies;
 mod explain;
 mod files;
 mod list;
+pub mod lost;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -37,11 +39,11 @@ impl Kind for Cluster {
 
     fn check(
         &self,
-        dir: &DataDir,
+        dirs: &[&DataDir],
         volume: &VolumeConfig,
         how: &Checking,
         outcome: &mut Outcome,
     ) -> Result<()> {
-        check::check(dir, volume, how, outcome)
+        check::check(dirs, volume, how, outcome)
     }
 }

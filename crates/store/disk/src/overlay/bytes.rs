@@ -59,14 +59,24 @@ impl Bytes {
         offset: u64,
     ) -> io::Result<usize> {
         let n = size.saturating_sub(offset).min(buf.len() as u64);
-        for (block, from, to) in parts(offset, offset + n) {
-            let buf = &mut buf[(from - offset) as usize..(to - offset) as usize];
-            self.read_block(block, base, buf, from % BLOCK)?;
+        let (mut at, end) = (offset, offset + n);
+        while at < end {
+            // All blocks at once that are as below.
+            let block = at / BLOCK;
+            let next = match self.blocks.range(block..).next() {
+                Some((changed, _)) if *changed == block => (block + 1) * BLOCK,
+                Some((changed, _)) => changed * BLOCK,
+                None => end,
+            };
+            let to = next.min(end);
+            let buf = &mut buf[(at - offset) as usize..(to - offset) as usize];
+            self.read_block(block, base, buf, at % BLOCK)?;
+            at = to;
         }
         Ok(n as usize)
     }
 
-    /// Reads of one block, from `start` in it.
+    /// Reads of one block, from `start` in it, or of several that are as below.
     fn read_block<F: DiskFile>(
         &self,
         block: u64,
