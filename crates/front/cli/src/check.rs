@@ -85,7 +85,7 @@ fn show(outcome: &Outcome, read: bool) {
             mended.rule
         ));
     }
-    outcome.notes.iter().for_each(|note| say::line(note));
+    outcome.notes.iter().for_each(say::line);
     show_copies(outcome);
     for (at, wrong) in outcome.wrong.iter().enumerate() {
         let island = wrong.island.map(|i| format!(" island {i}")).unwrap_or_default();

@@ -113,7 +113,7 @@ impl Rebuild {
 /// Of a volume with copies nothing is made: what can be done instead is said.
 fn say_steps(dirs: &[&DataDir], config: &VolumeConfig) -> Result<()> {
     let steps = atoll_volume::lost::steps(dirs, config)?;
-    steps.lines.iter().for_each(|line| say::line(line));
+    steps.lines.iter().for_each(say::line);
     let name = &config.name;
     if steps.has_state {
         bail!(

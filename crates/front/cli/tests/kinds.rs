@@ -3,8 +3,7 @@
 mod common;
 
 use atoll_control::{ControlStore, EmbeddedStore};
-use atoll_core::NodeId;
-use atoll_proto::{Copies, IslandGroup, VolumeKind};
+use atoll_proto::VolumeKind;
 use common::{Cluster, bad, eventually, good, text};
 
 #[test]
