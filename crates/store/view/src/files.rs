@@ -7,7 +7,7 @@ use atoll_core::map::IdSet;
 use atoll_core::{Ino, Name, Time};
 use atoll_disk::{Disk, FileKind, Stat};
 use atoll_posix::Kind;
-use atoll_proto::Inode;
+use atoll_proto::{Dir, Inode};
 
 use crate::index::{FileMark, Ours};
 use crate::{LIMBO, Report, Source, Subject, View, Why, is_absent, is_fatal, join};
@@ -159,6 +159,7 @@ impl<D: Disk> View<D> {
         dir: Ino,
         name: &Name,
         is_dir: bool,
+        source: &dyn Source,
         touched: &mut IdSet<Ino>,
         restat: &mut IdSet<Ino>,
         report: &mut Report,
@@ -174,8 +175,13 @@ impl<D: Disk> View<D> {
                 restat.insert(ino);
                 touched.insert(dir);
             }
-            // Directories have their own rows.
-            Some(Ours::Dir(_)) if stat.kind == FileKind::Directory => {}
+            // Directories have their own rows. One that was laid as a record said which is gone is not listed: it is seen here.
+            Some(Ours::Dir(there)) if stat.kind == FileKind::Directory => {
+                let has_name = |row: Dir| row.place.parent == dir && row.place.name.as_ref() == Some(name);
+                if !source.waits(there) && !source.dir(there)?.is_some_and(has_name) {
+                    self.again.entry(there).or_insert(0);
+                }
+            }
             None if is_dir && stat.kind == FileKind::Directory => {}
             _ => report.conflict(Subject::Name(dir, name.clone()), Why::Replaced),
         }
@@ -188,6 +194,7 @@ impl<D: Disk> View<D> {
         dir: Ino,
         name: &Name,
         (ino, native): (Ino, u64),
+        source: &dyn Source,
         touched: &mut IdSet<Ino>,
         restat: &mut IdSet<Ino>,
         report: &mut Report,
@@ -210,7 +217,7 @@ impl<D: Disk> View<D> {
                     Some(Ours::File(other)) if holder.kind != FileKind::Directory => {
                         match self.replace(&body, &path, ino) {
                             Err(error) if is_absent(&error) => {
-                                return self.remove_name(dir, name, false, touched, restat, report);
+                                return self.remove_name(dir, name, false, source, touched, restat, report);
                             }
                             done => done?,
                         }
@@ -228,7 +235,7 @@ impl<D: Disk> View<D> {
                 // The state has gone on since it was asked: the body was there, and is dropped. What
                 // had the name before must not keep it, because its id may be forgotten in this round.
                 if self.look(&body)?.is_none() {
-                    return self.remove_name(dir, name, false, touched, restat, report);
+                    return self.remove_name(dir, name, false, source, touched, restat, report);
                 }
                 report.conflict(subject(), Why::NoParent);
                 return Ok(());

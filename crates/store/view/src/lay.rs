@@ -60,7 +60,7 @@ impl<D: Disk> View<D> {
         for (dir, name, is_dir) in std::mem::take(&mut work.removals) {
             let Work { touched, restat, report, .. } = &mut work;
             source.rest();
-            let done = self.remove_name(dir, &name, is_dir, touched, restat, report);
+            let done = self.remove_name(dir, &name, is_dir, source, touched, restat, report);
             refused(done, Subject::Name(dir, name), report)?;
         }
         self.move_dirs(moves, source, &mut work.touched, &mut work.report)?;
@@ -68,7 +68,7 @@ impl<D: Disk> View<D> {
             let native = work.files[&ino].stat.ino;
             let Work { touched, restat, report, .. } = &mut work;
             let met = report.conflicts.len();
-            let done = self.link_name(dir, &name, (ino, native), touched, restat, report);
+            let done = self.link_name(dir, &name, (ino, native), source, touched, restat, report);
             // It went with all that was in it; or is back since, with names that are listed again too.
             if report.conflicts.get(met).is_some_and(|c| c.why == Why::NoParent)
                 && (source.dir(dir)?.is_none() || source.waits(dir))

@@ -363,3 +363,35 @@ fn a_directory_that_was_kept_out_comes_when_the_file_that_has_its_name_has_anoth
         assert_laid(&*w.disk, &w.view, &w.model, true, "each has the other's name");
     }
 }
+
+/// A primary may have decided more than it has written, and a view lays names as they are: when all of that is gone, nobody lists
+/// the directory that it has made.
+#[test]
+fn a_directory_whose_record_is_gone_leaves_its_name() {
+    for another in [false, true] {
+        let (root, a) = (Ino::ROOT, name(b"a"));
+        let mut w = World::new();
+        w.model.mkdir(root, &name(b"other")).unwrap();
+        w.lay("before");
+        w.view.settle().unwrap();
+        w.model.settled();
+        let before = w.model.clone();
+        let gone = w.model.mkdir(root, &a).unwrap();
+        w.model.inos.clear();
+        w.lay("a name is listed, and its directory comes with it");
+        assert_eq!(w.list("tree"), ["a", "other"]);
+        w.model = before;
+        assert!(!w.model.dirs.contains_key(&gone));
+        w.model.names.insert((root, a.clone()));
+        if another {
+            // Its id is another one.
+            w.model.mkdir(root, &name(b"given")).unwrap();
+            assert!(w.model.remove(root, &name(b"given")) && w.model.inos.remove(&gone));
+            w.model.mkdir(root, &a).unwrap();
+        }
+        let (inos, names) = w.model.lists();
+        assert_eq!(w.view.lay(&inos, &names, &w.model).unwrap().conflicts, []);
+        w.lay("the record is gone");
+        assert_eq!(w.list("tree").len(), 1 + usize::from(another));
+    }
+}
