@@ -196,6 +196,8 @@ pub struct Faults {
     counts: Counts,
     /// The epoch of each island when all copies were in sync the last time.
     epochs: BTreeMap<u64, u64>,
+    /// Of which kinds the faults since then were.
+    since: Vec<Kind>,
     /// What was done, with the time since the start.
     told: Vec<String>,
     start: Instant,
@@ -218,6 +220,7 @@ impl Faults {
             left,
             counts: Counts::default(),
             epochs: BTreeMap::new(),
+            since: Vec::new(),
             told: Vec::new(),
             start: now,
             stay,
@@ -304,6 +307,7 @@ impl Faults {
             self.tell(fault.to_string());
             begin(cluster, &fault).with_context(|| fault.to_string())?;
             *self.counts.kinds.entry(fault.kind).or_insert(0) += 1;
+            self.since.push(fault.kind);
             wrong.push((Instant::now() + fault.time, fault));
         }
         self.phase = Phase::Wrong(wrong);
@@ -361,8 +365,9 @@ impl Faults {
         Ok(())
     }
 
-    /// Epochs only rise.
+    /// Epochs only rise, and not because the control store was away: who loses it loses nothing until a group must change.
     fn compare_epochs(&mut self, all: &[(usize, CopyStatus)]) -> Result<()> {
+        let since = std::mem::take(&mut self.since);
         for (_, copy) in all.iter().filter(|(_, copy)| copy.leads) {
             let before = self.epochs.insert(copy.island, copy.epoch);
             let Some(before) = before else { continue };
@@ -373,6 +378,13 @@ impl Faults {
                 copy.epoch
             );
             if copy.epoch > before {
+                ensure!(
+                    since != [Kind::Store],
+                    "island {} went from epoch {before} to {} although only the control store was away\n{}",
+                    copy.island,
+                    copy.epoch,
+                    self.last()
+                );
                 self.counts.epochs += copy.epoch - before;
                 self.tell(format!("island {} is at epoch {}, was at {before}", copy.island, copy.epoch));
             }

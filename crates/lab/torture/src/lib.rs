@@ -4,7 +4,8 @@
 //!   a [`process`]; [`place`] has folders and small disks for them.
 //! - [`history`] records what several clients do at once while nodes are killed and the ways of their [`network`] are cut
 //!   ([`mishap`]), and has it judged.
-//! - [`copies`] does the same to volumes whose islands have copies, with each [`fault`] that takes copies away; [`pauses`] measures how long clients wait.
+//! - [`copies`] does the same to volumes whose islands have copies, with each [`fault`] that takes copies away; [`pauses`]
+//!   measures how long clients wait, [`starved`] whether a node that is slow is taken for dead.
 //! - [`worker`] changes a tree and knows what must be in it; [`kill9`] kills the daemon under it.
 //! - [`tree`] lists a tree with everything that a file system can tell, and compares two of them.
 //! - [`race`] has two mounts move directories into each other, [`reader`] opens what is being replaced,
@@ -36,6 +37,7 @@ pub mod programs;
 pub mod race;
 pub mod reader;
 pub mod saves;
+pub mod starved;
 pub mod tools;
 pub mod tree;
 pub mod vanish;

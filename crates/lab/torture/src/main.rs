@@ -18,6 +18,7 @@ use atoll_torture::link::{self, Links};
 use atoll_torture::million::{self, Million};
 use atoll_torture::pauses::{self, Mode, Pauses};
 use atoll_torture::place::Place;
+use atoll_torture::starved::{self, Starved};
 use atoll_torture::{pjdfstest, programs, race, reader};
 use clap::{Parser, Subcommand};
 
@@ -158,6 +159,22 @@ enum Command {
         /// Repeats which nodes are met
         #[arg(long, default_value_t = 1)]
         seed: u64,
+    },
+    /// One node gets a part of the processor only, under load: no island may change its primary. Needs `ip`; its networks cannot
+    /// be seen from outside
+    Starved {
+        /// So many nodes over TCP; the first one has the control store, and no copies
+        #[arg(long, default_value_t = 4)]
+        nodes: usize,
+        /// So many copies of each island
+        #[arg(long, default_value_t = 2)]
+        replicas: usize,
+        /// For so long
+        #[arg(long, default_value_t = 600)]
+        seconds: u64,
+        /// So many of a hundred milliseconds it may run
+        #[arg(long, default_value_t = 10)]
+        percent: u64,
     },
     /// Each single way between nodes, and between the mount and a node, is cut in turn while programs work; nothing may
     /// fail, and `atoll check` must be clean. Needs `ip`; its networks cannot be seen from outside
@@ -400,6 +417,17 @@ fn run(command: Command) -> Result<()> {
             let place = Place::new("pauses")?;
             let what = Pauses { nodes, replicas, faults, mode, seed };
             match pauses::run(&what, place.path(), &mut |line| println!("{line}")) {
+                Ok(report) => println!("{report}"),
+                Err(why) => {
+                    println!("data and what was said: {}", place.keep().display());
+                    return Err(why);
+                }
+            }
+        }
+        Command::Starved { nodes, replicas, seconds, percent } => {
+            let place = Place::new("starved")?;
+            let what = Starved { nodes, replicas, time: Duration::from_secs(seconds), percent };
+            match starved::run(&what, place.path(), &mut |line| println!("{line}")) {
                 Ok(report) => println!("{report}"),
                 Err(why) => {
                     println!("data and what was said: {}", place.keep().display());

@@ -123,26 +123,26 @@ impl fmt::Display for Report {
 
 /// A call that has ended.
 #[derive(Debug, Clone, Copy)]
-struct Call {
+pub(crate) struct Call {
     island: u64,
-    began: Instant,
-    ended: Instant,
+    pub(crate) began: Instant,
+    pub(crate) ended: Instant,
 }
 
 /// What clients have done.
 #[derive(Debug, Default)]
-struct Calls {
+pub(crate) struct Calls {
     stop: AtomicBool,
     done: Mutex<Vec<Call>>,
     failed: Mutex<Option<String>>,
 }
 
 impl Calls {
-    fn take(&self) -> Vec<Call> {
+    pub(crate) fn take(&self) -> Vec<Call> {
         std::mem::take(&mut *self.done.lock().expect("no panic while it is held"))
     }
 
-    fn check(&self) -> Result<()> {
+    pub(crate) fn check(&self) -> Result<()> {
         match &*self.failed.lock().expect("no panic while it is held") {
             Some(why) => bail!("a call failed: {why}"),
             None => Ok(()),
@@ -194,8 +194,20 @@ pub fn run(what: &Pauses, top: &Path, say: &mut dyn FnMut(&str)) -> Result<Repor
     let options = ["hard"; MOUNTS];
     let mut cluster = Cluster::start_with_copies(top, what.nodes, what.replicas, 0, &options)?;
     wait_in_sync(&cluster)?;
+    let report =
+        under_load(&mut cluster, |cluster, calls, rounds| measure(what, cluster, calls, rounds, say))
+            .with_context(|| format!("seed {}", what.seed))?;
+    cluster.stop().context("in the end")?;
+    Ok(report)
+}
+
+/// While two mounts make small changes in a directory of each island.
+pub(crate) fn under_load<T>(
+    cluster: &mut Cluster,
+    act: impl FnOnce(&mut Cluster, &Calls, &[&AtomicU64]) -> Result<T>,
+) -> Result<T> {
     let islands: BTreeSet<u64> = cluster.copies()?.iter().map(|(_, copy)| copy.island).collect();
-    let dirs = dirs(&cluster, islands.len())?;
+    let dirs = dirs(cluster, islands.len())?;
     let calls = Calls::default();
     let mut clients: Vec<(u64, PathBuf, AtomicU64)> = Vec::new();
     for (number, mount) in cluster.mounts().iter().enumerate() {
@@ -204,21 +216,18 @@ pub fn run(what: &Pauses, top: &Path, say: &mut dyn FnMut(&str)) -> Result<Repor
         }
     }
     let rounds: Vec<&AtomicU64> = clients.iter().map(|(.., rounds)| rounds).collect();
-    let report = std::thread::scope(|scope| {
+    std::thread::scope(|scope| {
         for (island, file, rounds) in &clients {
             scope.spawn(|| work(&calls, rounds, *island, file));
         }
-        let report = measure(what, &mut cluster, &calls, &rounds, say);
+        let result = act(cluster, &calls, &rounds);
         calls.stop.store(true, Ordering::Relaxed);
-        if report.is_err() {
+        if result.is_err() {
             // Whoever waits for something that will not come gets an error.
             cluster.abandon_mounts();
         }
-        report
+        result
     })
-    .with_context(|| format!("seed {}", what.seed))?;
-    cluster.stop().context("in the end")?;
-    Ok(report)
 }
 
 fn measure(
@@ -299,7 +308,7 @@ fn wait_rounds(rounds: &[&AtomicU64]) -> Result<()> {
     Ok(())
 }
 
-fn wait_in_sync(cluster: &Cluster) -> Result<()> {
+pub(crate) fn wait_in_sync(cluster: &Cluster) -> Result<()> {
     let until = Instant::now() + SYNC_MAX;
     loop {
         let wrong = match cluster.copies() {
