@@ -7,7 +7,7 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use atoll_model::Rng;
@@ -17,6 +17,7 @@ use crate::daemon::{Daemon, Launch, Mount, atoll, binary, detach};
 use crate::network::Network;
 use crate::place::{self, DiskKind, SmallDisk};
 use crate::process::{LIFE_MAX, PATIENCE, Process};
+use crate::tree::{Detail, Tree, list};
 
 /// The volume's name.
 const VOLUME: &str = "torture";
@@ -27,6 +28,10 @@ const PORTS: std::ops::Range<u16> = 20_000..32_000;
 /// The port of nodes that have a network.
 const PORT: u16 = 7100;
 
+/// Plain trees that have not changed for so long change no more.
+const STILL: Duration = Duration::from_secs(4);
+/// How long that is waited for at most.
+const STILL_MAX: Duration = Duration::from_secs(60);
 /// Pauses between kills, and between a kill and the start, in milliseconds.
 const LIFE_MS: (u64, u64) = (800, 3500);
 const DEATH_MS_MAX: u64 = 1200;
@@ -434,12 +439,37 @@ impl Cluster {
         self.mounts.clear();
     }
 
+    /// Waits until no plain tree changes any more. When mounts end, files that they had open follow their names to other islands;
+    /// copies that are stopped in between would be stopped at different records.
+    fn wait_still(&self) {
+        let trees = || -> Result<Vec<Tree>> {
+            let nodes = (0..self.nodes.len()).map(|node| self.islands(node));
+            let islands = nodes.collect::<Result<Vec<_>>>()?;
+            let look = |at: &PathBuf| list(&at.join("tree"), Detail { bytes: false, atime: false });
+            islands.iter().flat_map(|islands| islands.values()).map(|at| Ok(look(at)?)).collect()
+        };
+        let (begun, mut since) = (Instant::now(), Instant::now());
+        let mut last = trees();
+        while since.elapsed() < STILL && begun.elapsed() < STILL_MAX {
+            std::thread::sleep(Duration::from_millis(500));
+            let now = trees();
+            // What goes while it is listed is a change too.
+            if !matches!((&last, &now), (Ok(last), Ok(now)) if last == now) {
+                since = Instant::now();
+            }
+            last = now;
+        }
+    }
+
     /// Stops everything in order. The data must be clean then.
     pub fn rest(&mut self) -> Result<()> {
         for mount in &mut self.mounts {
             mount.stop().context("a mount")?;
         }
         self.mounts.clear();
+        if self.replicas > 1 {
+            self.wait_still();
+        }
         // The one with the control store last, which the others ask when one of them stops.
         for (number, node) in self.nodes.iter_mut().enumerate().rev() {
             if let Some(node) = node {
