@@ -152,6 +152,7 @@ impl<T> Route<T> {
             for id in std::mem::take(&mut peer.waiting) {
                 self.ask(id, out);
             }
+            self.detour_again(out);
             if !self.config.mount {
                 // Kernels walk by ids; everybody else has paths.
                 self.own(island, ClientOp::Hints { after: Ino(0) }, out);

@@ -7,7 +7,7 @@ use atoll_core::{Ino, IslandId, Key, Name};
 use atoll_posix::{Answer, Errno, Op};
 use atoll_proto::{ClientOp, reserve_bytes};
 
-use crate::call::{Call, CallKind, Followed, Stage};
+use crate::call::{Call, CallKind, Followed, Sending, Stage};
 use crate::dirs::Dirs;
 use crate::homes::Homes;
 use crate::out::RouteOut;
@@ -63,6 +63,23 @@ impl<T> Route<T> {
         }
         self.next_detour(id, out);
         true
+    }
+
+    /// An island is back: calls that wait for another one that is away ask again whether anybody knows the answer. When they began
+    /// to wait, nobody was there who did.
+    pub(crate) fn detour_again(&mut self, out: &mut RouteOut<T>) {
+        let is_away = |island: &IslandId| self.peers.get(island).is_some_and(|peer| !peer.up);
+        let waits = |call: &Call<T>| matches!(call.sending, Sending::Waiting) && is_away(&call.island);
+        let mut waiting: Vec<u64> = self.calls.iter().filter(|(_, c)| waits(c)).map(|(id, _)| *id).collect();
+        waiting.sort_unstable();
+        for id in waiting {
+            let Some(away) = self.calls.get(&id).map(|call| call.island) else { continue };
+            let peer = self.peers.get_mut(&away).expect("it was looked at");
+            peer.waiting.retain(|of| *of != id);
+            if !self.detour(id, out) {
+                self.wait(id, out);
+            }
+        }
     }
 
     pub(crate) fn next_detour(&mut self, id: u64, out: &mut RouteOut<T>) {
