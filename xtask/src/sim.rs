@@ -14,18 +14,21 @@ pub(crate) fn soak(root: &Path, args: &[&str]) -> bool {
     simulator(root, &["soak"], args)
 }
 
-/// Plants bugs; whether all are found: by runs of the simulator, by the sequences that are written down for them, or
-/// by the small world of `pure/group`.
+/// Plants bugs; whether all are found: by runs of the simulator, by the sequences that are written down for them,
+/// by the small world of `pure/group`, or by a test of `pure/island`.
 pub(crate) fn planted(root: &Path, args: &[&str]) -> bool {
     let is_found = simulator(root, &["planted"], args);
     let test =
         ["test", "--quiet", "--locked", "--profile", "sim", "-p", "atoll-sim", "--features", "planted"];
     let group =
         ["test", "--quiet", "--locked", "--profile", "sim", "-p", "atoll-group", "--features", "planted"];
+    let island =
+        ["test", "--quiet", "--locked", "--profile", "sim", "-p", "atoll-island", "--features", "planted"];
     is_found
         && (args.contains(&"--bug")
             || (cargo(root, &test, &["--test", "across", "planted::"])
-                && cargo(root, &group, &["--test", "planted"])))
+                && cargo(root, &group, &["--test", "planted"])
+                && cargo(root, &island, &["--test", "planted"])))
 }
 
 /// Prints a hash of each run of some seeds; whether that could be done.

@@ -285,6 +285,7 @@ impl World {
             Out::Leads(Some(epoch)) => self.begins_to_lead(id, epoch),
             Out::Leads(None) => {
                 if self.copies[id].leads.take().is_some() {
+                    self.note_lost(id);
                     self.note(format_args!("island {island}: {node} leads it no more"));
                     self.says_who_leads(id, None);
                 }
@@ -567,6 +568,17 @@ impl World {
         }
     }
 
+    /// What a copy tells is right: no other copy of its island may tell something by now.
+    pub(crate) fn judge_told(&mut self, id: CopyId) {
+        let IslandCopy { island, node, .. } = self.copies[id];
+        let may_tell = |copy: &IslandCopy| copy.member().is_some_and(|member| member.may_tell());
+        let other =
+            self.copies.iter().find(|copy| copy.island == island && copy.node != node && may_tell(copy));
+        if let Some(other) = other.map(|copy| copy.node) {
+            self.fail(format!("island {island}: {node} tells something, and {other} leads it"));
+        }
+    }
+
     /// Whatever a copy calls committed, all others that call so much committed have, too.
     fn judge_committed(&mut self, id: CopyId) {
         let copy = &self.copies[id];
@@ -588,6 +600,12 @@ impl World {
         });
         let (broken, more) = broken;
         if let Some(more) = more {
+            if let Some(engine) = copy.leading_engine()
+                && engine.last().seq == more.0
+            {
+                // It has decided nothing since.
+                group.time = engine.with_island(|island| island.state().meta().time).max(group.time);
+            }
             group.committed = more;
         }
         if let Some(shown) = broken {

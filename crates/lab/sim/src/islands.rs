@@ -425,6 +425,9 @@ impl World {
             engine.with_island(|island| island.check());
         }
         let is_excused = self.machines[node].ailment.excuses();
+        if outs.iter().any(|out| matches!(out, Out::Client(..) | Out::Peer(..))) {
+            self.judge_told(id);
+        }
         for out in outs {
             if self.transcript.takes_everything() {
                 self.transcript.hash_also(format_args!("{out:?}"));
@@ -478,6 +481,9 @@ impl World {
         let copies = self.copies_on(node);
         for id in copies.iter().copied() {
             self.note_given(id);
+            if self.copies[id].leads.is_some() {
+                self.note_lost(id);
+            }
             let copy = &mut self.copies[id];
             // First the disk: what the old life does while it is taken apart must not reach it.
             copy.disk = copy.disk.revive(fault);

@@ -3,12 +3,13 @@
 
 use std::collections::BTreeMap;
 
-use atoll_core::{IslandId, NodeId};
+use atoll_core::planted::{Bug, planted};
+use atoll_core::{IslandId, NodeId, Time};
 use atoll_island::Event;
 
 use crate::copies::AWAY_US;
 use crate::links::Party;
-use crate::machines::{CopyId, IslandCopy};
+use crate::machines::{CopyId, IslandCopy, Machine};
 use crate::net::{Frame, ToClient, ToIsland};
 use crate::world::{Happening, World};
 
@@ -41,18 +42,24 @@ impl World {
                 self.note_given(other);
             }
         }
+        let now = self.now_us();
         let group = &mut self.groups[island];
         if epoch > group.epoch {
             (group.leader, group.epoch) = (id, epoch);
         }
-        let given = group.given;
+        if let Some(lost_us) = group.lost_us.take().filter(|lost_us| now < lost_us + AWAY_US) {
+            self.judge_absence(island, lost_us);
+        }
+        let group = &mut self.groups[island];
         let is_power_cut = self.copies[id].member().is_some_and(|member| {
             member.with_group(|group| group.record().is_some_and(|(_, record)| record.power_cut))
         });
         if is_power_cut {
             // No copy was whole: only what was synced is still there.
             group.committed = group.synced.clone();
+            group.time = Time::default();
         }
+        let (given, time) = (group.given, group.time);
         let (committed, epochs) = group.committed.clone();
         if let Some(member) = self.copies[id].member()
             && !epochs.at(committed).is_none_or(|known| member.with_group(|group| group.epochs().has(known)))
@@ -63,7 +70,13 @@ impl World {
             ));
         }
         if let Some(engine) = self.copies[id].leading_engine() {
-            let after = engine.with_island(|island| island.stamps_after());
+            let (after, times_after) =
+                engine.with_island(|island| (island.stamps_after(), island.times_after()));
+            if times_after < time {
+                self.fail(format!(
+                    "island {island} gives times after {times_after:?}, and had committed a change at {time:?}"
+                ));
+            }
             if after < given {
                 self.fail(format!(
                     "island {island} gives stamps again: after {after:?}, had given {given:?}"
@@ -75,6 +88,26 @@ impl World {
             self.begin(id, None, Event::PeerReachable { island: other, up: true });
         }
         self.says_who_leads(id, Some(epoch));
+    }
+
+    /// A copy leads no more, or its process has ended.
+    pub(crate) fn note_lost(&mut self, id: CopyId) {
+        let now = self.now_us();
+        let group = &mut self.groups[self.copies[id].island];
+        if group.leader == id {
+            group.lost_us = Some(now);
+        }
+    }
+
+    /// An island that is led again so soon was away for nobody who lost it with its primary: others have waited for it.
+    fn judge_absence(&mut self, island: IslandId, lost_us: u64) {
+        let is_away = |machine: &Machine| {
+            machine.ways.get(&island).is_some_and(|way| !way.up && !way.told && way.since_us >= lost_us)
+        };
+        if let Some(node) = self.machines.ids().find(|node| is_away(&self.machines[*node])) {
+            let after_us = self.now_us() - lost_us;
+            self.fail(format!("island {island}: away for machine {node}, and led again after {after_us} us"));
+        }
     }
 
     /// The machine of a copy tells everybody whether that leads.
@@ -173,7 +206,8 @@ impl World {
             self.tell_led(node, island, true);
         } else if was_up {
             way.since_us = now;
-            self.schedule(AWAY_US, Happening::Away { node, life, island, since_us: now });
+            let after = if planted(Bug::AwayInFailOver) { 0 } else { AWAY_US };
+            self.schedule(after, Happening::Away { node, life, island, since_us: now });
         }
     }
 

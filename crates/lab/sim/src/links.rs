@@ -464,14 +464,17 @@ impl World {
         let (now_ms, via) = (self.now_us() / 1000, Via::Relay(relay));
         let may = self.may_relay(conn, relay);
         let c = &mut self.conns[conn];
-        // The last link may have ended, and whoever opened it was not told yet.
-        let is_ending = c.open && !c.whole;
-        if !may || is_ending {
+        if !may {
             c.dialer.failed(now_ms, via);
         } else if c.dialer.connected(now_ms, via) {
-            assert!(!c.open && !c.whole, "a relay is taken where there is no link");
-            self.injected.relayed += 1;
-            self.establish(conn, Some(relay));
+            assert!(!c.whole, "a relay is taken where there is no link");
+            if c.open {
+                // The last link has ended, and whoever opened it is yet to be told: it does not take another one before.
+                c.dialer.closed(now_ms);
+            } else {
+                self.injected.relayed += 1;
+                self.establish(conn, Some(relay));
+            }
         }
         self.dial_later(conn);
     }

@@ -8,7 +8,7 @@ use std::marker::PhantomData;
 use std::ops::{Index, IndexMut};
 use std::sync::Arc;
 
-use atoll_core::{IslandId, NodeId, Stamp};
+use atoll_core::{IslandId, NodeId, Stamp, Time};
 use atoll_disk::sim::{Fault, SimDisk};
 use atoll_dispatch::{Clock, Engine, GroupCopy, Laying};
 use atoll_group::Epochs;
@@ -244,6 +244,10 @@ pub(crate) struct Group {
     pub(crate) synced: (u64, Epochs),
     /// The last stamp that any life of any of them has given.
     pub(crate) given: Stamp,
+    /// When it lost the last copy that led it.
+    pub(crate) lost_us: Option<u64>,
+    /// The last time of a change that was committed.
+    pub(crate) time: Time,
 }
 
 impl Group {
@@ -254,6 +258,8 @@ impl Group {
             committed: Default::default(),
             synced: Default::default(),
             given: Stamp::default(),
+            lost_us: None,
+            time: Time::default(),
         }
     }
 }

@@ -28,8 +28,10 @@ pub enum Shown {
     Scenario(&'static str),
     /// A sequence that is written down.
     Sequence,
-    /// The small world of `pure/group`: its copies are not simulated here yet.
+    /// The small world of `pure/group`.
     SmallWorld,
+    /// A test of `pure/island` alone.
+    OfIsland,
 }
 
 /// Runs all scenarios in turn, with seeds from `first` on, until one fails that does not without the bug.
@@ -95,9 +97,19 @@ pub const fn shown_by(bug: Bug) -> Shown {
         | Bug::SilenceIsVoid
         | Bug::AdmittedUnsynced
         | Bug::OwesForEver
-        | Bug::SyncedToldOnce => {
+        | Bug::SyncedToldOnce
+        | Bug::FsyncOfOne => {
             return Shown::SmallWorld;
         }
+        Bug::LocalEndsAtOnce => return Shown::OfIsland,
+        Bug::HasBeforePlaced
+        | Bug::UnknownIsSkipped
+        | Bug::IncarnationOfLast
+        | Bug::AwayInFailOver
+        | Bug::TimeGoesBack => "groups_deaths",
+        Bug::OwnCheckpoints | Bug::DropsUnsyncedAtOthers | Bug::CutForgetsExtents => "groups_power",
+        Bug::ReadBesideLease => "groups",
+        Bug::SnapshotAhead => "groups_partition",
         Bug::AnswerBeforeLog | Bug::IdsGivenAgain => "faults",
         Bug::SendBeforeLog => "crash_points",
         Bug::FsyncBeforeSync
@@ -159,6 +171,7 @@ const fn first_seed(bug: Bug) -> u64 {
     match bug {
         Bug::AttributesWhileNamed => 60,
         Bug::NotWrittenAgain => 75,
+        Bug::ReadBesideLease => 50,
         Bug::CarriedForgotten => 80,
         Bug::RecoveredUnsynced => 100,
         Bug::CopyWaitsBehind => 160,

@@ -140,6 +140,18 @@ bugs! {
     AdmittedUnsynced: "a copy gets its seat before all have synced what there was when it was first counted",
     OwesForEver: "a copy that promises and acknowledges nothing is not dropped",
     SyncedToldOnce: "what was synced before it was committed is not told when it is",
+    FsyncOfOne: "what the primary has synced counts as synced by all copies",
+    HasBeforePlaced: "a copy says that it has a record whose bytes are not in place there",
+    UnknownIsSkipped: "a copy passes over bytes of a file that has none there yet",
+    CutForgetsExtents: "a copy that is opened asks nobody for the blocks that differ in its bodies",
+    OwnCheckpoints: "a copy that follows makes checkpoints when it likes",
+    SnapshotAhead: "a copy makes a checkpoint of what is not synced at all copies",
+    DropsUnsyncedAtOthers: "a copy that follows removes the body of a removed file before the record that says so is safe",
+    ReadBesideLease: "bytes of a body leave without a look at the lease",
+    IncarnationOfLast: "an island whose copy begins to lead goes on with the positions and stamps of the last primary",
+    TimeGoesBack: "a life gives times of changes that are earlier than those of the one before",
+    LocalEndsAtOnce: "a mount in the process of a primary counts as dead when another copy leads",
+    AwayInFailOver: "an island counts as out of reach as soon as its primary does",
 }
 
 impl fmt::Display for Bug {

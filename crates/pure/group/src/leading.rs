@@ -162,7 +162,10 @@ impl Group {
                 out.push(GroupEffect::NoteWhole);
             }
         }
-        let nodes: BTreeSet<NodeId> = counted.iter().map(|seat| seat.node).collect();
+        let mut nodes: BTreeSet<NodeId> = counted.iter().map(|seat| seat.node).collect();
+        if planted(Bug::FsyncOfOne) {
+            nodes.retain(|node| *node == me);
+        }
         let reached = self.synced;
         let leading = self.leading().expect("it leads");
         let ended = leading.rounds.ended(&nodes, reached);

@@ -3,11 +3,15 @@
 //!
 //! A step is the arrival of the first message between two copies, a swap at the store, the answer to a swap (which may
 //! be lost), a record that the primary decides, or a moment in which a copy hears nothing for long: then a primary drops, and a
-//! member claims. Records are written and synced, and the store is read, at once. Clocks are not compared: what is committed must hold however late
+//! member claims. A process may die, and begins again at once: what it has sent may still arrive, and its swaps may still be done.
+//! Records are written and synced, and the store is read, at once. Clocks are not compared: what is committed must hold however late
 //! anybody is. Time passes for all, with beacons, only when nothing else can happen, and only a few times.
 //!
+//! Leases need clocks that can be compared. So in states of their own nobody is silent by itself: time passes for all at any
+//! moment, with one copy cut off or none, and no two copies may tell something at once.
+//!
 //! `ATOLL_SOAK=1` explores more: a swap whose answer is lost beside a decision, three promotions, and three copies with such a
-//! swap.
+//! swap, more deaths, and leases of three copies.
 
 #![allow(
     clippy::disallowed_methods,
@@ -27,8 +31,26 @@ use atoll_proto::{EpochTable, GroupMessage, GroupRecord, Host, NodeLife, Seat};
 /// How long a copy hears nothing.
 const LONG_MS: u64 = 1_750;
 
+/// Time that passes at once for all.
+const PASS_MS: u64 = 300;
+
+fn life_of(node: NodeId, life: u32) -> NodeLife {
+    NodeLife { node, life, host: Host { boot: 1, inode: node.0.into() } }
+}
+
 fn life(node: NodeId) -> NodeLife {
-    NodeLife { node, life: 5, host: Host { boot: 1, inode: node.0.into() } }
+    life_of(node, FIRST_LIFE)
+}
+
+/// The lives that begin with.
+const FIRST_LIFE: u32 = 5;
+
+/// What is on its way on the links between two copies.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Sent {
+    Message(u64, GroupMessage),
+    /// A link from this process.
+    Link(NodeLife, u64),
 }
 
 /// A swap at the store.
@@ -47,6 +69,9 @@ struct Asked {
 struct Copy {
     group: Group,
     promise: Promise,
+    life: u32,
+    /// As it is on its disk.
+    seat: SeatFile,
     now: u64,
     /// The epoch of each record.
     log: Vec<u32>,
@@ -62,6 +87,8 @@ struct Budget {
     decisions: u8,
     unknowns: u8,
     rests: u8,
+    deaths: u8,
+    passes: u8,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,12 +100,17 @@ enum Choice {
     Decide(usize),
     Silence(usize),
     Rest,
+    Die(usize),
+    /// Time passes; this one hears nothing, and is not heard.
+    Pass(Option<usize>),
 }
 
 #[derive(Debug, Clone, Hash)]
 struct State {
     copies: Vec<Copy>,
-    ways: BTreeMap<(usize, usize), VecDeque<GroupMessage>>,
+    ways: BTreeMap<(usize, usize), VecDeque<Sent>>,
+    /// All have the same time.
+    is_timed: bool,
     store: (u64, GroupRecord),
     budget: Budget,
     /// Records that were called committed, by their epochs.
@@ -96,6 +128,9 @@ struct Covered {
     promotions: u64,
     admissions: u64,
     drops: u64,
+    deaths: u64,
+    /// States in which a copy may tell something, and is not the first one.
+    leases: u64,
 }
 
 fn position(log: &[u32], seq: usize) -> Position {
@@ -119,6 +154,7 @@ impl State {
         let mut state = Self {
             copies: Vec::new(),
             ways: BTreeMap::new(),
+            is_timed: false,
             store: (1, record),
             budget,
             committed: Vec::new(),
@@ -131,9 +167,9 @@ impl State {
             let config = Config { me: life(*node), ring: ring.clone(), wanted: copies as u8 };
             let (mut promise, mut out, log) = (Promise::default(), Vec::new(), vec![1]);
             let file = SeatFile { host: Some(life(*node).host), ..SeatFile::of_a_new_member() };
-            let group = Group::new(config, file, opened(&log), &mut promise, 10_000, &mut out);
-            let (swaps, ends) = (Vec::new(), Vec::new());
-            state.copies.push(Copy { group, promise, now: 10_000, log, swaps, ends });
+            let group = Group::new(config, file.clone(), opened(&log), &mut promise, 10_000, &mut out);
+            let (swaps, ends, now, life, seat) = (Vec::new(), Vec::new(), 10_000, FIRST_LIFE, file);
+            state.copies.push(Copy { group, promise, life, seat, now, log, swaps, ends });
             starts.push(out);
         }
         for (copy, out) in starts.into_iter().enumerate() {
@@ -156,7 +192,61 @@ impl State {
             Role::Leading { begun: true, .. }
         ));
         state.budget = budget;
+        state.is_timed = budget.passes > 0;
         state
+    }
+
+    fn life(&self, copy: usize) -> NodeLife {
+        life_of(NodeId(copy as u16), self.copies[copy].life)
+    }
+
+    /// The number of a link between two: that of the process which has begun last.
+    fn link(&self, a: usize, b: usize) -> u64 {
+        let count = |copy: usize| u64::from(self.copies[copy].life - FIRST_LIFE);
+        1 + count(a) + count(b)
+    }
+
+    /// The process of a copy dies, and the next one begins. What was on its way to it is lost.
+    fn die(&mut self, copy: usize) {
+        let others: Vec<usize> = (0..self.copies.len()).filter(|other| *other != copy).collect();
+        for other in &others {
+            self.ways.remove(&(*other, copy));
+        }
+        let ring: Vec<NodeId> = (0..self.copies.len() as u16).map(NodeId).collect();
+        let c = &mut self.copies[copy];
+        c.life += 1;
+        // What it has asked for may still be done.
+        c.swaps.retain(|swap| swap.outcome.is_none());
+        c.swaps.iter_mut().for_each(|swap| swap.is_waited_for = false);
+        let wanted = ring.len() as u8;
+        let config = Config { me: life_of(NodeId(copy as u16), c.life), ring, wanted };
+        let (mut promise, mut out) = (Promise::default(), Vec::new());
+        c.group = Group::new(config, c.seat.clone(), opened(&c.log), &mut promise, c.now, &mut out);
+        c.promise = promise;
+        self.perform(copy, out);
+        for other in others {
+            let link = self.link(copy, other);
+            let (who, from) = (self.life(other), self.life(copy));
+            self.handle(copy, GroupEvent::Link { who, link });
+            self.ways.entry((copy, other)).or_default().push_back(Sent::Link(from, link));
+        }
+    }
+
+    /// Time passes for all, and beacons of all but one are answered.
+    fn pass(&mut self, cut: Option<usize>) {
+        for _ in 0..PASS_MS / 100 {
+            self.beat(cut);
+        }
+    }
+
+    /// No two copies may tell something at once.
+    fn judge_leases(&self) -> usize {
+        let may = |copy: &usize| {
+            self.copies[*copy].group.lease_until().is_some_and(|at| self.copies[*copy].now < at)
+        };
+        let all: Vec<usize> = (0..self.copies.len()).filter(may).collect();
+        assert!(!self.is_timed || all.len() <= 1, "{all:?} may tell something: {self:#?}");
+        all.first().copied().unwrap_or(0)
     }
 
     fn settle(&mut self) {
@@ -187,10 +277,11 @@ impl State {
                     if matches!(message, GroupMessage::Standing { .. } | GroupMessage::Refused { .. }) {
                         continue;
                     }
+                    let sent = Sent::Message(self.link(copy, usize::from(to.0)), message);
                     let way = self.ways.entry((copy, usize::from(to.0))).or_default();
                     // What is said twice in a row arrives once.
-                    if way.back() != Some(&message) {
-                        way.push_back(message);
+                    if way.back() != Some(&sent) {
+                        way.push_back(sent);
                     }
                 }
                 GroupEffect::Take { upto, .. } => {
@@ -236,10 +327,8 @@ impl State {
                 GroupEffect::FillAnew | GroupEffect::StoreWentBack { .. } | GroupEffect::TwoHosts { .. } => {
                     panic!("{effect:?} at {copy}")
                 }
-                GroupEffect::SaveSeat(_)
-                | GroupEffect::NoteWhole
-                | GroupEffect::SyncedAll { .. }
-                | GroupEffect::RoundDone { .. } => {}
+                GroupEffect::SaveSeat(seat) => self.copies[copy].seat = seat,
+                GroupEffect::NoteWhole | GroupEffect::SyncedAll { .. } | GroupEffect::RoundDone { .. } => {}
             }
         }
     }
@@ -291,6 +380,14 @@ impl State {
             {
                 choices.push(Choice::Silence(copy));
             }
+            if self.budget.deaths > 0 {
+                choices.push(Choice::Die(copy));
+            }
+        }
+        if self.budget.passes > 0 {
+            // With two copies it is the same which one is cut.
+            let cut = if self.copies.len() == 2 { 1 } else { self.copies.len() };
+            choices.extend((0..cut).map(Some).chain([None]).map(Choice::Pass));
         }
         if !is_busy && self.budget.rests > 0 {
             choices.push(Choice::Rest);
@@ -313,11 +410,15 @@ impl State {
     fn step_by(&mut self, choice: Choice) {
         match choice {
             Choice::Deliver(a, b) => {
-                let message = self.ways.get_mut(&(a, b)).and_then(VecDeque::pop_front).expect("there is one");
+                let sent = self.ways.get_mut(&(a, b)).and_then(VecDeque::pop_front).expect("there is one");
+                let (link, message) = match sent {
+                    Sent::Message(link, message) => (link, message),
+                    Sent::Link(who, link) => return self.handle(b, GroupEvent::Link { who, link }),
+                };
                 if let GroupMessage::Append { ends, .. } = &message {
                     self.copies[b].ends.clone_from(ends);
                 }
-                self.handle(b, GroupEvent::Heard { from: NodeId(a as u16), link: 1, message });
+                self.handle(b, GroupEvent::Heard { from: NodeId(a as u16), link, message });
                 self.copies[b].ends.clear();
             }
             Choice::Swap(copy, nth) => {
@@ -367,6 +468,14 @@ impl State {
                 }
             }
             Choice::Rest => self.rest(),
+            Choice::Die(copy) => {
+                self.budget.deaths -= 1;
+                self.die(copy);
+            }
+            Choice::Pass(cut) => {
+                self.budget.passes -= 1;
+                self.pass(cut);
+            }
         }
     }
 
@@ -374,21 +483,29 @@ impl State {
     fn rest(&mut self) {
         self.budget.rests = self.budget.rests.saturating_sub(1);
         for _ in 0..4 {
-            for copy in 0..self.copies.len() {
-                self.copies[copy].now += 100;
-                let now = self.copies[copy].now;
-                self.handle(copy, GroupEvent::Tick);
-                self.read();
-                let Some(epoch) = self.copies[copy].promise.named(now) else { continue };
-                for other in (0..self.copies.len()).filter(|other| *other != copy) {
-                    let c = &mut self.copies[other];
-                    let given = c.promise.beacon(c.now, life(NodeId(copy as u16)), epoch);
-                    let event = match given {
-                        Given::Promise => GroupEvent::Promised { node: NodeId(other as u16), sent_ms: now },
-                        Given::Refused(epoch) => GroupEvent::RefusedBeacon { epoch },
-                    };
-                    self.handle(copy, event);
-                }
+            self.beat(None);
+        }
+    }
+
+    fn beat(&mut self, cut: Option<usize>) {
+        for c in &mut self.copies {
+            c.now += 100;
+        }
+        for copy in 0..self.copies.len() {
+            let now = self.copies[copy].now;
+            self.handle(copy, GroupEvent::Tick);
+            self.read();
+            let Some(epoch) = self.copies[copy].promise.named(now) else { continue };
+            let others = (0..self.copies.len()).filter(|other| *other != copy);
+            for other in others.filter(|other| cut != Some(copy) && cut != Some(*other)) {
+                let from = self.life(copy);
+                let c = &mut self.copies[other];
+                let given = c.promise.beacon(c.now, from, epoch);
+                let event = match given {
+                    Given::Promise => GroupEvent::Promised { node: NodeId(other as u16), sent_ms: now },
+                    Given::Refused(epoch) => GroupEvent::RefusedBeacon { epoch },
+                };
+                self.handle(copy, event);
             }
         }
     }
@@ -414,6 +531,8 @@ fn explore(copies: u16, budget: Budget) -> Covered {
             covered.promotions = covered.promotions.max(next.led.len() as u64 - 1);
             covered.admissions += u64::from(next.admitted > state.admitted);
             covered.drops += u64::from(next.store.1.in_sync.len() < state.store.1.in_sync.len());
+            covered.deaths += u64::from(next.budget.deaths < state.budget.deaths);
+            covered.leases += u64::from(next.judge_leases() > 0);
             if seen.insert(next.digest()) {
                 open.push(next);
             }
@@ -436,7 +555,15 @@ fn is_soak() -> bool {
 }
 
 const fn budget(silences: u8, decisions: u8, unknowns: u8, rests: u8) -> Budget {
-    Budget { silences, decisions, unknowns, rests }
+    Budget { silences, decisions, unknowns, rests, deaths: 0, passes: 0 }
+}
+
+const fn with_deaths(deaths: u8, budget: Budget) -> Budget {
+    Budget { deaths, ..budget }
+}
+
+const fn timed(passes: u8, decisions: u8, unknowns: u8, deaths: u8) -> Budget {
+    Budget { silences: 0, decisions, unknowns, rests: 0, deaths, passes }
 }
 
 #[test]
@@ -452,5 +579,25 @@ fn three_copies_in_every_order() {
     in_every_order(3, &[budget(2, 0, 0, 4)]);
     if is_soak() {
         in_every_order(3, &[budget(2, 0, 1, 4)]);
+    }
+}
+
+#[test]
+fn two_copies_that_die_in_every_order() {
+    in_every_order(2, &[with_deaths(1, budget(2, 0, 0, 6))]);
+    if is_soak() {
+        in_every_order(2, &[with_deaths(1, budget(2, 1, 0, 6)), with_deaths(2, budget(2, 0, 0, 6))]);
+    }
+}
+
+#[test]
+fn leases_of_two_copies_in_every_order() {
+    let covered = explore(2, timed(8, 0, 0, 0));
+    println!("{covered:?}");
+    assert!(covered.promotions >= 1 && covered.leases > 0, "{covered:?}");
+    if is_soak() {
+        for (copies, budget) in [(2, timed(8, 1, 1, 0)), (2, timed(8, 0, 0, 1)), (3, timed(6, 0, 0, 0))] {
+            println!("{copies} copies, {budget:?}: {:?}", explore(copies, budget));
+        }
     }
 }

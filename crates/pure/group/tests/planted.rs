@@ -34,6 +34,7 @@ const BUGS: &[(Bug, u64)] = &[
     (Bug::ColdForgotten, 1_400),
     (Bug::SilenceIsVoid, 150),
     (Bug::AdmittedUnsynced, 1),
+    (Bug::FsyncOfOne, 1),
 ];
 
 /// Those that need more steps in one order than chance brings about in the time of a test, each with the sequence that was

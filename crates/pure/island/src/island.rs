@@ -2,7 +2,7 @@
 //! answer shows is committed, and knows where every request waits.
 
 use atoll_core::planted::{Bug, planted};
-use atoll_core::{Ino, IslandId, Stamp};
+use atoll_core::{Ino, IslandId, Stamp, Time};
 use atoll_posix::{Errno, Op};
 use atoll_proto::{BodyChange, ClientOp, Outcome, RowChange, TxnState};
 use atoll_state::State;
@@ -207,6 +207,11 @@ impl Island {
     /// Whatever stamp it gives from here on is later than this one.
     pub fn stamps_after(&self) -> Stamp {
         self.ctx.issuer.stamps_after(self.ctx.state.meta().incarnation)
+    }
+
+    /// Whatever change it decides from here on has a later time than this.
+    pub const fn times_after(&self) -> Time {
+        self.ctx.issuer.times_after()
     }
 
     /// Its state, to be read.

@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering;
 use atoll_body::{BodyError, Born};
 use atoll_core::Ino;
 use atoll_core::map::IdSet;
+use atoll_core::planted::{Bug, planted};
 use atoll_disk::Disk;
 use atoll_island::Effect;
 use atoll_log::{LogError, Position};
@@ -17,6 +18,7 @@ use atoll_posix::Kind;
 use atoll_proto::{BodyChange, Inode, Record, RowChange};
 use atoll_state::State;
 use atoll_view::Source;
+use bytes::Bytes;
 
 use crate::engine::{Engine, Halted};
 use crate::fetch::Blocks;
@@ -292,6 +294,16 @@ impl<D: Disk> Engine<D> {
         }
         let row = self.row_of(ino);
         let (size, born) = row.map_or((0, None), |row| (row.attr.size, Some(born_of(&row.attr))));
+        if size == 0 && planted(Bug::UnknownIsSkipped) {
+            return Ok(());
+        }
+        if planted(Bug::HasBeforePlaced) {
+            let seq = self.lock().log.last().seq + 1;
+            let change = BodyChange::Bytes { ino, offset, bytes: Bytes::copy_from_slice(bytes) };
+            following.waiting_bytes += bytes.len();
+            following.waiting.push_back(Waiting { seq, change, size, size_after: size, born });
+            return Ok(());
+        }
         if offset < size {
             // What a full disk has no room for must not be found out when half of it is there.
             self.bodies.allocate(ino, offset, bytes.len() as u64, true, size, born)?;
@@ -340,7 +352,7 @@ impl<D: Disk> Engine<D> {
                 following.waiting.push_back(Waiting { seq, change, size, size_after, born });
             }
         }
-        if marker {
+        if marker || (planted(Bug::OwnCheckpoints) && seq.is_multiple_of(8)) {
             self.take_marker(following);
         }
         Ok(())
@@ -372,7 +384,9 @@ impl<D: Disk> Engine<D> {
     /// A checkpoint may be written: what it stands for is synced at every member, so that no later primary cuts it off.
     pub(crate) fn may_write_checkpoint(&self, seq: u64) -> bool {
         let following = self.following.lock().expect("no panic while it is held");
-        following.synced >= seq || self.lock().role.island().is_some_and(|island| island.is_synced(seq))
+        following.synced >= seq
+            || planted(Bug::SnapshotAhead)
+            || self.lock().role.island().is_some_and(|island| island.is_synced(seq))
     }
 
     /// No later primary cuts records up to `seq` off: they are synced at every member. If they are not, a primary begins to have
@@ -433,7 +447,10 @@ impl<D: Disk> Engine<D> {
 
     fn do_synced(&self, following: &mut Following) -> Result<(), BodyError> {
         let synced = self.lock().log.synced_upto();
-        self.do_waiting(following, |waiting| waiting.seq <= synced)
+        let goes_early = |change: &BodyChange| {
+            matches!(change, BodyChange::Drop { .. }) && planted(Bug::DropsUnsyncedAtOthers)
+        };
+        self.do_waiting(following, |waiting| waiting.seq <= synced || goes_early(&waiting.change))
     }
 
     /// Does these of the changes that wait, in order. If one finds no space, it goes on waiting, and with it the later ones of

@@ -201,6 +201,9 @@ impl<D: Disk> Engine<D> {
         };
         // The plain tree must not take what was redone for a change by hand, also while the copy follows.
         touched.iter().for_each(|ino| state.view_disturbed(*ino));
+        if planted(Bug::CutForgetsExtents) {
+            missing.clear();
+        }
         let following = Following::opened(&touched, missing);
         let opened_log = OpenedLog {
             whole: opened.whole,

@@ -346,7 +346,8 @@ impl Ctx {
     fn recovered(&self, session: SessionId) -> Alive {
         let now = self.now.ms;
         let local = self.state.session(session).and_then(|row| row.local);
-        let is_dead = local.is_some_and(|life| life.is_over_in(self.config.life));
+        let is_dead =
+            local.is_some_and(|life| life.is_over_in(self.config.life) || planted(Bug::LocalEndsAtOnce));
         let (lease, until) = if is_dead { (0, 0) } else { (now + LEASE_MS, now + GONE_MS) };
         Alive::new(LinkId(0), lease, until, self.may_be_sole(session))
     }

@@ -30,7 +30,8 @@ impl Issuer {
     pub(crate) fn resume(meta: &Meta, wall: Time) -> Self {
         let given =
             if planted(Bug::IdsGivenAgain) { meta.mint_limit.saturating_sub(RANGE) } else { meta.mint_limit };
-        let counts = meta.time.secs.saturating_sub(wall.secs) <= AHEAD_SECS_MAX;
+        let counts =
+            meta.time.secs.saturating_sub(wall.secs) <= AHEAD_SECS_MAX && !planted(Bug::TimeGoesBack);
         Self {
             last_time: if counts { wall.max(meta.time) } else { wall },
             last_stamp: meta.stamp,
@@ -75,6 +76,11 @@ impl Issuer {
     /// Whatever stamp is given from here on in this incarnation is later than this one.
     pub(crate) fn stamps_after(&self, incarnation: u32) -> Stamp {
         self.last_stamp.max(Stamp::new(incarnation, 0))
+    }
+
+    /// Whatever time is given from here on is later than this one.
+    pub(crate) const fn times_after(&self) -> Time {
+        self.last_time
     }
 
     /// The next stamp of this island's clock; goes into the record that uses it.

@@ -90,7 +90,7 @@ impl Recovery {
         let keeps = match ended {
             PreviousEnd::Orderly => planted(Bug::OrderlyEndKeepsIncarnation),
             PreviousEnd::Death | PreviousEnd::PowerCut => planted(Bug::IncarnationKept),
-            PreviousEnd::Promoted { .. } => false,
+            PreviousEnd::Promoted { .. } => planted(Bug::IncarnationOfLast),
         };
         if first || !keeps {
             let incarnation = ctx.config.epoch.unwrap_or(ctx.state.meta().incarnation + 1);
