@@ -6,6 +6,8 @@
 
 pub mod bloom;
 pub mod borrow;
+pub mod failover;
+mod folder;
 pub mod imbalance;
 pub mod table3;
 pub mod walk;

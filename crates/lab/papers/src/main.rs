@@ -4,6 +4,7 @@
 
 use atoll_papers::bloom::{SEEDS_MAX, bloom};
 use atoll_papers::borrow::{Apart, Effort, borrow};
+use atoll_papers::failover::{Plan, failover};
 use atoll_papers::table3::{Compared, MEMBERS_MAX, OPERATIONS_MAX, Size, table3};
 use atoll_papers::{Options, imbalance};
 use std::ffi::OsString;
@@ -16,6 +17,7 @@ const USAGE: &str = "usage: atoll-papers imbalance DIR [--buckets 256] [--island
        atoll-papers borrow DIR [--times 2000] [--blocks 7] [--any] [--json]
        atoll-papers bloom [--seeds 20] [--json]
        atoll-papers table3 DIR [--members 4] [--operations 15000] [--ganesha] [--short] [--json]
+       atoll-papers failover DIR [--short] [--json]
 
 imbalance: shows how evenly the directories and bytes below DIR would spread over the buckets and
 islands of a volume (Archipelago, Tables 2 and 3). Reads names and lengths only.
@@ -28,7 +30,10 @@ bloom: shows how often a summary of names is wrong (FedFS, section 2.2). Needs n
 
 table3: measures how long NFS calls take over a plain tree and over unions of trees with the same files
 (FedFS, Table 3). Root only. Makes a folder in DIR with 1.5 GiB and removes it. --ganesha: measures
-nfs-ganesha too. --short: few files.";
+nfs-ganesha too. --short: few files.
+
+failover: counts the metadata operations that succeed while the nodes that lead are killed one after another (Ring FS,
+Figure 4). Root only. Writes failover.svg and failover.tsv into DIR; takes five minutes. --short: 14 s, two copies only.";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Command {
@@ -36,6 +41,7 @@ enum Command {
     Borrow { effort: Effort, apart: Apart },
     Bloom { seeds: u32 },
     Table3 { size: Size, compared: Compared },
+    Failover(Plan),
 }
 
 #[derive(Debug)]
@@ -53,6 +59,7 @@ fn parse(mut args: impl Iterator<Item = OsString>) -> Result<Arguments, String> 
         Some("table3") => {
             Command::Table3 { size: Size::PAPER, compared: Compared { members: 4, ganesha: false } }
         }
+        Some("failover") => Command::Failover(Plan::PAPER),
         Some(other) => return Err(format!("no command {other:?}")),
         None => return Err("a command is missing".into()),
     };
@@ -103,6 +110,7 @@ fn parse(mut args: impl Iterator<Item = OsString>) -> Result<Arguments, String> 
             (Some("--short"), Command::Table3 { size, .. }) => {
                 *size = Size { operations: size.operations, ..Size::SHORT };
             }
+            (Some("--short"), Command::Failover(plan)) => *plan = Plan::SHORT,
             (Some("--any"), Command::Borrow { apart, .. }) => *apart = Apart::Any,
             (Some(option), _) if option.starts_with('-') => return Err(format!("no option {option}")),
             (_, Command::Bloom { .. }) => return Err(format!("bloom needs no directory, such as {arg:?}")),
@@ -130,6 +138,9 @@ fn run(Arguments { root, command, json }: &Arguments) -> io::Result<String> {
             borrow(root, effort, apart).map(|report| shown(report, *json, |report| report.to_json()))
         }
         Command::Table3 { size, compared } => table3(root, size, compared)
+            .map(|report| shown(report, *json, |report| report.to_json()))
+            .map_err(|why| io::Error::other(format!("{why:#}"))),
+        Command::Failover(plan) => failover(root, plan)
             .map(|report| shown(report, *json, |report| report.to_json()))
             .map_err(|why| io::Error::other(format!("{why:#}"))),
         Command::Bloom { seeds } => Ok(shown(bloom(seeds), *json, |report| report.to_json())),
@@ -199,6 +210,8 @@ mod tests {
             "table3 /x --members 17",
             "table3 /x --operations 0",
             "table3 /x --seeds 3",
+            "failover",
+            "failover /x --operations 3",
         ] {
             assert!(parsed(bad).is_err(), "{bad:?}");
         }

@@ -8,7 +8,7 @@ mod plain;
 mod servers;
 
 use std::collections::VecDeque;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 use std::{fmt, fs};
 
@@ -16,6 +16,7 @@ use anyhow::{Context, Result, ensure};
 use atoll_model::Rng;
 use atoll_model::rng::mix;
 
+use crate::folder::Folder;
 use servers::Subject;
 
 /// Bytes of one READ or WRITE.
@@ -213,9 +214,8 @@ fn timed<T>(what: impl FnOnce() -> Result<T>) -> Result<(Duration, T)> {
 ///
 /// If a server does not start, refuses an operation, or answers wrongly.
 pub fn table3(base: &Path, size: Size, compared: Compared) -> Result<Report> {
-    let place = Folder(base.join(format!("atoll-table3-{}", std::process::id())));
-    fs::create_dir(&place.0).with_context(|| place.0.display().to_string())?;
-    let place = &place.0.canonicalize()?;
+    let folder = Folder::new(base, "table3")?;
+    let place = folder.path();
     let mut subjects = vec![
         Subject::plain(place, size)?,
         Subject::union(place, 1, size)?,
@@ -246,17 +246,6 @@ pub fn table3(base: &Path, size: Size, compared: Compared) -> Result<Report> {
     columns.iter_mut().flat_map(|column| &mut column.times).for_each(|times| times.sort_unstable());
     same_files(&subjects)?;
     Ok(Report { size, columns })
-}
-
-/// Removed with everything in it when dropped.
-struct Folder(PathBuf);
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        if let Err(why) = fs::remove_dir_all(&self.0) {
-            eprintln!("atoll-papers: {} could not be removed: {why}", self.0.display());
-        }
-    }
 }
 
 /// The trees of all servers have the same files.
