@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use atoll_core::IslandId;
+use atoll_core::{Ino, IslandId};
 use atoll_posix::{Caller, Errno, LockKind, LockRange, Op};
 use atoll_proto::{ClientOp, Outcome};
 use bytes::Bytes;
@@ -25,6 +25,9 @@ const PARTNER_MS: u64 = 1_000;
 /// Milliseconds that a change of names waits for a second island, whatever patience the mount has: kernels
 /// hold locks of other directories meanwhile.
 const SPANNING_MS: u64 = 10_000;
+/// Milliseconds after which a stat of the root fails if no island can be reached, whatever patience the mount has: umount(8)
+/// asks for it, and takes the mount away when it fails.
+const ROOT_MS: u64 = 8_000;
 
 impl Peer {
     /// Whether it can be expected to answer.
@@ -61,7 +64,9 @@ impl<T> Route<T> {
             let Some(call) = self.calls.get(&id) else { continue };
             let Some(since_ms) = call.waiter.as_ref().map(|waiter| waiter.since_ms) else { continue };
             let (needs_another, unanswered) = (call.refusals > 0, call.is_in_flight());
-            for (island, peer) in &mut self.peers {
+            // A mount without a limit has waited in vain for nobody.
+            let peers = self.peers.iter_mut().filter(|_| self.config.patience_ms.is_some());
+            for (island, peer) in peers {
                 let away = !peer.up && peer.down_ms <= since_ms;
                 let its_own = *island == call.island && (!peer.up || unanswered);
                 peer.given_up |= its_own || (away && needs_another);
@@ -77,6 +82,14 @@ impl<T> Route<T> {
         // One whose link broke meanwhile may have been carried out.
         if refused && !call.doubtful && waited_ms >= SPANNING_MS && changes_file_names(&call.what) {
             return true;
+        }
+        if matches!(call.what, CallKind::Op(Op::GetAttr { ino: Ino::ROOT }))
+            && self.peers.values().all(|p| !p.up)
+        {
+            let down_ms = self.peers.values().map(|peer| peer.down_ms).max().unwrap_or(0);
+            if now_ms >= down_ms.min(waiter.since_ms) + ROOT_MS {
+                return true;
+            }
         }
         let Some(patience_ms) = patience_ms else { return false };
         let Some(peer) = self.peers.get(&call.island) else { return true };
