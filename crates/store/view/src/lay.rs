@@ -63,6 +63,8 @@ impl<D: Disk> View<D> {
             let done = self.remove_name(dir, &name, is_dir, source, touched, restat, report);
             refused(done, Subject::Name(dir, name), report)?;
         }
+        // What is listed is looked at now.
+        self.again.retain(|ino, _| !work.dirs.contains(ino));
         self.move_dirs(moves, source, &mut work.touched, &mut work.report)?;
         for (dir, name, ino) in std::mem::take(&mut work.links) {
             let native = work.files[&ino].stat.ino;
