@@ -171,6 +171,7 @@ const fn first_seed(bug: Bug) -> u64 {
     match bug {
         Bug::AttributesWhileNamed => 60,
         Bug::NotWrittenAgain => 75,
+        Bug::HasBeforePlaced => 40,
         Bug::ReadBesideLease => 50,
         Bug::CarriedForgotten => 80,
         Bug::RecoveredUnsynced => 100,
@@ -180,6 +181,7 @@ const fn first_seed(bug: Bug) -> u64 {
         Bug::AnsweredUnapplied => 280,
         Bug::HalfAWrite => 330,
         Bug::GrowsUnrecorded => 440,
+        Bug::OwnCheckpoints => 725,
         Bug::AbsentIsEmpty => 2_550,
         Bug::ViewStaysBroken => 500_280,
         _ => 1,

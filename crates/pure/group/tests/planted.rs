@@ -30,7 +30,7 @@ const BUGS: &[(Bug, u64)] = &[
     (Bug::PromiseBesideClaim, 400),
     (Bug::ProofByAnyLife, 1),
     (Bug::SeatAfterPower, 1),
-    (Bug::CutKeepsSeat, 2_500),
+    (Bug::CutKeepsSeat, 2_700),
     (Bug::ColdForgotten, 1_400),
     (Bug::SilenceIsVoid, 150),
     (Bug::AdmittedUnsynced, 1),
