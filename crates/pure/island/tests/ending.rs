@@ -419,7 +419,7 @@ fn a_lock_that_is_waited_for_does_not_keep_the_results_of_all_that_is_done_meanw
 }
 
 #[test]
-pub fn a_local_mount_of_a_deposed_primary_keeps_its_locks() {
+pub(crate) fn a_local_mount_of_a_deposed_primary_keeps_its_locks() {
     let life = |daemon, incarnation| DaemonLife { daemon, incarnation };
     let lock = LockRange { start: 0, end: 9, kind: LockKind::Write, owner: 1, pid: 1, flock: false };
     let set = Op::SetLock { ino: Ino::ROOT, lock, wait: false };
