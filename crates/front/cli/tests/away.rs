@@ -460,3 +460,62 @@ fn what_waits_at_an_island_that_halts_is_told_and_the_daemon_stops_in_order() {
     daemon.interrupt();
     assert!(!daemon.wait(), "it says that not all went well");
 }
+
+/// Runs a program, which has to end in time.
+fn ends(program: &str, arguments: &[&str]) -> std::process::Output {
+    const WITHIN: Duration = Duration::from_secs(15);
+    let since = Instant::now();
+    let mut command = Command::new("timeout");
+    let output = command.args(["-s", "KILL", "20", program]).args(arguments).output().unwrap();
+    assert!(since.elapsed() < WITHIN, "{program} takes {:?}", since.elapsed());
+    output
+}
+
+/// What must work although no node does: to look, to kill who waits, and to take the mount away.
+fn nothing_hangs_without_nodes(cluster: &Cluster, mount: &Mounted, waits: Vec<Child>) {
+    ends("df", &[text(&mount.0)]);
+    for whom in [text(&mount.0), &cluster.addresses[1]] {
+        ends(env!("CARGO_BIN_EXE_atoll"), &["status", whom]);
+    }
+    let told = ends(env!("CARGO_BIN_EXE_atoll"), &["status", text(&mount.0), "--json"]);
+    let told: serde_json::Value = serde_json::from_slice(&told.stdout).unwrap();
+    assert_eq!(told["down"].as_array().unwrap().len(), cluster.nodes.len(), "{told}");
+    killed(waits);
+    let said = ends("umount", &[text(&mount.0)]);
+    assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+    assert!(!common::is_mounted(&mount.0));
+}
+
+#[test]
+#[ignore = "umount(8) waits while the kernel reads ahead from a node that is away: the sweep of pages waits for a page, and holds the lock that umount needs"]
+fn with_all_nodes_of_a_volume_with_copies_away_nothing_hangs_and_all_is_there_when_they_are_back() {
+    needs!(Mounts, Programs(&["df", "timeout", "umount"]));
+    let mut cluster = Cluster::bare(4);
+    let nodes = cluster.addresses.join(",");
+    good(["volume", "create", "home", "--nodes", nodes.as_str(), "--replicas", "2"]);
+    let kept = |mount: &Mounted| {
+        (0..8).all(|n| {
+            std::fs::read(mount.path(&format!("dir{n}/file"))).is_ok_and(|bytes| bytes == b"content")
+        })
+    };
+    for (round, is_killed) in [false, true].into_iter().enumerate() {
+        let mount = cluster.mount(&format!("mnt{round}"), "hard");
+        for dir in (0..8).map(|n| mount.path(&format!("dir{n}"))) {
+            std::fs::create_dir_all(&dir).unwrap();
+            std::fs::write(dir.join("file"), b"content").unwrap();
+        }
+        let waiting = (0..4).map(|n| mount.path(&format!("dir{n}/by{n}-{round}")));
+        let mut waits: Vec<Child> = waiting.map(|path| child("reads_and_writes", &path)).collect();
+        waits.iter_mut().for_each(ready);
+        for node in 0..4 {
+            if is_killed { cluster.kill(node) } else { cluster.freeze(node) }
+        }
+        std::thread::sleep(Duration::from_secs(1));
+        nothing_hangs_without_nodes(&cluster, &mount, waits);
+        for node in 0..4 {
+            if is_killed { cluster.start(node) } else { cluster.thaw(node) }
+        }
+        let again = cluster.mount(&format!("again{round}"), "");
+        eventually("everything is there", || kept(&again));
+    }
+}
