@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use atoll_core::{Ino, IslandId};
-use atoll_posix::{Caller, Errno, LockKind, LockRange, Op};
+use atoll_posix::{Answer, Caller, Errno, LockKind, LockRange, Op};
 use atoll_proto::{ClientOp, Outcome};
 use bytes::Bytes;
 
@@ -25,8 +25,8 @@ const PARTNER_MS: u64 = 1_000;
 /// Milliseconds that a change of names waits for a second island, whatever patience the mount has: kernels
 /// hold locks of other directories meanwhile.
 const SPANNING_MS: u64 = 10_000;
-/// Milliseconds after which a stat of the root fails if no island can be reached, whatever patience the mount has: umount(8)
-/// asks for it, and takes the mount away when it fails.
+/// Milliseconds after which a stat of the root tells what was known last, if no island can be reached, whatever patience the mount
+/// has: df(1) and umount(8) begin with it. What lies below the root waits as ever.
 const ROOT_MS: u64 = 8_000;
 
 impl Peer {
@@ -83,9 +83,7 @@ impl<T> Route<T> {
         if refused && !call.doubtful && waited_ms >= SPANNING_MS && changes_file_names(&call.what) {
             return true;
         }
-        if matches!(call.what, CallKind::Op(Op::GetAttr { ino: Ino::ROOT }))
-            && self.peers.values().all(|p| !p.up)
-        {
+        if is_stat_of_root(&call.what) && self.nobody_is_there() {
             let down_ms = self.peers.values().map(|peer| peer.down_ms).max().unwrap_or(0);
             if now_ms >= down_ms.min(waiter.since_ms) + ROOT_MS {
                 return true;
@@ -134,7 +132,17 @@ impl<T> Route<T> {
                 self.undo_unwanted(call.island, out);
             }
         }
-        Self::end(call, Err(errno), None, None, out);
+        let result = match self.root {
+            Some(attr) if errno == Errno::EIO && is_stat_of_root(&call.what) && self.nobody_is_there() => {
+                Ok(Answer::Attr { attr })
+            }
+            _ => Err(errno),
+        };
+        Self::end(call, result, None, None, out);
+    }
+
+    fn nobody_is_there(&self) -> bool {
+        self.peers.values().all(|peer| !peer.up)
     }
 
     /// A reply has come to a call that has ended.
@@ -217,6 +225,10 @@ const fn changes_file_names(what: &CallKind) -> bool {
 
 const fn is_lock(what: &CallKind) -> bool {
     matches!(what, CallKind::Op(Op::SetLock { .. }))
+}
+
+fn is_stat_of_root(what: &CallKind) -> bool {
+    matches!(what, CallKind::Op(Op::GetAttr { ino: Ino::ROOT }))
 }
 
 fn is_unlock(what: &CallKind) -> bool {

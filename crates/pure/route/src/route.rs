@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use atoll_core::{H3, IdMap, Ino, IslandId, Key, Name, SessionId, Table, VolumePath};
 use atoll_posix::perm;
-use atoll_posix::{Answer, Caller, DirEntry, Errno, Kind, NamedObject, Op, RequestOptions};
+use atoll_posix::{Answer, Attr, Caller, DirEntry, Errno, Kind, NamedObject, Op, RequestOptions};
 use atoll_proto::{ClientOp, Outcome, Reply, Request, Resolved};
 use bytes::Bytes;
 
@@ -85,6 +85,8 @@ pub struct Route<T> {
     /// Files and directories without a name that the frontend still knows, with the island that keeps each: the home of
     /// a file, the owner of a directory.
     pub(crate) orphans: IdMap<Ino, IslandId>,
+    /// Attributes of the root, as they were told last.
+    pub(crate) root: Option<Attr>,
     /// Orphans to be released, by the island that keeps them.
     pub(crate) released: BTreeMap<IslandId, Vec<Ino>>,
     pub(crate) released_ms: u64,
@@ -117,6 +119,7 @@ impl<T> Route<T> {
             next_id: 1,
             seen: SeenStamps::default(),
             orphans: IdMap::default(),
+            root: None,
             released: BTreeMap::new(),
             released_ms: 0,
             renew_ms: 0,
@@ -652,6 +655,9 @@ impl<T> Route<T> {
             }
             other => other,
         };
+        if let (CallKind::Op(Op::GetAttr { ino: Ino::ROOT }), Answer::Attr { attr }) = (&call.what, &answer) {
+            self.root = Some(*attr);
+        }
         Self::end(call, Ok(answer), None, None, out);
     }
 
