@@ -179,7 +179,7 @@ impl World {
         if std::mem::take(&mut copy.in_order) && *report != Report::default() {
             self.fail(format!("island {island} was stopped in order, and recovers {report:?}"));
         }
-        let after = engine.with_island(|island| island.stamps_after());
+        let after = engine.with_island(|island| island.gives_after().0);
         if after < given {
             self.fail(format!(
                 "island {island} gives stamps again: after {after:?}, and had given {given:?}"
@@ -465,7 +465,7 @@ impl World {
         let copy = &self.copies[id];
         if let Some(engine) = copy.leading_engine() {
             let given = &mut self.groups[copy.island].given;
-            *given = engine.with_island(|island| island.stamps_after()).max(*given);
+            *given = engine.with_island(|island| island.gives_after().0).max(*given);
         }
     }
 

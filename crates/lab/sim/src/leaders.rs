@@ -70,8 +70,7 @@ impl World {
             ));
         }
         if let Some(engine) = self.copies[id].leading_engine() {
-            let (after, times_after) =
-                engine.with_island(|island| (island.stamps_after(), island.times_after()));
+            let (after, times_after) = engine.with_island(|island| island.gives_after());
             if times_after < time {
                 self.fail(format!(
                     "island {island} gives times after {times_after:?}, and had committed a change at {time:?}"

@@ -204,14 +204,10 @@ impl Island {
         self.ctx.config.id
     }
 
-    /// Whatever stamp it gives from here on is later than this one.
-    pub fn stamps_after(&self) -> Stamp {
-        self.ctx.issuer.stamps_after(self.ctx.state.meta().incarnation)
-    }
-
-    /// Whatever change it decides from here on has a later time than this.
-    pub const fn times_after(&self) -> Time {
-        self.ctx.issuer.times_after()
+    /// Whatever stamp, and whatever time of a change, it gives from here on is later than these.
+    pub fn gives_after(&self) -> (Stamp, Time) {
+        let incarnation = self.ctx.state.meta().incarnation;
+        (self.ctx.issuer.stamps_after(incarnation), self.ctx.issuer.times_after())
     }
 
     /// Its state, to be read.

@@ -102,10 +102,10 @@ fn no_number_is_given_by_two_primaries() {
     let (unheard, stamp) = group.engine(first).with_island(|island| {
         let name = Name::new(b"unheard").unwrap();
         let entry = island.state().entry(Ino::ROOT, &name).ok().flatten().expect("it was decided");
-        (entry.ino, island.stamps_after())
+        (entry.ino, island.gives_after().0)
     });
     assert_eq!(group.attach(), other);
-    assert!(group.engine(other).with_island(|island| island.stamps_after()) > stamp);
+    assert!(group.engine(other).with_island(|island| island.gives_after().0) > stamp);
     let after = group.create(other, b"after");
     assert!(after != before && after != unheard, "{after:?} is given again");
     let Outcome::Ok { answer: Answer::Found { found }, .. } = group.lookup(other, b"after") else {
