@@ -749,7 +749,7 @@ impl<D: Disk> GroupCopy<D> {
         let stopped = match self.role() {
             Role::Leading { .. } if !self.with_group(Group::counts_others) => engine.stop(),
             // What others must agree to cannot be ended without them: it begins anew at the next start, from the log.
-            _ => engine.sync_here(engine.last().seq, &engine.all_named()),
+            _ => engine.sync_all_here(),
         };
         engine.close();
         stopped

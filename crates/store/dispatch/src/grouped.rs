@@ -166,6 +166,12 @@ impl<D: Disk> Engine<D> {
         })
     }
 
+    /// Makes all that this copy has survive a power cut, whatever others have.
+    pub(crate) fn sync_all_here(&self) -> Result<(), Halted> {
+        self.disk().sync_everything().map_err(|e| Halted { island: self.id(), why: e.to_string() })?;
+        self.sync_here(self.last().seq, &[])
+    }
+
     /// Begins to lead in an epoch. What comes of it begins with the first record of the epoch, the barrier. `soon`: no other
     /// island has taken this one for away.
     pub fn lead_epoch(&self, epoch: u32, by: LeadBy, synced: u64, soon: bool) -> Result<Work, NotTaken> {
