@@ -61,7 +61,7 @@ impl Stopped {
         eventually("all copies are in sync", || {
             // Of all nodes: four copies.
             let status = good(["status", &self.cluster.addresses[0]]);
-            status.matches("in sync on nodes 1, 2, of 2").count() == 4
+            status.matches("in sync 2 of 2: nodes 1, 2").count() == 4
         });
     }
 

@@ -156,7 +156,8 @@ impl State {
             ways: BTreeMap::new(),
             is_timed: false,
             store: (1, record),
-            budget,
+            // Nobody dies before all follow.
+            budget: Budget { deaths: 0, ..budget },
             committed: Vec::new(),
             led: Vec::new(),
             admitted: 0,
