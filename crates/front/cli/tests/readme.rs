@@ -40,7 +40,8 @@ fn script(lines: &[String], ctrl_c_before: &str) -> String {
             continue;
         }
         if line.starts_with(ctrl_c_before) {
-            writeln!(script, "kill -INT -- -$up; wait $up").unwrap();
+            // make says that it was interrupted.
+            writeln!(script, "kill -INT -- -$up; wait $up || :").unwrap();
         }
         writeln!(script, "{line}").unwrap();
     }
