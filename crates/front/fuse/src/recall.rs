@@ -22,6 +22,8 @@ use std::time::Duration;
 const ATTRIBUTES_MAX: Duration = KEEP.saturating_add(Duration::from_secs(1));
 /// How long a recall waits for pages.
 const PAGES_MAX: Duration = Duration::from_secs(1);
+/// How long it waits for pages that are being read or written back. The volume may answer that only when the recall is over.
+const HELD_UP_MAX: Duration = Duration::from_millis(20);
 /// The offset from which pages are dropped: no pages, or all.
 const NO_PAGES: u64 = u64::MAX;
 const ALL_PAGES: u64 = 0;
@@ -83,7 +85,7 @@ impl Watcher for Recall {
     fn recall(&self, Scope::Everything: Scope) {
         if let Some(known) = self.drop_all_names() {
             self.attributes.run(known.clone(), ATTRIBUTES_MAX);
-            self.pages.run(known, PAGES_MAX);
+            self.pages.run_until_held_up(known, PAGES_MAX, HELD_UP_MAX);
         }
     }
 
