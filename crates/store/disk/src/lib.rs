@@ -18,6 +18,8 @@ use rustix::io::Errno;
 
 /// Longest component of a path, in bytes.
 pub const NAME_BYTES_MAX: usize = 255;
+/// Longest value of an extended attribute, as Linux has it.
+const XATTR_BYTES_MAX: usize = 65536;
 
 /// Largest length of a file: what a signed 64-bit offset can say.
 pub const FILE_BYTES_MAX: u64 = i64::MAX as u64;
@@ -227,5 +229,18 @@ fn check_range(offset: u64, len: u64) -> io::Result<()> {
     match offset.checked_add(len) {
         Some(end) if end <= FILE_BYTES_MAX => Ok(()),
         _ => Err(Errno::FBIG.into()),
+    }
+}
+
+/// Refuses the name and value of an extended attribute that no file can have.
+fn check_xattr(name: &[u8], value: Option<&[u8]>) -> io::Result<()> {
+    let known = [&b"user."[..], b"trusted.", b"security.", b"system."];
+    match name {
+        _ if name.is_empty() || name.len() > NAME_BYTES_MAX => Err(Errno::RANGE.into()),
+        _ if value.is_some_and(|value| value.len() > XATTR_BYTES_MAX) => Err(Errno::TOOBIG.into()),
+        _ if !known.iter().any(|prefix| name.starts_with(prefix) && name.len() > prefix.len()) => {
+            Err(Errno::OPNOTSUPP.into())
+        }
+        _ => Ok(()),
     }
 }

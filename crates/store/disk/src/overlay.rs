@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::io::Errno;
 
-use crate::{Disk, DiskFile, FileKind, NAME_BYTES_MAX, OpenHow, Space, Stat, check_range};
+use crate::{Disk, DiskFile, FileKind, OpenHow, Space, Stat, check_range, check_xattr};
 use names::{Found, Names};
 
 /// Bytes that one call copies at most.
@@ -22,8 +22,6 @@ const COPY_BYTES_MAX: u64 = 1 << 20;
 const BYTES_MAX: u64 = 1 << 44;
 /// Longest target of a symbolic link.
 const TARGET_BYTES_MAX: usize = 4095;
-/// Longest value of an extended attribute.
-const XATTR_BYTES_MAX: usize = 65536;
 
 /// See the module.
 #[derive(Debug)]
@@ -230,16 +228,7 @@ impl<D: Disk> Disk for Overlay<D> {
     }
 
     fn set_xattr(&self, path: &[u8], name: &[u8], value: Option<&[u8]>) -> io::Result<()> {
-        if name.is_empty() || name.len() > NAME_BYTES_MAX {
-            return err(Errno::RANGE);
-        }
-        if value.is_some_and(|value| value.len() > XATTR_BYTES_MAX) {
-            return err(Errno::TOOBIG);
-        }
-        let known = [&b"user."[..], b"trusted.", b"security.", b"system."];
-        if !known.iter().any(|prefix| name.starts_with(prefix) && name.len() > prefix.len()) {
-            return err(Errno::OPNOTSUPP);
-        }
+        check_xattr(name, value)?;
         self.look(|names, base| {
             let found = names.find(base, path)?;
             let takes_user = matches!(found.stat.kind, FileKind::Regular | FileKind::Directory);

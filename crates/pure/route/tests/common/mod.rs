@@ -20,13 +20,21 @@ impl Client {
         for island in islands {
             client.route.reachable(island, true, &mut client.out);
         }
-        for sent in std::mem::take(&mut client.out.send) {
-            if matches!(sent.request.op, ClientOp::Attach { .. } | ClientOp::Dropped) {
-                client.reply(&sent, Outcome::Attached { exclusive: false, power: 1 });
-            }
-        }
+        client.attached();
         client.out = RouteOut::default();
         client
+    }
+
+    /// Answers what attaches the session; the other requests.
+    pub(crate) fn attached(&mut self) -> Vec<OutgoingRequest> {
+        let (attaching, others): (Vec<OutgoingRequest>, Vec<OutgoingRequest>) =
+            std::mem::take(&mut self.out.send)
+                .into_iter()
+                .partition(|sent| matches!(sent.request.op, ClientOp::Attach { .. } | ClientOp::Dropped));
+        for sent in attaching {
+            self.reply(&sent, Outcome::Attached { exclusive: false, power: 1 });
+        }
+        others
     }
 
     /// The island that was asked answers.

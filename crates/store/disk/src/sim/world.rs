@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use super::content::{Change, Content, PAGE};
 use super::names::{NameChange, NameOp, Names};
 use super::rng::Rng;
-use crate::{FileKind, NAME_BYTES_MAX, Stat, check_path, check_range, split_last};
+use crate::{FileKind, NAME_BYTES_MAX, Stat, check_path, check_range, check_xattr, split_last};
 
 /// The folder itself.
 pub(super) const ROOT: u64 = 1;
@@ -18,8 +18,6 @@ pub(super) const ROOT: u64 = 1;
 pub(super) const INODE_BYTES: u64 = 512;
 /// Longest target of a symbolic link.
 const TARGET_BYTES_MAX: usize = 4095;
-/// Longest value of an extended attribute.
-const XATTR_BYTES_MAX: usize = 65536;
 /// Largest file, as on ext4.
 const SIM_FILE_BYTES_MAX: u64 = 1 << 44;
 /// Unsynced bytes of one file; beyond, the oldest half is written back as a kernel would do.
@@ -647,16 +645,7 @@ impl World {
     }
 
     pub(super) fn set_xattr(&mut self, ino: u64, name: &[u8], value: Option<&[u8]>) -> io::Result<()> {
-        if name.is_empty() || name.len() > NAME_BYTES_MAX {
-            return err(Errno::RANGE);
-        }
-        if value.is_some_and(|value| value.len() > XATTR_BYTES_MAX) {
-            return err(Errno::TOOBIG);
-        }
-        let known = [&b"user."[..], b"trusted.", b"security.", b"system."];
-        if !known.iter().any(|prefix| name.starts_with(prefix) && name.len() > prefix.len()) {
-            return err(Errno::OPNOTSUPP);
-        }
+        check_xattr(name, value)?;
         let node = self.node(ino);
         let takes_user = matches!(node.kind, FileKind::Regular | FileKind::Directory);
         if name.starts_with(b"user.") && !takes_user {
