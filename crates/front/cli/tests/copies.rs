@@ -3,15 +3,35 @@
 mod common;
 
 use std::io::Write;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use atoll_needs::needs;
-use common::{Cluster, bad, eventually, good, text};
+use common::{Cluster, Mounted, bad, eventually, good, text};
 use rustix::fs::FlockOperation;
 
 /// How long a call may take while another copy begins to lead, on a machine that is busy.
 const PAUSE_MAX: Duration = Duration::from_secs(8);
+
+/// So many nodes, and a volume `home` with two copies of each island. The first node has the control store, and no copies.
+fn with_copies(nodes: usize) -> Cluster {
+    let cluster = Cluster::bare(nodes);
+    let nodes = cluster.addresses.join(",");
+    let made = good(["volume", "create", "home", "--nodes", nodes.as_str(), "--replicas", "2"]);
+    assert!(made.contains("2 copies of each"), "{made}");
+    cluster
+}
+
+/// Directories of all islands, each with a file of 300,000 bytes.
+fn dirs_with_files(mount: &Mounted) -> Vec<PathBuf> {
+    let dirs: Vec<_> = (0..8).map(|n| mount.path(&format!("dir{n}"))).collect();
+    for dir in &dirs {
+        std::fs::create_dir(dir).unwrap();
+        std::fs::write(dir.join("large"), vec![7; 300_000]).unwrap();
+    }
+    dirs
+}
 
 /// Whether all copies of all islands are in sync, as those say that lead.
 fn in_sync(cluster: &Cluster) -> bool {
@@ -48,9 +68,7 @@ fn led(cluster: &Cluster) -> Vec<(u64, u64, u64)> {
 #[test]
 fn another_copy_leads_when_it_is_told_to_and_the_first_of_each_group_leads_at_first() {
     needs!(Mounts);
-    let cluster = Cluster::bare(3);
-    let nodes = cluster.addresses.join(",");
-    good(["volume", "create", "home", "--nodes", nodes.as_str(), "--replicas", "2"]);
+    let cluster = with_copies(3);
     let mount = cluster.mount("mount", "");
     std::fs::write(mount.path("file"), b"content").unwrap();
     eventually("each island is led", || led(&cluster).len() == 2);
@@ -89,9 +107,7 @@ fn explained(path: &std::path::Path) -> (serde_json::Value, Vec<(u64, String, St
 #[test]
 fn who_asks_is_told_what_each_copy_has_who_leads_since_when_and_what_is_left() {
     needs!(Mounts);
-    let mut cluster = Cluster::bare(3);
-    let nodes = cluster.addresses.join(",");
-    good(["volume", "create", "home", "--nodes", nodes.as_str(), "--replicas", "2"]);
+    let mut cluster = with_copies(3);
     let mount = cluster.mount("mount", "");
     let file = mount.path("file");
     std::fs::write(&file, b"content").unwrap();
@@ -147,16 +163,9 @@ fn who_asks_is_told_what_each_copy_has_who_leads_since_when_and_what_is_left() {
 #[test]
 fn a_node_that_is_killed_takes_nothing_along_and_comes_back() {
     needs!(Mounts);
-    let mut cluster = Cluster::bare(4);
-    let nodes = cluster.addresses.join(",");
-    let made = good(["volume", "create", "home", "--nodes", nodes.as_str(), "--replicas", "2"]);
-    assert!(made.contains("2 copies of each"), "{made}");
+    let mut cluster = with_copies(4);
     let mount = cluster.mount("mount", "");
-    let dirs: Vec<_> = (0..8).map(|n| mount.path(&format!("dir{n}"))).collect();
-    for dir in &dirs {
-        std::fs::create_dir(dir).unwrap();
-        std::fs::write(dir.join("large"), vec![7; 300_000]).unwrap();
-    }
+    let dirs = dirs_with_files(&mount);
     // The first one has the control store, and no copies.
     for victim in [1, 2, 3, 1] {
         cluster.kill(victim);
@@ -176,15 +185,9 @@ fn a_node_that_is_killed_takes_nothing_along_and_comes_back() {
 #[test]
 fn nodes_that_are_stopped_at_once_end_in_order() {
     needs!(Mounts);
-    let mut cluster = Cluster::bare(4);
-    let nodes = cluster.addresses.join(",");
-    good(["volume", "create", "home", "--nodes", nodes.as_str(), "--replicas", "2"]);
+    let mut cluster = with_copies(4);
     let mount = cluster.mount("mount", "");
-    let dirs: Vec<_> = (0..8).map(|n| mount.path(&format!("dir{n}"))).collect();
-    for dir in &dirs {
-        std::fs::create_dir(dir).unwrap();
-        std::fs::write(dir.join("large"), vec![7; 300_000]).unwrap();
-    }
+    let dirs = dirs_with_files(&mount);
     let mut daemons: Vec<_> = cluster.nodes.iter_mut().map(|daemon| daemon.take().unwrap()).collect();
     daemons.iter().for_each(|daemon| daemon.interrupt());
     for (node, daemon) in daemons.iter_mut().enumerate() {
@@ -199,9 +202,7 @@ fn nodes_that_are_stopped_at_once_end_in_order() {
 #[test]
 fn programs_go_on_when_the_node_that_they_use_dies() {
     needs!(Mounts);
-    let mut cluster = Cluster::bare(4);
-    let nodes = cluster.addresses.join(",");
-    good(["volume", "create", "home", "--nodes", nodes.as_str(), "--replicas", "2"]);
+    let mut cluster = with_copies(4);
     let (hard, soft) = (cluster.mount("hard", ""), cluster.mount("soft", "soft=3"));
     let dir = hard.path("dir");
     std::fs::create_dir(&dir).unwrap();

@@ -204,7 +204,7 @@ fn start(top: &Path, copies: usize) -> Result<Cluster> {
 
 fn measure(top: &Path, plan: &Plan, copies: usize) -> Result<Curve> {
     let mut cluster = start(top, copies)?;
-    wait_in_sync(&cluster, copies)?;
+    cluster.wait_in_sync(SYNC_MAX)?;
     let mut workers = workers(&cluster)?;
     let count = workers.len() as u32;
     let (period, end) = (Duration::from_secs(1) * count / plan.rate, Duration::from_secs(plan.end));
@@ -227,7 +227,7 @@ fn measure(top: &Path, plan: &Plan, copies: usize) -> Result<Curve> {
     if let Some(why) = failed.into_inner().expect("nobody panics") {
         return Err(why.context("an operation failed"));
     }
-    wait_in_sync(&cluster, copies)?;
+    cluster.wait_in_sync(SYNC_MAX)?;
     workers.iter().try_for_each(Worker::check)?;
     cluster.stop().context("in the end")?;
     Ok(Curve::of(copies, plan, &calls.into_inner().expect("nobody panics")))
@@ -282,22 +282,6 @@ fn leads_first(all: &[(usize, CopyStatus)]) -> Option<usize> {
         .filter(|(_, copy)| copy.leads)
         .min_by_key(|(_, copy)| (copy.island, u64::MAX - copy.epoch));
     first.map(|(node, _)| *node)
-}
-
-fn wait_in_sync(cluster: &Cluster, copies: usize) -> Result<()> {
-    let until = Instant::now() + SYNC_MAX;
-    loop {
-        let wrong = match cluster.copies() {
-            Ok(_) if copies == 1 => return Ok(()),
-            Ok(all) => cluster.not_in_sync(&all),
-            Err(why) => vec![format!("{why:#}")],
-        };
-        if wrong.is_empty() {
-            return Ok(());
-        }
-        ensure!(Instant::now() < until, "not in sync after {} s: {}", SYNC_MAX.as_secs(), wrong.join("\n"));
-        std::thread::sleep(Duration::from_millis(100));
-    }
 }
 
 impl Report {

@@ -205,6 +205,28 @@ impl Cluster {
         wrong
     }
 
+    /// Waits until all copies are in sync, if there are any. Without copies it waits until all nodes answer.
+    pub fn wait_in_sync(&self, time_max: Duration) -> Result<()> {
+        let until = Instant::now() + time_max;
+        loop {
+            let wrong = match self.copies() {
+                Ok(_) if self.replicas == 1 => return Ok(()),
+                Ok(all) => self.not_in_sync(&all),
+                Err(why) => vec![format!("{why:#}")],
+            };
+            if wrong.is_empty() {
+                return Ok(());
+            }
+            ensure!(
+                Instant::now() < until,
+                "not in sync after {} s: {}",
+                time_max.as_secs(),
+                wrong.join("\n")
+            );
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+
     /// An `atoll` at a host, or beside all of them.
     fn command(&self, host: Option<usize>) -> Command {
         self.network.as_ref().map_or_else(|| Command::new(binary()), |net| net.command(host, binary()))

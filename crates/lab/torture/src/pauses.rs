@@ -193,7 +193,7 @@ fn dirs(cluster: &Cluster, islands: usize) -> Result<BTreeMap<u64, String>> {
 pub fn run(what: &Pauses, top: &Path, say: &mut dyn FnMut(&str)) -> Result<Report> {
     let options = ["hard"; MOUNTS];
     let mut cluster = Cluster::start_with_copies(top, what.nodes, what.replicas, 0, &options)?;
-    wait_in_sync(&cluster)?;
+    cluster.wait_in_sync(SYNC_MAX)?;
     let report =
         under_load(&mut cluster, |cluster, calls, rounds| measure(what, cluster, calls, rounds, say))
             .with_context(|| format!("seed {}", what.seed))?;
@@ -268,7 +268,7 @@ fn measure(
             Mode::Freeze => cluster.freeze_node(node, false)?,
         }
         cluster.wait_node(node)?;
-        wait_in_sync(cluster)?;
+        cluster.wait_in_sync(SYNC_MAX)?;
         wait_rounds(rounds)?;
         calls.check()?;
         cluster.alive()?;
@@ -306,21 +306,6 @@ fn wait_rounds(rounds: &[&AtomicU64]) -> Result<()> {
         std::thread::sleep(Duration::from_millis(5));
     }
     Ok(())
-}
-
-pub(crate) fn wait_in_sync(cluster: &Cluster) -> Result<()> {
-    let until = Instant::now() + SYNC_MAX;
-    loop {
-        let wrong = match cluster.copies() {
-            Ok(all) => cluster.not_in_sync(&all),
-            Err(why) => vec![format!("{why:#}")],
-        };
-        if wrong.is_empty() {
-            return Ok(());
-        }
-        ensure!(Instant::now() < until, "not in sync after {} s: {}", SYNC_MAX.as_secs(), wrong.join("\n"));
-        std::thread::sleep(Duration::from_millis(100));
-    }
 }
 
 #[cfg(test)]

@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 
 use crate::cluster::Cluster;
-use crate::pauses::{under_load, wait_in_sync};
+use crate::fault::SYNC_MAX;
+use crate::pauses::under_load;
 
 const MOUNTS: usize = 2;
 /// How often the node stands still.
@@ -68,7 +69,7 @@ fn epochs(cluster: &Cluster) -> Result<BTreeMap<u64, u64>> {
 pub fn run(what: &Starved, top: &Path, say: &mut dyn FnMut(&str)) -> Result<Report> {
     let options = ["hard"; MOUNTS];
     let mut cluster = Cluster::start_with_copies(top, what.nodes, what.replicas, 0, &options)?;
-    wait_in_sync(&cluster)?;
+    cluster.wait_in_sync(SYNC_MAX)?;
     let before = epochs(&cluster)?;
     let all = cluster.copies()?;
     let leader = all.iter().find(|(_, copy)| copy.leads);
@@ -103,7 +104,7 @@ pub fn run(what: &Starved, top: &Path, say: &mut dyn FnMut(&str)) -> Result<Repo
         }
         Ok(())
     })?;
-    wait_in_sync(&cluster)?;
+    cluster.wait_in_sync(SYNC_MAX)?;
     cluster.stop().context("in the end")?;
     Ok(report)
 }
