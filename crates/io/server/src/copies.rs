@@ -79,20 +79,33 @@ struct Lane {
     changed: Condvar,
 }
 
+/// What copies here say to those on another node.
+enum Said {
+    Beacon(Beacon),
+    Promised(Promised),
+    /// To the copy of an island, with its payload.
+    Group(IslandId, GroupMessage, Bytes),
+}
+
 #[derive(Default)]
 struct Waiting {
-    /// They go first, so that a long frame delays no lease by more than itself.
-    urgent: VecDeque<Urgent>,
-    messages: VecDeque<(IslandId, GroupMessage, Bytes)>,
+    /// Beacons and their answers go first, so that a long frame delays no lease by more than itself.
+    urgent: VecDeque<Said>,
+    messages: VecDeque<Said>,
+    /// Of the messages.
     bytes: usize,
     /// The thread sends one.
     is_sending: bool,
 }
 
-/// What a lease waits for.
-enum Urgent {
-    Beacon(Beacon),
-    Promised(Promised),
+impl Waiting {
+    fn next(&mut self) -> Option<Said> {
+        let next = self.urgent.pop_front().or_else(|| self.messages.pop_front());
+        if let Some(Said::Group(_, _, payload)) = &next {
+            self.bytes -= payload.len() + MESSAGE_BYTES;
+        }
+        next
+    }
 }
 
 /// Beacons and answers that wait for a node at most. Beyond it the oldest goes: a later one says more.
@@ -117,12 +130,12 @@ impl Lane {
         let bytes = payload.len() + MESSAGE_BYTES;
         if waiting.bytes + bytes <= WAITING_BYTES_MAX {
             waiting.bytes += bytes;
-            waiting.messages.push_back((island, message, payload));
+            waiting.messages.push_back(Said::Group(island, message, payload));
             self.changed.notify_one();
         }
     }
 
-    fn push_urgent(&self, urgent: Urgent) {
+    fn push_urgent(&self, urgent: Said) {
         let mut waiting = self.lock();
         if waiting.urgent.len() == URGENT_MAX {
             waiting.urgent.pop_front();
@@ -141,14 +154,7 @@ impl Lane {
         loop {
             let mut waiting = self.lock();
             waiting.is_sending = false;
-            if let Some(urgent) = waiting.urgent.pop_front() {
-                waiting.is_sending = true;
-                drop(waiting);
-                let Some(volume) = volume.upgrade() else { return };
-                volume.send_urgent(to, &urgent);
-                continue;
-            }
-            let Some((island, message, payload)) = waiting.messages.pop_front() else {
+            let Some(said) = waiting.next() else {
                 let (guard, _) =
                     self.changed.wait_timeout(waiting, LANE_LOOK).expect("no panic while it is held");
                 drop(guard);
@@ -157,11 +163,10 @@ impl Lane {
                 }
                 continue;
             };
-            waiting.bytes -= payload.len() + MESSAGE_BYTES;
             waiting.is_sending = true;
             drop(waiting);
             let Some(volume) = volume.upgrade() else { return };
-            volume.send_group(to, island, &message, &payload);
+            volume.send_said(to, &said);
         }
     }
 }
@@ -192,10 +197,10 @@ impl<D: Disk> Port<D> {
     }
 
     /// Sends a beacon or its answer, at once or before all that waits.
-    fn tell_urgent(&self, to: NodeId, urgent: Urgent) {
+    fn tell_urgent(&self, to: NodeId, urgent: Said) {
         let Some(volume) = self.volume.upgrade() else { return };
         if volume.has_room_to(to) {
-            volume.send_urgent(to, &urgent);
+            volume.send_said(to, &urgent);
         } else {
             self.lane(&volume, to).push_urgent(urgent);
         }
@@ -218,7 +223,7 @@ impl<D: Disk> GroupNet for Port<D> {
         let Some(volume) = self.volume.upgrade() else { return };
         let lane = self.lane(&volume, to);
         if payload.len() <= AT_ONCE_BYTES_MAX && lane.is_idle() && volume.has_room_to(to) {
-            volume.send_group(to, island, &message, &payload);
+            volume.send_said(to, &Said::Group(island, message, payload));
         } else {
             lane.push(island, message, payload);
         }
@@ -366,20 +371,17 @@ impl<D: Disk> Volume<D> {
     }
 
     /// What cannot be sent is said again when it matters.
-    fn send_group(&self, to: NodeId, island: IslandId, message: &GroupMessage, payload: &Bytes) {
-        if let Some(outgoing) = self.outgoing_to(to) {
-            let sent = outgoing.send(Kind::Group, island, 0, message, payload);
-            self.switch().is_too_long(island, "a message to another copy", sent);
-        }
-    }
-
-    /// A lease that it was for is asked for again by the next beacon.
-    fn send_urgent(&self, to: NodeId, urgent: &Urgent) {
+    fn send_said(&self, to: NodeId, said: &Said) {
         let Some(outgoing) = self.outgoing_to(to) else { return };
-        let _ = match urgent {
-            Urgent::Beacon(beacon) => outgoing.send(Kind::Beacon, IslandId(0), 0, beacon, &[]),
-            Urgent::Promised(promised) => outgoing.send(Kind::Promised, IslandId(0), 0, promised, &[]),
+        let none = IslandId(0);
+        let (island, sent) = match said {
+            Said::Beacon(beacon) => (none, outgoing.send(Kind::Beacon, none, 0, beacon, &[])),
+            Said::Promised(promised) => (none, outgoing.send(Kind::Promised, none, 0, promised, &[])),
+            Said::Group(island, message, payload) => {
+                (*island, outgoing.send(Kind::Group, *island, 0, message, payload))
+            }
         };
+        self.switch().is_too_long(island, "a message to another copy", sent);
     }
 
     // -------------------------------------------------------------------- beacons
@@ -405,7 +407,7 @@ impl<D: Disk> Volume<D> {
             }
             drop(beacons);
             let leads = leads.into_iter().map(|lead| (self.id(), lead)).collect();
-            copies.port.tell_urgent(node, Urgent::Beacon(Beacon { token, leads }));
+            copies.port.tell_urgent(node, Said::Beacon(Beacon { token, leads }));
         }
     }
 
@@ -433,7 +435,7 @@ impl<D: Disk> Volume<D> {
                 }
                 if let Some(copies) = self.copies.get() {
                     let promised = Promised { token: beacon.token, refused };
-                    copies.port.tell_urgent(who.node, Urgent::Promised(promised));
+                    copies.port.tell_urgent(who.node, Said::Promised(promised));
                 }
             }
             _ => self.promised(who.node, &frame.decode::<Promised>()?),
