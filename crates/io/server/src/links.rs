@@ -140,6 +140,8 @@ struct OtherState {
     gone: BTreeSet<IslandId>,
     /// Which of this node's own links to it counts: another address makes another one.
     link: u64,
+    /// The id of the connection that this link uses. A frame on an earlier one may come late, and tell what was true before.
+    used: u64,
 }
 
 impl OtherState {
@@ -270,19 +272,24 @@ impl<D: Disk> Handler for Peers<D> {
             volume.tell_relayed(self.other.node);
         }
         let Some(mut state) = self.state() else { return };
+        state.used = link.id();
         state.gone.clear();
         state.change(&volume, |both| both.outgoing(true));
     }
 
-    fn replaced(&self, _link: &Arc<Link>, _old: &Arc<Link>) {
+    fn replaced(&self, link: &Arc<Link>, _old: &Arc<Link>) {
         let Some(volume) = self.volume.upgrade() else { return };
         let Some(mut state) = self.state() else { return };
+        state.used = link.id();
         state.gone.clear();
         state.change(&volume, |both| both.replaced());
     }
 
     fn frame(&self, link: &Arc<Link>, frame: Frame) {
         let (Some(volume), Some(mut state)) = (self.volume.upgrade(), self.state()) else { return };
+        if state.used != link.id() {
+            return;
+        }
         match frame.kind {
             Kind::Primary if volume.has_copies() => {
                 state.gone.remove(&frame.island);

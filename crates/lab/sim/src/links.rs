@@ -726,6 +726,29 @@ mod tests {
         world
     }
 
+    /// Found as `groups_store --seed 300567`: the machine took the island for away, for ever.
+    #[test]
+    fn who_leads_is_not_heard_late_on_a_link_that_was_replaced() {
+        let config = Config { copies: 2, relays: true, ..Config::new(1, 3) };
+        let mut world = World::new(config).unwrap();
+        world.run_for(2_000_000).unwrap();
+        let (node, to) = (NodeId(1), NodeId(0));
+        let conn = world.conn_between(Party::Machine(node), to);
+        let led = world.led_on(node)[0];
+        let island = world.copies[led].island;
+        assert_eq!(world.known_leader(Party::Machine(to), island), Some(node));
+        let generation = world.conns[conn].generation;
+        world.replace_link(conn);
+        world.run_for(1_000_000).unwrap();
+        assert_ne!(world.conns[conn].generation, generation);
+        let now = world.now_us();
+        world.conns[conn].broken = (generation, now + 10, now + 10);
+        let frame = Frame { island, message: ToIsland::Leads { epoch: None } };
+        world.schedule_at(now + 5, Happening::ToIsland { conn, generation, frame });
+        world.run_for(10_000).unwrap();
+        assert_eq!(world.known_leader(Party::Machine(to), island), Some(node), "{}", world.tail(50));
+    }
+
     #[test]
     fn the_end_of_a_relayed_link_is_silence_to_its_island() {
         let mut world = relayed();

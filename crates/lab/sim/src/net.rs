@@ -117,6 +117,11 @@ impl Conn {
         None
     }
 
+    /// Whether another generation is used in place of this one, and both ends know it.
+    pub(crate) const fn is_replaced(&self, generation: u64) -> bool {
+        generation != self.generation && self.open && !self.replaces
+    }
+
     /// Whether a message of this generation arrives at this time.
     pub(crate) const fn arrives(&self, generation: u64, now_us: u64, to_machine: bool) -> bool {
         if self.whole && generation == self.generation {

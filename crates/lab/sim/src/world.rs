@@ -561,7 +561,8 @@ impl World {
             Happening::Again { conn, generation } => self.again(conn, generation),
             Happening::ToIsland { conn, generation, frame } => {
                 let c = &mut self.conns[conn];
-                if !c.arrives(generation, self.time.us(), true) {
+                let late = c.is_replaced(generation) && matches!(frame.message, ToIsland::Leads { .. });
+                if late || !c.arrives(generation, self.time.us(), true) {
                     self.injected.dropped += 1;
                 } else if let Some(frame) = c.loses_to(generation, frame) {
                     self.machine_takes(conn, frame);
