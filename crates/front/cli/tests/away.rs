@@ -487,7 +487,6 @@ fn nothing_hangs_without_nodes(cluster: &Cluster, mount: &Mounted, waits: Vec<Ch
 }
 
 #[test]
-#[ignore = "umount(8) waits while the kernel reads ahead from a node that is away: the sweep of pages waits for a page, and holds the lock that umount needs"]
 fn with_all_nodes_of_a_volume_with_copies_away_nothing_hangs_and_all_is_there_when_they_are_back() {
     needs!(Mounts, Programs(&["df", "timeout", "umount"]));
     let mut cluster = Cluster::bare(4);

@@ -6,7 +6,7 @@
 //! nothing else, as on a local file system.
 
 use crate::adapter::Core;
-use crate::pending::Waiting;
+use crate::pending::{Waiting, What};
 use rustix::process::Signal;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -28,7 +28,7 @@ struct Watched {
 
 /// A signal has come for the caller of this request.
 pub(crate) fn interrupted(core: &Arc<Core>, waiting: Waiting) {
-    if waiting.for_lock {
+    if waiting.what == What::Lock {
         core.files.cancel(waiting.ticket);
     }
     watch(core, waiting);

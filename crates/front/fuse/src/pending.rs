@@ -4,6 +4,7 @@
 //! Three threads race for one request: the submitting one learns the ticket, another completes the operation,
 //! a third reads an INTERRUPT. Each leaves the data that the next one needs.
 
+use atoll_core::Ino;
 use atoll_vfs::{Files, Ticket};
 use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
@@ -31,8 +32,17 @@ pub(crate) struct Waiting {
     pub(crate) ticket: Ticket,
     /// The thread that waits; 0 if it is not known.
     pub(crate) pid: u32,
-    /// It waits for a lock of another holder. Any signal ends that wait.
-    pub(crate) for_lock: bool,
+    pub(crate) what: What,
+}
+
+/// What a request waits for, as far as that matters here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum What {
+    /// A lock of another holder. Any signal ends that wait.
+    Lock,
+    /// Bytes of this file. The kernel holds its pages locked meanwhile.
+    Bytes(Ino),
+    Other,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,7 +63,7 @@ impl Pending {
     /// request, if it waits and has been interrupted already.
     pub(crate) fn submit(
         &self,
-        (unique, pid, for_lock): (u64, u32, bool),
+        (unique, pid, what): (u64, u32, What),
         submit: impl FnOnce() -> Ticket,
     ) -> Option<Waiting> {
         let outer = SUBMITTING.replace(unique);
@@ -66,7 +76,7 @@ impl Pending {
         if inner.requests.remove(&unique) == Some(State::Completed) {
             return None;
         }
-        let waiting = Waiting { unique, ticket, pid, for_lock };
+        let waiting = Waiting { unique, ticket, pid, what };
         inner.requests.insert(unique, State::UnderWay(waiting));
         let early = inner.early.iter().position(|&u| u == unique);
         let interrupted = early.is_some_and(|at| inner.early.remove(at).is_some());
@@ -79,6 +89,13 @@ impl Pending {
             Some(State::UnderWay(waiting)) if waiting.ticket != Ticket(0) => Some(*waiting),
             _ => None,
         }
+    }
+
+    /// The requests for bytes of this file that wait.
+    pub(crate) fn for_bytes(&self, ino: Ino) -> Vec<u64> {
+        let inner = self.inner.lock().expect("no holder of this lock panics");
+        let waits = |state: &State| matches!(state, State::UnderWay(w) if w.what == What::Bytes(ino));
+        inner.requests.iter().filter(|(_, state)| waits(state)).map(|(unique, _)| *unique).collect()
     }
 
     /// The operation of this request is completed, on this thread.
@@ -133,12 +150,12 @@ impl Pending {
 mod tests {
     use super::*;
 
-    fn of(unique: u64) -> (u64, u32, bool) {
-        (unique, 7, false)
+    fn of(unique: u64) -> (u64, u32, What) {
+        (unique, 7, What::Other)
     }
 
     fn interrupted(unique: u64, ticket: u64) -> Option<Waiting> {
-        Some(Waiting { unique, ticket: Ticket(ticket), pid: 7, for_lock: false })
+        Some(Waiting { unique, ticket: Ticket(ticket), pid: 7, what: What::Other })
     }
 
     #[test]
@@ -190,6 +207,17 @@ mod tests {
         assert_eq!(pending.interrupt(2), interrupted(2, 20));
         pending.completed(2);
         assert!(pending.is_empty());
+    }
+
+    #[test]
+    fn requests_for_the_bytes_of_a_file_are_told_until_they_end() {
+        let pending = Pending::default();
+        let (read, other) = (Ino(5), Ino(6));
+        pending.submit((1, 7, What::Bytes(read)), || Ticket(10));
+        pending.submit((2, 7, What::Other), || Ticket(20));
+        assert_eq!((pending.for_bytes(read), pending.for_bytes(other)), (vec![1], vec![]));
+        pending.completed(1);
+        assert!(pending.for_bytes(read).is_empty());
     }
 
     #[test]

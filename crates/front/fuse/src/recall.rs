@@ -5,6 +5,7 @@
 //!
 //! Names go first, all with one message. Then attributes go; the kernel waits for them only if an inode is
 //! just being thrown out. Then pages go. A page that is being read or written back goes when that is over.
+//! The wait for that is here and not in the kernel, which would not let anybody unmount meanwhile.
 //! Until then it serves no read(2) of a changed file: a reader asks for attributes first, and the kernel
 //! itself drops the pages of a file whose change time is new.
 
@@ -12,6 +13,7 @@ use crate::abi::{MINOR_INC_EPOCH, Out, init, notify};
 use crate::adapter::{Agreed, KEEP};
 use crate::device::Device;
 use crate::nodes::Nodes;
+use crate::pending::Pending;
 use crate::sweep::Sweep;
 use atoll_core::{Ino, Name};
 use atoll_vfs::{CHANGED_MAX, Scope, Watcher};
@@ -24,6 +26,8 @@ const ATTRIBUTES_MAX: Duration = KEEP.saturating_add(Duration::from_secs(1));
 const PAGES_MAX: Duration = Duration::from_secs(1);
 /// How long it waits for pages that are being read or written back. The volume may answer that only when the recall is over.
 const HELD_UP_MAX: Duration = Duration::from_millis(20);
+/// Pause between two looks whether a request for a file's bytes is over.
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
 /// The offset from which pages are dropped: no pages, or all.
 const NO_PAGES: u64 = u64::MAX;
 const ALL_PAGES: u64 = 0;
@@ -41,7 +45,12 @@ pub(crate) struct Recall {
 }
 
 impl Recall {
-    pub(crate) fn new(nodes: &Arc<Nodes>, device: &Arc<Device>, agreed: &Arc<OnceLock<Agreed>>) -> Self {
+    pub(crate) fn new(
+        nodes: &Arc<Nodes>,
+        device: &Arc<Device>,
+        agreed: &Arc<OnceLock<Agreed>>,
+        pending: &Arc<Pending>,
+    ) -> Self {
         let dropping = |offset: u64| {
             let device = Arc::clone(device);
             move |ino: &Ino| {
@@ -49,6 +58,15 @@ impl Recall {
                 body.u64(ino.0).u64(offset).u64(0);
                 device.notify(notify::INVAL_INODE, &body.0);
             }
+        };
+        let (pending, drop_pages) = (Arc::clone(pending), dropping(ALL_PAGES));
+        let drop_pages = move |ino: &Ino| {
+            for unique in pending.for_bytes(*ino) {
+                while pending.waiting(unique).is_some() {
+                    std::thread::sleep(LOOK_AGAIN);
+                }
+            }
+            drop_pages(ino);
         };
         let (of_names, offer) = (Arc::clone(device), Arc::clone(agreed));
         let drop_name = move |(dir, name): &(Ino, Name)| {
@@ -60,7 +78,7 @@ impl Recall {
             device: Arc::clone(device),
             agreed: Arc::clone(agreed),
             attributes: Sweep::new("fuse-attributes", dropping(NO_PAGES)),
-            pages: Sweep::new("fuse-pages", dropping(ALL_PAGES)),
+            pages: Sweep::new("fuse-pages", drop_pages),
             names: Sweep::new("fuse-names", drop_name),
         }
     }

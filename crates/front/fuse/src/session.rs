@@ -436,7 +436,8 @@ impl Session {
     ) -> std::io::Result<Self> {
         let (device, nodes) = (Arc::new(Device::new(fd)), Arc::new(Nodes::default()));
         let agreed: Arc<OnceLock<Agreed>> = Arc::default();
-        files.set_watcher(Arc::new(Recall::new(&nodes, &device, &agreed)));
+        let pending = Arc::new(Pending::default());
+        files.set_watcher(Arc::new(Recall::new(&nodes, &device, &agreed, &pending)));
         let readers = Readers::new(config.readers, files.may_hang());
         let opens = files.hears_opens().then(Opens::default);
         let core = Arc::new(Core {
@@ -449,7 +450,7 @@ impl Session {
             entrance: mount.entrance(),
             accesses: Accesses::new(mount.table()),
             agreed,
-            pending: Pending::default(),
+            pending,
             dying: Dying::default(),
             held: Held::default(),
             counters: Counters::default(),

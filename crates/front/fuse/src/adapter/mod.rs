@@ -27,7 +27,7 @@ use crate::mount::Entrance;
 use crate::nodes::Nodes;
 use crate::opens::Opens;
 use crate::passed::Passed;
-use crate::pending::Pending;
+use crate::pending::{Pending, What};
 use crate::places::{Place, Places};
 use crate::request::{Header, Request};
 use crate::session::{Config, Keep, Locks, Readers};
@@ -61,7 +61,7 @@ pub(crate) struct Core {
     pub(crate) settling: Settling,
     pub(crate) entrance: Entrance,
     pub(crate) agreed: Arc<OnceLock<Agreed>>,
-    pub(crate) pending: Pending,
+    pub(crate) pending: Arc<Pending>,
     pub(crate) dying: Dying,
     pub(crate) held: Held,
     pub(crate) counters: Counters,
@@ -358,14 +358,18 @@ pub(crate) fn start(
     (op, data): (Op, Bytes),
     done: impl FnOnce(&Arc<Core>, Result<Answer, Errno>, AnswerExtras<'_>) + Send + 'static,
 ) {
-    let for_lock = matches!(op, Op::SetLock { wait: true, .. });
+    let what = match op {
+        Op::SetLock { wait: true, .. } => What::Lock,
+        Op::Read { ino, .. } | Op::Write { ino, .. } => What::Bytes(ino),
+        _ => What::Other,
+    };
     let mine = Arc::clone(core);
     let done = move |outcome: Result<Answer, Errno>, beside: AnswerExtras<'_>| {
         mine.pending.completed(header.unique);
         done(&mine, outcome, beside);
     };
     let start = || core.files.submit(caller, op, data, Box::new(done));
-    if let Some(early) = core.pending.submit((header.unique, header.pid, for_lock), start) {
+    if let Some(early) = core.pending.submit((header.unique, header.pid, what), start) {
         interrupted(core, early);
     } else if header.opcode == opcode::FLUSH
         && let Some(waiting) = core.pending.waiting(header.unique)
