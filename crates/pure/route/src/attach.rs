@@ -22,6 +22,7 @@ impl<T> Route<T> {
         if up {
             peer.up = true;
             peer.given_up = false;
+            peer.back_ms = now_ms;
             peer.heard_ms = now_ms;
             if !peer.attaching && self.recalls == 0 {
                 self.attach(island, out);

@@ -143,10 +143,20 @@ impl<T> Route<T> {
     }
 
     pub(crate) fn gathered(&mut self, id: u64, out: &mut RouteOut<T>) {
-        let call = self.calls.remove(&id).expect("looked at by the caller");
-        let gather = match &call.stage {
-            Stage::Gathering(gather) if !gather.sums.is_empty() => gather,
-            _ => return Self::end(call, Err(Errno::EIO), None, None, out),
+        let call = self.calls.get_mut(&id).expect("looked at by the caller");
+        if let Stage::Gathering(gathering) = &mut call.stage
+            && gathering.sums.is_empty()
+        {
+            // All were away. Whoever is back first is asked.
+            gathering.left = self.peers.keys().copied().collect();
+            let back = self.peers.iter().find(|(_, peer)| peer.up).map(|(island, _)| *island);
+            let Some(first) = back.or(gathering.left.first().copied()) else { return };
+            call.island = first;
+            return if back.is_some() { self.ask(id, out) } else { self.wait(id, out) };
+        }
+        let call = self.calls.remove(&id).expect("looked at");
+        let Stage::Gathering(gather) = &call.stage else {
+            return Self::end(call, Err(Errno::EIO), None, None, out);
         };
         let mut sum = [0u64; 5];
         for row in gather.sums.values() {

@@ -25,8 +25,8 @@ const PARTNER_MS: u64 = 1_000;
 /// Milliseconds that a change of names waits for a second island, whatever patience the mount has: kernels
 /// hold locks of other directories meanwhile.
 const SPANNING_MS: u64 = 10_000;
-/// Milliseconds after which a stat of the root tells what was known last, if no island can be reached, whatever patience the mount
-/// has: df(1) and umount(8) begin with it. What lies below the root waits as ever.
+/// Milliseconds without any island after which a stat of the root tells what was known last, and there is no free space to be told,
+/// whatever patience the mount has: df(1) and umount(8) ask for these. What lies below the root waits as ever.
 const ROOT_MS: u64 = 8_000;
 
 impl Peer {
@@ -64,9 +64,10 @@ impl<T> Route<T> {
             let Some(call) = self.calls.get(&id) else { continue };
             let Some(since_ms) = call.waiter.as_ref().map(|waiter| waiter.since_ms) else { continue };
             let (needs_another, unanswered) = (call.refusals > 0, call.is_in_flight());
-            // A mount without a limit has waited in vain for nobody.
-            let peers = self.peers.iter_mut().filter(|_| self.config.patience_ms.is_some());
-            for (island, peer) in peers {
+            // A mount without a limit has waited in vain for nobody. Nor has one for an island that it expected only later, or when
+            // the call has ended sooner.
+            let in_vain = patience_ms.is_some_and(|patience_ms| now_ms >= since_ms + patience_ms);
+            for (island, peer) in self.peers.iter_mut().filter(|(_, p)| in_vain && p.back_ms <= since_ms) {
                 let away = !peer.up && peer.down_ms <= since_ms;
                 let its_own = *island == call.island && (!peer.up || unanswered);
                 peer.given_up |= its_own || (away && needs_another);
@@ -83,11 +84,8 @@ impl<T> Route<T> {
         if refused && !call.doubtful && waited_ms >= SPANNING_MS && changes_file_names(&call.what) {
             return true;
         }
-        if is_stat_of_root(&call.what) && self.nobody_is_there() {
-            let down_ms = self.peers.values().map(|peer| peer.down_ms).max().unwrap_or(0);
-            if now_ms >= down_ms.min(waiter.since_ms) + ROOT_MS {
-                return true;
-            }
+        if self.needs_no_answer(&call.what, waiter.since_ms, now_ms) {
+            return true;
         }
         let Some(patience_ms) = patience_ms else { return false };
         let Some(peer) = self.peers.get(&call.island) else { return true };
@@ -143,6 +141,22 @@ impl<T> Route<T> {
 
     fn nobody_is_there(&self) -> bool {
         self.peers.values().all(|peer| !peer.up)
+    }
+
+    /// Whether a question about the whole volume ends although nobody is there to answer it. See [`ROOT_MS`].
+    fn needs_no_answer(&self, what: &CallKind, since_ms: u64, now_ms: u64) -> bool {
+        let of_root = is_stat_of_root(what);
+        if !(of_root || matches!(what, CallKind::Op(Op::Statfs))) || !self.nobody_is_there() {
+            return false;
+        }
+        let down_ms = self.peers.values().map(|peer| peer.down_ms).max().unwrap_or(0);
+        let is_back = self.peers.values().any(|peer| peer.back_ms > down_ms);
+        let is_soft = self.config.patience_ms.is_some();
+        // A mount with patience has it for a node that is back, and before it says that there is no root.
+        if is_soft && (is_back || (of_root && self.root.is_none())) {
+            return false;
+        }
+        now_ms >= if is_back { since_ms } else { down_ms.min(since_ms) } + ROOT_MS
     }
 
     /// A reply has come to a call that has ended.

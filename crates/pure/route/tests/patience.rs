@@ -199,6 +199,79 @@ fn a_stat_of_the_root_tells_what_was_known_when_nobody_is_there_although_the_mou
     }
 }
 
+/// Whom a stat of the root was told what is known, when nobody had been there for long.
+fn nobody_there_for_long() -> Client {
+    let root = Op::GetAttr { ino: Ino::ROOT };
+    let mut client = Client::new(Some(10_000));
+    let id = client.call(1, root.clone());
+    let attr = Attr::blank(Ino::ROOT, Kind::Directory);
+    client.reply(id, Outcome::Ok { answer: Answer::Attr { attr }, keys: Vec::new() });
+    client.up(false);
+    client.pass(20_000, false);
+    client.call(2, root);
+    client.pass(20, false);
+    assert_eq!(client.ended(), [(1, None), (2, None)]);
+    client
+}
+
+#[test]
+fn what_a_stat_of_the_root_is_told_without_an_answer_ends_nobody_elses_patience() {
+    let mut client = nobody_there_for_long();
+    client.call(3, unlink());
+    client.pass(9_900, false);
+    assert_eq!(client.ended(), []);
+    client.up(true);
+    client.attached(false);
+    assert_eq!(client.sent().len(), 1);
+}
+
+#[test]
+fn a_stat_of_a_root_that_is_not_known_fails_no_sooner_than_the_mount_says() {
+    let mut client = Client::new(Some(10_000));
+    client.up(false);
+    client.pass(20_000, false);
+    client.call(1, Op::GetAttr { ino: Ino::ROOT });
+    client.pass(9_900, false);
+    assert_eq!(client.ended(), []);
+    client.pass(200, false);
+    assert_eq!(client.ended(), [(1, Some(Errno::EIO))]);
+}
+
+#[test]
+fn the_free_space_is_waited_for_as_long_as_nobody_has_told_it() {
+    let statfs = |n| Answer::Statfs {
+        bytes: n,
+        bytes_free: n,
+        bytes_available: n,
+        inodes: n,
+        inodes_free: n,
+        fs_id: 1,
+    };
+    for patience_ms in [None, Some(20_000)] {
+        let mut client = Client::new(patience_ms);
+        client.up(false);
+        client.call(1, Op::Statfs);
+        client.pass(7_000, false);
+        assert_eq!(client.ended(), []);
+        client.up(true);
+        client.attached(false);
+        let asked = client.sent();
+        client.reply(asked[0].id, Outcome::Ok { answer: statfs(1 << 40), keys: Vec::new() });
+        assert_eq!(client.ended(), [(1, None)]);
+        // Without any island it ends, as df(1) has to.
+        client.up(false);
+        client.pass(4_000, false);
+        client.call(2, Op::Statfs);
+        client.pass(3_900, false);
+        assert_eq!(client.ended(), []);
+        client.pass(200, false);
+        assert_eq!(client.ended(), [(2, Some(Errno::EIO))]);
+        client.call(3, unlink());
+        client.pass(1_000, false);
+        assert_eq!(client.ended(), [], "that was no patience");
+    }
+}
+
 #[test]
 fn a_change_in_doubt_stays_so_when_only_the_table_has_changed() {
     let mut client = Client::new(None);
