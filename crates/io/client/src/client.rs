@@ -224,6 +224,14 @@ impl Client {
         self.with(|route, now, out| route.ask_island(now, island, op, Token::Island(told), out));
     }
 
+    /// A node is connected that has copies of these islands, and may lead them soon.
+    pub(crate) fn may_return(&self, islands: &[IslandId]) {
+        self.with(|route, now, _| {
+            route.at(now);
+            islands.iter().for_each(|island| route.may_return(*island));
+        });
+    }
+
     /// Ends an operation early, if it waits. A long zeroing ends with the piece that is under way: a part of it may be done.
     pub fn cancel(&self, id: u64) {
         if let Some(next) = self.pieces.end_early(id, Early::Cancel) {

@@ -23,6 +23,8 @@ pub struct NodePlace {
     pub address: Address,
     /// The islands that it holds.
     pub islands: Vec<IslandId>,
+    /// The islands with several copies of which it has one.
+    pub copies: Vec<IslandId>,
 }
 
 /// See the module.
@@ -56,6 +58,7 @@ impl Nodes {
         });
         let remotes = places.iter().map(|place| {
             let remote = nodes.remote_to(place, places);
+            remote.set_copies(&place.copies);
             remote.take_islands(&place.islands);
             (place.node, remote)
         });
@@ -165,6 +168,7 @@ impl Nodes {
                 remote
             });
             remote.set_relays(relays_to(place.node, places));
+            remote.set_copies(&place.copies);
             remotes.insert(place.node, remote);
         }
         let mut left = BTreeSet::new();

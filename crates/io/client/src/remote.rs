@@ -49,6 +49,8 @@ struct NodeState {
     islands: Vec<IslandId>,
     /// Those of them that cannot be asked there, as the node has said on the link that is up.
     gone: BTreeSet<IslandId>,
+    /// Islands with several copies of which it has one.
+    copies: Vec<IslandId>,
     /// Islands with several copies that it leads, as it has said on the link that is up. They are among those that it holds.
     led: BTreeSet<IslandId>,
 }
@@ -89,6 +91,11 @@ impl Remote {
         if node.is_up {
             self.incoming.tell(islands, true);
         }
+    }
+
+    /// The node has copies of these islands.
+    pub(crate) fn set_copies(&self, islands: &[IslandId]) {
+        self.incoming.node().copies = islands.to_vec();
     }
 
     /// The node leads an island with several copies, or another one does.
@@ -180,6 +187,9 @@ impl Incoming {
         let mut node = self.node();
         node.is_up = up;
         node.gone.clear();
+        if let Some(client) = self.client().filter(|_| up) {
+            client.may_return(&node.copies);
+        }
         self.tell(&node.islands, up);
         // Which islands with several copies it leads it says anew on each link.
         let led = std::mem::take(&mut node.led);

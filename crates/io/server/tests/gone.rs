@@ -123,8 +123,12 @@ fn a_client_asks_an_island_that_is_gone_again_when_it_is_back_and_not_before() {
     let says = Arc::new(Says::default());
     let any = "127.0.0.1:0".parse().unwrap();
     let mut listener = Listener::start(&any, Arc::clone(&says) as _, Options::default()).unwrap();
-    let place =
-        NodePlace { node: NodeId(0), address: listener.address().clone(), islands: vec![IslandId(1)] };
+    let place = NodePlace {
+        node: NodeId(0),
+        address: listener.address().clone(),
+        islands: vec![IslandId(1)],
+        copies: Vec::new(),
+    };
     let nodes = Nodes::new(VOLUME, SessionId(3), &[place]);
     let route = atoll_route::Config {
         seed: 42,

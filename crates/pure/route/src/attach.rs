@@ -18,11 +18,12 @@ impl<T> Route<T> {
     /// The link to an island has come up or gone down.
     pub fn reachable(&mut self, island: IslandId, up: bool, out: &mut RouteOut<T>) {
         let now_ms = self.now_ms;
+        if up {
+            self.may_return(island);
+        }
         let Some(peer) = self.peers.get_mut(&island) else { return };
         if up {
             peer.up = true;
-            peer.given_up = false;
-            peer.back_ms = now_ms;
             peer.heard_ms = now_ms;
             if !peer.attaching && self.recalls == 0 {
                 self.attach(island, out);
@@ -33,6 +34,16 @@ impl<T> Route<T> {
             peer.down_ms = now_ms;
         }
         self.link_lost(island, out);
+    }
+
+    /// A node is connected that may lead an island soon. Calls wait for the island again, also if others have waited for it in
+    /// vain.
+    pub fn may_return(&mut self, island: IslandId) {
+        let now_ms = self.now_ms;
+        if let Some(peer) = self.peers.get_mut(&island) {
+            peer.given_up = false;
+            peer.back_ms = now_ms;
+        }
     }
 
     /// A new link to an island's node has replaced the old one, and the island was never away. Calls under

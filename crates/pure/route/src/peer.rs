@@ -21,7 +21,7 @@ pub(crate) struct Peer {
     /// When it last answered anything, and when its link broke.
     pub(crate) heard_ms: u64,
     pub(crate) down_ms: u64,
-    /// When its link came up last.
+    /// When it was last expected to answer: its link came up, or a node that may lead it was connected.
     pub(crate) back_ms: u64,
     /// A call has waited for it until the mount's patience ended, and it is still away.
     pub(crate) given_up: bool,

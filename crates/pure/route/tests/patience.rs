@@ -238,6 +238,35 @@ fn a_stat_of_a_root_that_is_not_known_fails_no_sooner_than_the_mount_says() {
 }
 
 #[test]
+fn a_call_waits_for_an_island_that_was_waited_for_in_vain_when_a_node_is_back_that_may_lead_it() {
+    let mut client = nobody_there_for_long();
+    client.call(3, unlink());
+    client.pass(9_500, false);
+    // When this one ends, the node is back.
+    client.call(4, unlink());
+    client.pass(600, false);
+    client.call(5, unlink());
+    assert_eq!(client.ended(), [(3, Some(Errno::EIO)), (5, Some(Errno::EIO))]);
+    client.route.may_return(ISLAND);
+    client.call(6, unlink());
+    assert_eq!(client.ended(), []);
+    client.pass(9_500, false);
+    assert_eq!(client.ended(), [(4, Some(Errno::EIO))]);
+    client.call(7, unlink());
+    // So do questions about the whole volume.
+    client.call(8, Op::GetAttr { ino: Ino::ROOT });
+    client.call(9, Op::Statfs);
+    client.pass(400, false);
+    assert_eq!(client.ended(), []);
+    client.pass(200, false);
+    assert_eq!(client.ended(), [(6, Some(Errno::EIO))], "it has waited since the node is back");
+    client.up(true);
+    client.attached(false);
+    let asked = client.sent().into_iter().filter(|sent| matches!(sent.request.op, ClientOp::Fs { .. }));
+    assert_eq!(asked.count(), 3);
+}
+
+#[test]
 fn the_free_space_is_waited_for_as_long_as_nobody_has_told_it() {
     let statfs = |n| Answer::Statfs {
         bytes: n,

@@ -49,15 +49,12 @@ pub(super) struct ClusterVolume {
 pub(super) fn attach(volume: Reached, manner: Manner) -> Result<ClusterVolume> {
     let Reached { config, here, others } = volume;
     let session = SessionId(random()?);
-    // Where an island with copies is, its primary says.
     let has_copies = config.copies.is_some();
-    let held = |islands: &Vec<IslandId>| if has_copies { Vec::new() } else { islands.clone() };
-    let islands_of = |node| config.nodes.iter().find(|n| n.node == node).map(|n| held(&n.islands));
     let places: Vec<NodePlace> = others
         .iter()
         .filter_map(|other| {
-            let (node, address) = (other.node, other.address.clone());
-            Some(NodePlace { node, address, islands: islands_of(node)? })
+            let of_volume = config.nodes.iter().find(|n| n.node == other.node)?;
+            Some(place(&config, of_volume, other.address.clone()))
         })
         .collect();
     let nodes = Nodes::new(config.id, session, &places);
@@ -94,6 +91,15 @@ pub(super) fn attach(volume: Reached, manner: Manner) -> Result<ClusterVolume> {
     client.wait_ready(READY);
     let places = others.into_iter().filter_map(|other| other.place).collect();
     Ok(ClusterVolume { client, config: RwLock::new(Arc::new(config)), here, nodes, _places: places })
+}
+
+/// A node as a client reaches it. Where an island with copies is, its primary says.
+fn place(config: &VolumeConfig, node: &NodeConfig, address: Address) -> NodePlace {
+    let (islands, copies) = match config.copies {
+        Some(_) => (Vec::new(), config.islands_at(node.node)),
+        None => (node.islands.clone(), Vec::new()),
+    };
+    NodePlace { node: node.node, address, islands, copies }
 }
 
 /// What the islands of this process tell the client, where any of their copies may lead.
@@ -186,9 +192,7 @@ impl Attached for ClusterVolume {
         let me = self.here.as_ref().map(|here| here.served.node());
         let mut places = Vec::new();
         for node in next.nodes.iter().filter(|n| Some(n.node) != me) {
-            let address = node.address.parse().map_err(|why| refused(&why))?;
-            let islands = if next.copies.is_some() { Vec::new() } else { node.islands.clone() };
-            places.push(NodePlace { node: node.node, address, islands });
+            places.push(place(next, node, node.address.parse().map_err(|why| refused(&why))?));
         }
         if let Some(here) = &self.here
             && next.islands_at(here.served.node()) != here.served.islands()
