@@ -33,34 +33,11 @@ fn dirs_with_files(mount: &Mounted) -> Vec<PathBuf> {
     dirs
 }
 
-/// Whether all copies of all islands are in sync, as those say that lead.
-fn in_sync(cluster: &Cluster) -> bool {
-    let mut led = 0;
-    for address in &cluster.addresses[1..] {
-        let status: serde_json::Value = serde_json::from_str(&good(["status", address, "--json"])).unwrap();
-        let islands = status["processes"][0]["volumes"][0]["islands"].as_array().cloned().unwrap_or_default();
-        for island in islands.iter().filter(|island| island["leads"] == 1) {
-            led += usize::from(island["copies_in_sync"] == island["copies_wanted"]);
-        }
-    }
-    led == 3
-}
-
 /// The island and the epoch of each copy that leads, by node, as `atoll status` says.
 fn led(cluster: &Cluster) -> Vec<(u64, u64, u64)> {
-    let mut led = Vec::new();
-    let status: serde_json::Value =
-        serde_json::from_str(&good(["status", &cluster.addresses[0], "--json"])).unwrap();
-    for process in status["processes"].as_array().unwrap() {
-        for volume in process["volumes"].as_array().unwrap() {
-            for island in volume["islands"].as_array().unwrap() {
-                if island["leads"] == 1 {
-                    let number = |value: &serde_json::Value| value.as_u64().unwrap();
-                    led.push((number(&island["island"]), number(&volume["node"]), number(&island["epoch"])));
-                }
-            }
-        }
-    }
+    let number = |value: &serde_json::Value| value.as_u64().unwrap();
+    let leading = cluster.leading().into_iter();
+    let mut led: Vec<_> = leading.map(|(n, of)| (number(&of["island"]), n, number(&of["epoch"]))).collect();
     led.sort_unstable();
     led
 }
@@ -178,7 +155,7 @@ fn a_node_that_is_killed_takes_nothing_along_and_comes_back() {
             assert_eq!(std::fs::read(dir.join("large")).unwrap(), vec![7; 300_000]);
         }
         cluster.start(victim);
-        eventually("all copies are in sync again", || in_sync(&cluster));
+        eventually("all copies are in sync again", || cluster.in_sync(3));
     }
 }
 
@@ -194,6 +171,48 @@ fn nodes_that_are_stopped_at_once_end_in_order() {
         assert!(daemon.wait(), "node {node}");
     }
     (0..4).for_each(|node| cluster.start(node));
+    for dir in &dirs {
+        assert_eq!(std::fs::read(dir.join("large")).unwrap(), vec![7; 300_000]);
+    }
+}
+
+#[test]
+fn a_call_waits_as_long_as_its_mount_says_although_all_nodes_were_away_for_long() {
+    needs!(Mounts);
+    const SOFT: Duration = Duration::from_secs(20);
+    let mut cluster = with_copies(4);
+    let mount = cluster.mount("mount", "soft=20");
+    let dirs = dirs_with_files(&mount);
+    let all_away = |cluster: &mut Cluster| {
+        cluster.nodes.iter().flatten().for_each(|daemon| daemon.interrupt());
+        let mut daemons: Vec<_> = cluster.nodes.iter_mut().map(|daemon| daemon.take().unwrap()).collect();
+        assert!(daemons.iter_mut().all(|daemon| daemon.wait()));
+        // A stat of the root is told what is known from now on.
+        std::thread::sleep(Duration::from_secs(9));
+    };
+    all_away(&mut cluster);
+    let stat = {
+        let path = dirs[1].join("large");
+        std::thread::spawn(move || std::fs::metadata(path))
+    };
+    (0..4).for_each(|node| cluster.start(node));
+    assert_eq!(stat.join().unwrap().unwrap().len(), 300_000);
+    assert_eq!(std::fs::read_dir(&mount.0).unwrap().count(), dirs.len());
+    // One has waited in vain. Others do not wait then, until there are nodes again.
+    all_away(&mut cluster);
+    let since = Instant::now();
+    let error = std::fs::metadata(dirs[0].join("large")).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(rustix::io::Errno::IO.raw_os_error()), "{error}");
+    assert!(since.elapsed() >= SOFT, "{:?}", since.elapsed());
+    (0..4).for_each(|node| cluster.start(node));
+    eventually("the mount is connected to all nodes", || {
+        let told = good(["status", text(&mount.0), "--json"]);
+        let status: serde_json::Value = serde_json::from_str(&told).unwrap();
+        let all = |value: &serde_json::Value, key: &str| value[key].as_array().cloned().unwrap_or_default();
+        let mounts = all(&status, "processes").into_iter().flat_map(|process| all(&process, "mounts"));
+        let nodes: Vec<_> = mounts.flat_map(|mount| all(&mount, "nodes")).collect();
+        nodes.len() == 4 && nodes.iter().all(|node| node["up"] == true)
+    });
     for dir in &dirs {
         assert_eq!(std::fs::read(dir.join("large")).unwrap(), vec![7; 300_000]);
     }

@@ -407,6 +407,26 @@ impl Cluster {
         unreachable!("the last node owns something some time")
     }
 
+    /// What `atoll status` says of the copies that lead, each with its node.
+    pub fn leading(&self) -> Vec<(u64, serde_json::Value)> {
+        let told = good(["status", &self.addresses[0], "--json"]);
+        let status: serde_json::Value = serde_json::from_str(&told).unwrap();
+        let all = |value: &serde_json::Value, key: &str| value[key].as_array().cloned().unwrap_or_default();
+        let volumes = all(&status, "processes").into_iter().flat_map(|process| all(&process, "volumes"));
+        let islands = volumes.flat_map(|volume| {
+            let node = volume["node"].as_u64().unwrap();
+            all(&volume, "islands").into_iter().map(move |island| (node, island))
+        });
+        islands.filter(|(_, island)| island["leads"] == 1).collect()
+    }
+
+    /// Whether so many islands are led, and all copies of each are in sync, as those say that lead.
+    pub fn in_sync(&self, islands: usize) -> bool {
+        let leading = self.leading();
+        let is_whole = |island: &serde_json::Value| island["copies_in_sync"] == island["copies_wanted"];
+        leading.len() == islands && leading.iter().all(|(_, island)| is_whole(island))
+    }
+
     /// What a mount is made from, with all nodes named.
     pub fn source(&self) -> String {
         format!("{}:/home", self.addresses.join(","))
