@@ -471,6 +471,13 @@ impl World {
         self.recorded().store.cut(node, ways != 1, ways != 0);
     }
 
+    /// Whether a machine's copy of an island has asked the store to change the record, and waits for the answer.
+    pub fn swaps(&self, node: NodeId, island: IslandId) -> bool {
+        let (copy, life) = (self.copy_at(island, node), self.machines[node].life);
+        let is_own = |asked: &Asked| asked.swaps && Some(asked.copy) == copy && asked.life == life;
+        self.store.as_ref().is_some_and(|recorded| recorded.asked.values().any(is_own))
+    }
+
     /// Messages of this machine to the store, and those to it, are lost from here on, or are not.
     pub fn cut_store(&mut self, node: NodeId, cut: bool) {
         self.recorded().store.cut(node, cut, cut);
@@ -550,7 +557,7 @@ impl World {
 
     // --------------------------------------------------------------------- judging
 
-    /// No two copies of an island may tell others something.
+    /// No two copies of an island may tell others something, and none may while another one leads a later epoch.
     pub(crate) fn judge_groups(&mut self) {
         let may_tell = |copy: &&IslandCopy| copy.member().is_some_and(|member| member.may_tell());
         let mut last: Option<(IslandId, NodeId)> = None;
@@ -562,6 +569,12 @@ impl World {
                 broken = Some(format!("island {island}: machines {node} and {} may tell", copy.node));
             }
             last = Some((copy.island, copy.node));
+            let now = self.groups[copy.island].epoch;
+            if let Some(own) = copy.leads.filter(|own| *own < now) {
+                let (island, node) = (copy.island, copy.node);
+                broken =
+                    Some(format!("island {island}: {node} may tell in epoch {own}, and epoch {now} is led"));
+            }
         }
         if let Some(broken) = broken {
             self.fail(broken);

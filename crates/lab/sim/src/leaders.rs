@@ -42,12 +42,25 @@ impl World {
                 self.note_given(other);
             }
         }
-        let now = self.now_us();
         let group = &mut self.groups[island];
-        if epoch > group.epoch {
+        // A machine may stand still before a copy on it hears that it has won an epoch, until another copy leads a later one. The first
+        // copy lacks what was committed since, and may tell nobody anything (`judge_groups`).
+        if epoch >= group.epoch {
             (group.leader, group.epoch) = (id, epoch);
+            self.judge_new_leader(id, epoch);
         }
-        if let Some(lost_us) = group.lost_us.take().filter(|lost_us| now < lost_us + AWAY_US) {
+        let ways = self.machines[node].ways.clone();
+        for (other, _) in ways.into_iter().filter(|(other, way)| *other != island && way.up) {
+            self.begin(id, None, Event::PeerReachable { island: other, up: true });
+        }
+        self.says_who_leads(id, Some(epoch));
+    }
+
+    /// Whoever leads the highest epoch has all that was committed, and gives nothing again.
+    fn judge_new_leader(&mut self, id: CopyId, epoch: u32) {
+        let IslandCopy { island, node, .. } = self.copies[id];
+        let now = self.now_us();
+        if let Some(lost_us) = self.groups[island].lost_us.take().filter(|lost_us| now < lost_us + AWAY_US) {
             self.judge_absence(island, lost_us);
         }
         let group = &mut self.groups[island];
@@ -82,11 +95,6 @@ impl World {
                 ));
             }
         }
-        let ways = self.machines[node].ways.clone();
-        for (other, _) in ways.into_iter().filter(|(other, way)| *other != island && way.up) {
-            self.begin(id, None, Event::PeerReachable { island: other, up: true });
-        }
-        self.says_who_leads(id, Some(epoch));
     }
 
     /// A copy leads no more, or its process has ended.

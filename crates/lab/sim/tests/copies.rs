@@ -48,6 +48,29 @@ fn a_chmod_waits_for_an_island_that_fails_over() {
     }
 }
 
+/// The next life of a primary claims its island, and its machine stands still before it hears that it has won. It hears of it when the
+/// other copy leads a later epoch and has committed a record of it: the late one lacks that, and tells nothing.
+#[test]
+fn a_primary_that_hears_late_of_its_claim() {
+    let mut bench = copies(7);
+    bench.settle();
+    let old = leader_dies(&mut bench, S);
+    let other = NodeId(old.0 + 1);
+    // Else the other copy hears of the next life, and is quicker.
+    bench.world.cut_between(old, other, true);
+    bench.world.come_back(old);
+    assert!(bench.step_until(SOON_US, |world| world.swaps(old, id(S))));
+    bench.world.freeze(old, 2_500_000);
+    assert!(bench.step_until(SOON_US, |world| world.leads(other, id(S))));
+    let is_late = bench.step_until(SOON_US, |world| world.leads(old, id(S)));
+    assert!(is_late && bench.world.leads(other, id(S)), "two copies lead, in two epochs");
+    bench.world.cut_between(old, other, false);
+    bench.settle();
+    assert!(!bench.world.leads(old, id(S)));
+    let ino = bench.file(S, "a");
+    bench.has(S, "a", ino, 1);
+}
+
 /// A rename between two islands is asked, and `island` changes its primary after so many steps.
 fn rename_over_a_promotion(island: usize, steps: usize) {
     let mut bench = copies(steps as u64);
