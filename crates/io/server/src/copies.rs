@@ -347,6 +347,8 @@ impl<D: Disk> Volume<D> {
     fn change_led(&self, change: &Change) {
         let mut islands = (*self.engines.all()).clone();
         match change {
+            // It has heard late that it won that epoch, and gives it up soon. Nobody would say again who leads now.
+            Change::Leads(island, epoch) if self.has_later_epoch(*island, *epoch) => return,
             Change::Leads(island, epoch) => {
                 let Some(engine) = self.copy(*island).and_then(|copy| copy.engine()) else { return };
                 if islands.get(island).is_some_and(|known| Arc::ptr_eq(known, &engine)) {

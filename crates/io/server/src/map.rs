@@ -190,6 +190,11 @@ impl<D: Disk> Volume<D> {
         }
     }
 
+    /// Whether another node has said that it leads a later epoch of an island.
+    pub(crate) fn has_later_epoch(&self, island: IslandId, epoch: u32) -> bool {
+        self.map.read().expect("no panic while it is held").led.get(&island).is_some_and(|led| *led > epoch)
+    }
+
     /// This node leads an island: whoever has led an earlier epoch is not heard of it any more.
     pub(crate) fn hear_no_other(&self, island: IslandId) {
         let epoch = self.epoch_of(island);
