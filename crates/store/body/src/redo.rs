@@ -42,6 +42,8 @@ pub struct Redo<'a> {
     pub size: u64,
     /// A `Dirty` record is in force: bytes that were synced may have been overwritten in part.
     pub dirty: bool,
+    /// Records that were cut off had changed it: any block may lack what it had before them.
+    pub cut: bool,
     /// Mode and owner, if the native file has to be made.
     pub born: Option<Born>,
 }
@@ -322,11 +324,11 @@ fn extents(ops: &[BodyChange]) -> Ranges {
     blocks
 }
 
-/// The blocks to compare: all of a dirty body, else those that the operations touch and the last.
+/// The blocks to compare: all of a dirty body, or one that cut records had changed, else those that the operations touch and the last.
 fn concerned(what: &Redo<'_>) -> Ranges {
     let blocks = what.size.div_ceil(BLOCK_BYTES);
     let mut ranges = Ranges::default();
-    if what.dirty {
+    if what.dirty || what.cut {
         ranges.add(0, blocks);
         return ranges;
     }

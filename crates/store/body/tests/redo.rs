@@ -24,7 +24,7 @@ fn sums(bytes: &[u8]) -> Vec<u32> {
 
 fn redo(disk: &SimDisk, ops: &[BodyChange], old_size: u64, bytes: &[u8], dirty: bool) -> Vec<Correction> {
     let (ino, size) = (INO, bytes.len() as u64);
-    redo_what(disk, Redo { ino, ops, ends: &[], old_size, size, dirty, born: None }, bytes)
+    redo_what(disk, Redo { ino, ops, ends: &[], old_size, size, dirty, cut: false, born: None }, bytes)
 }
 
 fn redo_what(disk: &SimDisk, what: Redo<'_>, bytes: &[u8]) -> Vec<Correction> {
@@ -176,7 +176,8 @@ fn what_was_synced_since_the_checkpoint_stays_when_a_later_append_is_torn() {
         let last = (35_000 / BLOCK_BYTES * BLOCK_BYTES) as usize;
         let ends = [(35_000, sum(&want[last..35_000]))];
         let (old_size, size) = (0, want.len() as u64);
-        let what = Redo { ino: INO, ops: &ops, ends: &ends, old_size, size, dirty: false, born: None };
+        let what =
+            Redo { ino: INO, ops: &ops, ends: &ends, old_size, size, dirty: false, cut: false, born: None };
         let corrections = redo_what(&disk, what, &want);
         if let [Correction::Cut { len, .. }] = corrections[..] {
             cuts += 1;

@@ -7,6 +7,7 @@
 
 mod behind;
 pub mod copy;
+mod cut;
 mod door;
 pub mod engine;
 mod fetch;

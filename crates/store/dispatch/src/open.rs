@@ -1,13 +1,13 @@
 //! Opening an island: puts snapshot, log and bodies together again, whatever ended its last run.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use atoll_body::{Bodies, BodyError, Correction, Redo};
 use atoll_core::planted::{Bug, planted};
 use atoll_core::sum::BLOCK_BYTES;
 use atoll_core::{Decode, Ino, IslandId, SessionId, VolumeId};
-use atoll_disk::{Disk, DiskFile, OpenHow};
+use atoll_disk::Disk;
 use atoll_group::{Epochs, OpenedLog};
 use atoll_island::{Config, PreviousEnd};
 use atoll_log::{Damage, Identity, Log, LogError, Opened, Position};
@@ -16,14 +16,12 @@ use atoll_proto::{BodyChange, EpochTable, Inode, Record, RowChange};
 use atoll_snapshot::{Snapshot, SnapshotError};
 use atoll_state::{LoadedRows, RowKey, RowLoad, State};
 
+use crate::cut;
 use crate::engine::{Clock, Engine, Net};
 use crate::fetch::Blocks;
 use crate::follow::Following;
 use crate::perform::{born_of, load_from};
 use crate::role::{Follower, Role};
-
-/// Says that the log was cut back, and that bodies may be left of files that only cut records had made.
-const CUT: &[u8] = b"log.cut";
 
 /// Options of an island besides its machine's configuration.
 #[derive(Debug, Clone)]
@@ -183,15 +181,19 @@ impl<D: Disk> Engine<D> {
         })?;
         let options = atoll_body::Options { root: setup.root, ..Default::default() };
         let bodies = Bodies::open(Arc::clone(&disk), b"bodies", options).map_err(|e| OpenError::Io(id, e))?;
-        if is_there(CUT)? {
+        let cut = cut::files(&*disk, id)?;
+        if let Some(files) = &cut {
             drop_strays(&state, &snapshot, &bodies, id)?;
-            disk.unlink(CUT).map_err(|e| OpenError::Io(id, e))?;
+            files.iter().for_each(|ino| changes.of(*ino).cut = true);
         }
         let mut report =
             Report { records: opened.records, torn_bytes: opened.torn_bytes, ..Report::default() };
         let mut missing = Vec::new();
         let (corrections, touched) =
             changes.redo(&mut state, &snapshot, &bodies, (&mut report, &mut missing), id)?;
+        if cut.is_some() && missing.is_empty() {
+            cut::forget(&*disk, id)?;
+        }
         let ended = if meta.clean && opened.records == 0 && opened.torn_bytes == 0 {
             PreviousEnd::Orderly
         } else if opened.whole {
@@ -280,11 +282,20 @@ fn drop_strays<D: Disk>(
 /// Cuts the log of an island that is not open back to this record, which its snapshot does not go beyond.
 pub(crate) fn cut_log<D: Disk>(disk: &Arc<D>, setup: &Setup, to: Position) -> Result<(), OpenError> {
     let id = setup.island.id;
-    let noted = disk.open(CUT, OpenHow::Create { mode: 0o600 }).and_then(|file| file.sync());
-    noted.and_then(|()| disk.sync_dir(b"")).map_err(|e| OpenError::Io(id, e))?;
     let snapshot = Snapshot::open(&**disk, b"state.redb", setup.snapshot_cache_bytes)
         .map_err(|e| OpenError::Snapshot(id, e))?;
     let meta = *open_state(&snapshot, id, setup.island.seed)?.meta();
+    let mut files = BTreeSet::new();
+    let setup_now = Setup { is_new: false, reached: None, ..setup.clone() };
+    open_log(disk, &setup_now, &meta, &mut |position, payload| {
+        if position.seq > to.seq {
+            let record = Record::decode_whole(payload).map_err(|e| e.to_string())?;
+            files.extend(record.changes.iter().filter_map(body_named_by));
+            files.extend(record.bodies.iter().map(BodyChange::ino));
+        }
+        Ok(())
+    })?;
+    cut::note(&**disk, id, files)?;
     let identity = Identity { volume: setup.volume.0, island: id.0 };
     let checkpoint = Position { epoch: meta.incarnation, seq: meta.seq };
     Log::cut_back(Arc::clone(disk), b"log", setup.log, identity, checkpoint, to)
@@ -386,6 +397,8 @@ struct ChangesOfOne {
     ops: Vec<BodyChange>,
     ends: Vec<(u64, u32)>,
     dirty: bool,
+    /// Records that were cut off had changed it.
+    cut: bool,
 }
 
 /// The changes of bodies by the records since the checkpoint.
@@ -428,7 +441,7 @@ impl BodyChanges {
         id: IslandId,
     ) -> Result<(Vec<RowChange>, Vec<Ino>), OpenError> {
         let (mut changes, mut touched) = (Vec::new(), Vec::new());
-        for (ino, ChangesOfOne { ops, ends, dirty }) in self.by_file {
+        for (ino, ChangesOfOne { ops, ends, dirty, cut }) in self.by_file {
             report.bodies += 1;
             let malformed = |why| OpenError::Malformed(id, why);
             if state.inode(ino).is_err() {
@@ -459,6 +472,7 @@ impl BodyChanges {
                 old_size: old.map_or(0, |o| o.attr.size),
                 size: attr.map_or(0, |a| a.size),
                 dirty,
+                cut,
                 born: attr.as_ref().map(born_of),
             };
             let found = bodies.redo::<RedoError>(what, |first, count| {

@@ -563,8 +563,12 @@ impl Group {
 
     /// A copy decides a write of which nobody hears.
     pub(crate) fn write_unheard(&mut self, node: NodeId, ino: Ino, offset: u64, bytes: &[u8]) -> u64 {
-        let op = ClientOp::Fs { op: Self::write_of(ino, offset) };
-        self.begin(node, self.seq + 1, op, bytes)
+        self.unheard(node, Self::write_of(ino, offset), bytes)
+    }
+
+    /// A copy decides a change of which nobody hears.
+    pub(crate) fn unheard(&mut self, node: NodeId, op: Op, bytes: &[u8]) -> u64 {
+        self.begin(node, self.seq + 1, ClientOp::Fs { op }, bytes)
     }
 
     pub(crate) fn sync(&mut self, node: NodeId, ino: Ino) {

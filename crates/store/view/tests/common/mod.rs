@@ -493,7 +493,8 @@ impl Model {
             if bodies.file(ino).unwrap().is_some_and(|file| file.stat().unwrap().size != size) {
                 self.inos.insert(ino);
             }
-            let what = Redo { ino, ops: &[], ends: &[], old_size: size, size, dirty: true, born: None };
+            let what =
+                Redo { ino, ops: &[], ends: &[], old_size: size, size, dirty: true, cut: false, born: None };
             let corrected = bodies.redo(what, |_, n| Ok::<_, io::Error>(vec![0; n as usize])).unwrap();
             // So does writing blocks again; the island's row changes then, too.
             if !corrected.is_empty() {
