@@ -138,11 +138,18 @@ impl Process {
         if self.ended()?.is_some() {
             return Ok(false);
         }
+        let family = self.family();
         // The first one first: it would start the others again.
-        for pid in self.family() {
-            let _ = kill_process(pid, Signal::KILL);
+        for pid in &family {
+            let _ = kill_process(*pid, Signal::KILL);
         }
         self.wait_ended(PATIENCE)?;
+        // The others are no children of this process. Until they end they may use what the caller takes away next.
+        let since = Instant::now();
+        while family.iter().skip(1).any(|pid| runs(*pid)) {
+            ensure!(since.elapsed() < PATIENCE, "kill -9 does not end what it has started");
+            std::thread::sleep(Duration::from_millis(5));
+        }
         Ok(true)
     }
 
@@ -159,6 +166,13 @@ impl Drop for Process {
     fn drop(&mut self) {
         let _ = self.kill9();
     }
+}
+
+/// Whether a process has not ended yet. One that has ended, and of which nobody has asked how, does not run.
+fn runs(pid: Pid) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_pid())).unwrap_or_default();
+    // The name in front of the state may hold anything, also a parenthesis.
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
 }
 
 /// Kills a process that lives too long, unless it is known to have ended.
