@@ -168,11 +168,15 @@ impl Drop for Process {
     }
 }
 
-/// Whether a process has not ended yet. One that has ended, and of which nobody has asked how, does not run.
+/// Whether a thread of a process has not ended yet: the first one may end before others. One that has ended, and of which nobody
+/// has asked how, does not run.
 fn runs(pid: Pid) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_pid())).unwrap_or_default();
-    // The name in front of the state may hold anything, also a parenthesis.
-    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
+    let threads = std::fs::read_dir(format!("/proc/{}/task", pid.as_raw_pid()));
+    threads.into_iter().flatten().flatten().any(|thread| {
+        let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        // The name in front of the state may hold anything, also a parenthesis.
+        stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
+    })
 }
 
 /// Kills a process that lives too long, unless it is known to have ended.
