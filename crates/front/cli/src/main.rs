@@ -61,7 +61,7 @@ enum Command {
     Status(status::Status),
     /// Show which island owns which part of the hash table
     Table(table::Table),
-    /// Have another copy of an island lead
+    /// Say which copy of an island leads
     Island(island::Island),
     /// Show where a file or directory is, and why there
     Explain(explain::Explain),

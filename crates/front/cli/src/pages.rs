@@ -212,6 +212,37 @@ pub(crate) fn sections(name: &str) -> Vec<Section> {
             ),
             see_also("atoll-explain(1), atoll-status(1), ls(1)"),
         ],
+        "atoll-island-move" => vec![terms(
+            "EXAMPLES",
+            &[(
+                "atoll island move /mnt/home 3 2",
+                "Node 2 leads island 3 from now on. It must be in sync: \"atoll status\" shows who is.",
+            )],
+        )],
+        "atoll-island-force" => vec![
+            terms(
+                "EXAMPLES",
+                &[
+                    (
+                        "atoll island force /mnt/home 3 2",
+                        "Shows what each copy of island 3 says, and what would be lost if the one on node 2 led. Changes nothing.",
+                    ),
+                    ("atoll island force /mnt/home 3 2 --yes", "Does it, and waits until node 2 leads."),
+                ],
+            ),
+            text(
+                "WHEN",
+                "An island waits if each copy that is there may have lost something, or has missed something, and the \
+                 node with a better one is away. That is right as long as that node can come back: start it, and \
+                 nothing is lost. This command is for the day on which it cannot: its machine has burned. Changes \
+                 that only the missing copies have are lost, also those that an fsync has covered. Programs hear of \
+                 it: the next fsync of a file that may have lost something fails with an I/O error, once. A copy \
+                 that comes back later is cut back to what the chosen one has, or must be filled anew: copy its plain \
+                 tree before you start its node. The node with the control store has to run. \
+                 The order holds for ten seconds. It is refused if a copy leads, or can lead without it.",
+            ),
+            see_also("atoll-status(1), atoll-check(1)"),
+        ],
         "atoll-check" => vec![
             terms(
                 "EXAMPLES",

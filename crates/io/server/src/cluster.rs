@@ -9,7 +9,7 @@ use atoll_control::{ControlStore, GroupStore, ServedStore};
 use atoll_core::{Ino, IslandId, NodeId};
 use atoll_disk::Disk;
 use atoll_dispatch::{Engine, GroupCopy, Halted, OpenError, SpaceState};
-use atoll_group::{GroupEvent, Role};
+use atoll_group::{Group, GroupEvent, Role};
 use atoll_island::Phase;
 use atoll_proto::control::{CopyRole, GroupStatus, IslandPhase, IslandStatus, Metric, Trace};
 use atoll_proto::{Copies, VolumeConfig};
@@ -305,6 +305,34 @@ impl<D: Disk> Served for Islands<D> {
             }
             _ => Err(String::new()),
         }
+    }
+
+    fn force_island(&self, island: IslandId) -> Result<(), String> {
+        let me = self.volume.node();
+        let Some(copy) = self.volume.copy(island) else {
+            return Err(format!("Node {me} has no copy of island {island}, or does not serve it yet."));
+        };
+        match copy.role() {
+            Role::Leading { epoch, .. } => {
+                return Err(format!(
+                    "The copy of island {island} on node {me} leads already, in epoch {epoch}."
+                ));
+            }
+            Role::Halted => {
+                return Err(format!(
+                    "The copy of island {island} on node {me} has stopped, so it cannot lead.\n\
+                     \"atoll status\" says why. Start the node again, and then give the order again."
+                ));
+            }
+            _ => copy.tell(GroupEvent::Force),
+        }
+        if copy.with_group(Group::is_forced) {
+            return Ok(());
+        }
+        Err(format!(
+            "The copy of island {island} on node {me} hears another one that leads: nothing need be lost.\n\
+             To have it lead when it is in sync: atoll island move"
+        ))
     }
 
     fn trace(&self, ino: Ino) -> Vec<Trace> {

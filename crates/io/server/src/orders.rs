@@ -112,13 +112,21 @@ impl Node {
 
     fn move_island(&self, volume: VolumeId, island: IslandId, to: NodeId) -> ControlReply {
         let parts = self.parts.read().expect("no panic while it is held");
-        match parts.get(&volume) {
-            Some(Part::Served(volume)) => match volume.move_island(island, to) {
-                Ok(()) => ControlReply::Done,
-                Err(text) => ControlReply::Refused { text },
-            },
-            _ => ControlReply::Refused { text: String::new() },
-        }
+        ordered(match parts.get(&volume) {
+            Some(Part::Served(volume)) => volume.move_island(island, to),
+            _ => Err(String::new()),
+        })
+    }
+
+    fn force_island(&self, volume: VolumeId, island: IslandId, node: NodeId) -> ControlReply {
+        let parts = self.parts.read().expect("no panic while it is held");
+        ordered(match parts.get(&volume) {
+            Some(Part::Served(volume)) if volume.node() != node => {
+                Err(format!("This is node {} of the volume, and not node {node}.", volume.node()))
+            }
+            Some(Part::Served(volume)) => volume.force_island(island),
+            _ => Err(format!("Node {node} does not serve the volume.\n\"atoll status\" says why.")),
+        })
     }
 
     fn trace(&self, volume: atoll_core::VolumeId, ino: Ino) -> ControlReply {
@@ -143,11 +151,15 @@ fn summary(part: &Part) -> VolumeSummary {
     }
 }
 
-fn done(result: Result<(), NodeError>) -> ControlReply {
+fn ordered(result: Result<(), String>) -> ControlReply {
     match result {
         Ok(()) => ControlReply::Done,
-        Err(why) => ControlReply::Refused { text: why.to_string() },
+        Err(text) => ControlReply::Refused { text },
     }
+}
+
+fn done(result: Result<(), NodeError>) -> ControlReply {
+    ordered(result.map_err(|why| why.to_string()))
 }
 
 impl Desk for Node {
@@ -175,6 +187,7 @@ impl Desk for Node {
                 }
             }
             Control::MoveIsland { volume, island, to } => self.move_island(volume, island, to),
+            Control::ForceIsland { volume, island, node } => self.force_island(volume, island, node),
             Control::Union { .. } => {
                 ControlReply::Refused { text: "A node shows no union: ask the union's mount.".to_owned() }
             }

@@ -81,6 +81,11 @@ pub trait Served: Handler {
         Err("Its islands have one copy each.".to_owned())
     }
 
+    /// Has the copy of an island on this node lead it, whatever is lost by that. An error says why the copy takes no such order.
+    fn force_island(&self, _island: IslandId) -> Result<(), String> {
+        Err("Its islands have one copy each.".to_owned())
+    }
+
     /// The traces of a file or directory at its islands.
     fn trace(&self, ino: Ino) -> Vec<Trace>;
 

@@ -131,7 +131,8 @@ impl Group {
         }
     }
 
-    const fn is_forced(&self) -> bool {
+    /// Whether it has taken such an order, which holds yet.
+    pub const fn is_forced(&self) -> bool {
         self.now < self.forced_until_ms
     }
 

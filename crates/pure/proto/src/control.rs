@@ -59,6 +59,12 @@ wire_enum! {
             volume: VolumeId, /// The island.
             island: IslandId, /// The node.
             to: NodeId },
+        /// The receiver's copy of an island shall lead it, whatever is lost by that. `ControlReply::Done` when the copy has taken the
+        /// order: it holds for ten seconds, and `Status` says whether the copy leads.
+        13 => ForceIsland { /// The volume.
+            volume: VolumeId, /// The island.
+            island: IslandId, /// The receiver's number in the volume: another node refuses.
+            node: NodeId },
     }
 }
 

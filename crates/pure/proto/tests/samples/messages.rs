@@ -520,6 +520,7 @@ fn controls() -> Vec<(&'static str, Control)> {
         ),
         ("groups", Control::Groups { volume: VolumeId(7), since: Revision(3), wait_ms: 2000 }),
         ("move island", Control::MoveIsland { volume: VolumeId(7), island: IslandId(1), to: NodeId(2) }),
+        ("force island", Control::ForceIsland { volume: VolumeId(7), island: IslandId(1), node: NodeId(2) }),
     ]
 }
 
@@ -598,7 +599,7 @@ pub fn all() -> Vec<Samples> {
             [],
             vec![("hello", message(PeerOp::Hello)), ("ask", message(PeerOp::AskOutcome { txn: TXN }))],
         ),
-        samples("control", 1..=12, controls()),
+        samples("control", 1..=13, controls()),
         samples("control_reply", 1..=10, control_replies()),
         samples("union_order", 1..=7, union_orders()),
         samples("union_reply", 1..=5, union_replies()),
