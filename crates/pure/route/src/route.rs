@@ -399,6 +399,11 @@ impl<T> Route<T> {
             return self.too_late(island, id, &reply.outcome, out);
         };
         call.sending = Sending::Waiting;
+        // It may be about to be asked again, because another link has replaced the one on which this comes.
+        if let Some(peer) = self.peers.get_mut(&island) {
+            peer.waiting.retain(|waiting| *waiting != id);
+        }
+        self.retry.retain(|(_, retried)| *retried != id);
         if let Some(what) =
             misfit(call, &reply.outcome, &self.peers).filter(|_| !matches!(call.what, CallKind::Island(_)))
         {

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 
 use atoll_core::{Ino, IslandId, Key, Name, Table};
 use atoll_posix::{Caller, Op};
+use atoll_proto::Outcome;
 use bytes::Bytes;
 
 use common::Client;
@@ -32,4 +33,23 @@ fn what_is_under_way_on_a_link_that_is_replaced_is_asked_again_there_and_nobody_
     let numbers: Vec<(u64, u64)> = again.iter().map(|sent| (sent.id, sent.request.seq)).collect();
     assert_eq!(numbers, first, "with the same numbers, so that nothing is done twice");
     assert!(client.out.finished.is_empty());
+}
+
+/// Found as `groups_partition --seed 501057`: the call was to be asked again twice.
+#[test]
+fn an_answer_on_the_old_link_that_says_later_has_the_call_asked_again_once() {
+    let owner = Table::new(2).owner(Key(0));
+    let mut client = Client::new(2, None);
+    let make = Op::Mkdir { dir: Ino::ROOT, name: Name::new(b"d").unwrap(), mode: 0o755, umask: 0 };
+    client.route.call(0, &Caller::ROOT, make, Bytes::new(), 1, &mut client.out);
+    let sent = std::mem::take(&mut client.out.send).remove(0);
+    client.route.replaced(owner, &mut client.out);
+    client.reply(&sent, Outcome::NotNow);
+    client.route.check();
+    let mut again = client.attached();
+    again.extend(client.attached());
+    client.route.tick(1_000, &mut client.out);
+    again.extend(std::mem::take(&mut client.out.send));
+    let of_call = again.iter().filter(|asked| asked.id == sent.id).count();
+    assert_eq!(of_call, 1, "{again:?}");
 }
