@@ -284,3 +284,17 @@ fn an_island_that_serves_while_rows_are_read_does_the_rest_of_its_start_then() {
     assert!(world.sent.iter().any(posts), "its clock moves on behind what was lost: {:?}", world.sent);
     assert_eq!(world.island.state().clocks().get(THIRD), Stamp::new(1, 2), "the deferred journal is applied");
 }
+
+/// Found as `groups_store --seed 500168`: the request had waited here while its file moved away, and was told EXDEV.
+#[test]
+fn a_copy_within_a_file_that_has_moved_away_is_not_one_between_islands() {
+    let mut world = World::new();
+    let gone = Ino(4711);
+    let op = Op::CopyRange { from: gone, from_offset: 0, to: gone, to_offset: 9_000, len: 4 };
+    let id = world.ask(1, ClientOp::Fs { op });
+    assert!(
+        matches!(world.answer(id), Some(Outcome::Failed { errno: Errno::ESTALE })),
+        "{:?}",
+        world.answer(id)
+    );
+}

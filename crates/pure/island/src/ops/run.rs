@@ -75,7 +75,8 @@ impl Island {
             Op::Seek { ino, offset, whence } => self.bodies.seek(&mut self.ctx, *ino, *offset, *whence, turn),
             Op::CopyRange { from, from_offset, to, to_offset, len } => {
                 self.ctx.groups_suffice(call, *to)?;
-                if self.look().homed(*from)?.is_none() {
+                // If the file to write is not here either, both may have moved while this waited: it is asked elsewhere.
+                if self.look().homed(*from)?.is_none() && self.look().homed(*to)?.is_some() {
                     // Its home cannot be read off its id.
                     let one = self.ctx.config.islands.len() == 1;
                     return Err(if one { Errno::ESTALE } else { Errno::EXDEV }.into());
