@@ -420,7 +420,8 @@ impl World {
         let copy = &self.copies[id];
         let IslandCopy { island, node, .. } = *copy;
         let outs = copy.port.take();
-        let dead = copy.is_dead();
+        // A process that has died with another of its copies says nothing of this one either.
+        let dead = copy.is_dead() || !copy.is_open();
         if let Some(engine) = copy.leading_engine().filter(|_| !dead) {
             engine.with_island(|island| island.check());
         }

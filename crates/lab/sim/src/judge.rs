@@ -119,13 +119,25 @@ impl Judge {
     /// Applies an operation to the model, with the ids that the world gave. It may be one that has not happened,
     /// so the world is told of nothing.
     pub(crate) fn apply(&mut self, world: &World, step: &Step, got: &Done, now: Time) -> Done {
-        let done = self.apply_in_round(world, step, got, now);
+        let done = self.apply_with(world, step, got, now, true);
         self.forget_nameless();
         done
     }
 
-    /// The same, while others go on with what they know: a file that has lost its last name keeps its bytes.
+    /// The same, while others go on with what they know: a file that has lost its last name keeps its bytes. Whoever looks at
+    /// rights itself does so when it calls, and others may take them away before the operation is done.
     pub(crate) fn apply_in_round(&mut self, world: &World, step: &Step, got: &Done, now: Time) -> Done {
+        self.apply_with(world, step, got, now, got.is_err())
+    }
+
+    fn apply_with(
+        &mut self,
+        world: &World,
+        step: &Step,
+        got: &Done,
+        now: Time,
+        looks_at_rights: bool,
+    ) -> Done {
         if let (Op::Create { .. } | Op::Mkdir { .. }, Ok((Answer::Found { found }, _))) = (&step.op, got)
             && self.model.attr(found.attr.ino).is_none()
         {
@@ -138,7 +150,8 @@ impl Judge {
         };
         let known =
             Caller { groups: Some(step.caller.groups.clone().unwrap_or_default()), ..step.caller.clone() };
-        let may = if world.is_unchecked(&known) { self.model.may_use(&known, &step.op) } else { Ok(()) };
+        let looks_at_rights = looks_at_rights && world.is_unchecked(&known);
+        let may = if looks_at_rights { self.model.may_use(&known, &step.op) } else { Ok(()) };
         let outcome = may.and_then(|()| self.model.apply(now, step.session, &known, &step.op, &step.data));
         let done = match outcome {
             Ok(Outcome::Answered(answer, bytes)) => Ok((answer, bytes)),
