@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 use atoll_core::sum::BLOCK_BYTES;
 use atoll_core::{Ino, Position};
 use atoll_disk::Disk;
-use atoll_group::{GroupEvent, LeadBy};
+use atoll_group::{Group, GroupEvent, LeadBy};
 use atoll_island::{BodyDone, BodyOpId, Event, HELLO_SOON_MS, PreviousEnd};
 use atoll_proto::{BodyChange, RowChange};
 use bytes::Bytes;
@@ -59,6 +59,12 @@ impl<D: Disk> Engine<D> {
     /// Whether the island may have other copies.
     pub(crate) fn is_grouped(&self) -> bool {
         self.grouped.get().is_some()
+    }
+
+    /// Whether another copy of the island has all that this one has acknowledged.
+    pub(crate) fn has_others_in_sync(&self) -> bool {
+        let is_one = |group: &Group| group.record().is_some_and(|(_, record)| record.in_sync.len() > 1);
+        self.grouped.get().is_some_and(|grouped| grouped.place.with_group(is_one))
     }
 
     /// Tells the group, if there is one. Not while a lock of the engine is held.

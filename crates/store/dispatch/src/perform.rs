@@ -239,7 +239,21 @@ impl<D: Disk> Engine<D> {
             },
             other => self.ask(other),
         };
+        if let Err(error) = &result
+            && self.another_can_do_it(error)
+        {
+            self.halt(&error.to_string());
+            return None;
+        }
         Some(Event::BodyDone(ticket, result.map_err(|e| self.fault(&e))))
+    }
+
+    /// Whether a disk has failed where that of another copy has not: that one leads when this one has stopped, and whoever asks
+    /// is told nothing of it.
+    fn another_can_do_it(&self, error: &BodyError) -> bool {
+        const OF_THE_DISK: [Errno; 2] = [Errno::EIO, Errno::EROFS];
+        let is_of_disk = |errno| OF_THE_DISK.contains(&Errno(errno));
+        error.errno().is_some_and(is_of_disk) && self.has_others_in_sync()
     }
 
     /// Cuts or zeros a body as a record says. It waits for space if what must be in place first finds none, or if

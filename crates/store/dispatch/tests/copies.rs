@@ -3,14 +3,16 @@
 mod common;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use atoll_core::{Ino, Name};
 use atoll_disk::Disk;
 use atoll_disk::sim::Fault;
 use atoll_group::GroupEvent;
-use atoll_posix::{Op, SetAttr};
+use atoll_posix::{Allocation, Op, SetAttr};
 use atoll_proto::ClientOp;
 use common::group::{Group, LARGE};
+use rustix::io::Errno;
 
 #[test]
 fn what_is_answered_is_at_every_copy() {
@@ -107,6 +109,28 @@ fn loses_a_file(seed: u64) -> bool {
 #[test]
 fn a_cut_takes_the_bodies_of_files_that_only_cut_records_had_made() {
     assert!((0..20).any(loses_a_file), "no power cut has taken it");
+}
+
+/// Found by torture: a write was told EIO by a primary whose disk had become read-only.
+#[test]
+fn a_primary_whose_disk_fails_stops_and_another_copy_answers() {
+    let mut group = Group::new(2);
+    let first = group.attach();
+    let ino = group.create(first, b"file");
+    group.write(first, ino, 0, &[1; LARGE]);
+    group.sync(first, ino);
+    group.machine(first).disk.fail_all(Some(Errno::ROFS));
+    group.mouth(first).may_fail.store(true, Ordering::Relaxed);
+    let id = group.unheard(
+        first,
+        Op::Fallocate { ino, offset: 1 << 20, len: 4096, what: Allocation::Allocate { keep_size: false } },
+        b"",
+    );
+    assert!(!group.mouth(first).has_answered(id), "it has told its client of its disk");
+    let second = group.attach();
+    assert_ne!(first, second);
+    group.write(second, ino, 5, &[2; LARGE]);
+    assert_eq!(group.read(second, ino, 4, 2), [1, 2]);
 }
 
 /// A start does again what its whole log says, and what was not at all copies is cut off behind that. Found as `groups_history
