@@ -24,6 +24,8 @@ const PAUSE: Duration = Duration::from_millis(8);
 const QUIET_MS: (u64, u64) = (600, 1600);
 /// How long a node is dead, or stands still: longer than it takes until another one leads.
 const AWAY: Duration = Duration::from_millis(3500);
+/// A daemon that has lived for so long is no crash loop.
+const LIFE_MIN: Duration = Duration::from_secs(10);
 /// Directories that are made until each island owns one.
 const DIRS_MAX: usize = 256;
 /// A call that takes longer hangs.
@@ -241,6 +243,7 @@ fn measure(
     let none = Vec::new;
     let mut report =
         Report { mode: what.mode, pauses: none(), followed: none(), others: none(), quiet: none() };
+    let mut met = BTreeMap::new();
     for number in 1..=what.faults {
         calls.take();
         std::thread::sleep(Duration::from_millis(QUIET_MS.0 + rng.below(QUIET_MS.1 - QUIET_MS.0)));
@@ -248,7 +251,16 @@ fn measure(
         let all = cluster.copies()?;
         let leaders: BTreeSet<usize> =
             all.iter().filter(|(_, copy)| copy.leads).map(|(node, _)| *node).collect();
-        let node = *rng.pick(&leaders.into_iter().collect::<Vec<_>>());
+        // A parent gives up when five daemons in a row have lived for less.
+        let has_lived = |node: &usize| met.get(node).is_none_or(|at: &Instant| at.elapsed() > LIFE_MIN);
+        let mut settled: Vec<usize> = leaders.iter().copied().filter(has_lived).collect();
+        if settled.is_empty() {
+            std::thread::sleep(LIFE_MIN);
+            settled.extend(leaders);
+            calls.take();
+        }
+        let node = *rng.pick(&settled);
+        met.insert(node, Instant::now() + AWAY);
         let of_node = |leads| {
             let copies = all.iter().filter(move |(at, copy)| *at == node && copy.leads == leads);
             copies.map(|(_, copy)| copy.island).collect::<BTreeSet<u64>>()
