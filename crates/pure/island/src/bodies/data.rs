@@ -391,7 +391,7 @@ impl Bodies {
     ) {
         match after {
             RequiredDurability::Synced(seq) if !ctx.durability.is_synced(seq) => {
-                self.after_sync.push_back((seq, ticket, op));
+                self.wait_for_sync(seq, ticket, op);
                 match self.in_body.get(&ticket) {
                     // It is answered already: one sync serves what comes within a tick.
                     Some(BodyOpState::Changing { ino }) if self.locks.waiting(*ino) == 0 => {
@@ -437,7 +437,7 @@ impl Bodies {
         if planted(Bug::BodyGoesUnsynced) {
             return ctx.durability.emit(Effect::Body(ticket, BodyOp::Drop { ino }));
         }
-        self.after_sync.push_back((seq, ticket, BodyOp::Drop { ino }));
+        self.wait_for_sync(seq, ticket, BodyOp::Drop { ino });
     }
 
     /// Removes bodies that an operation was still inside of.

@@ -100,6 +100,12 @@ impl Bodies {
         self.locks.leave(ino, BodyAccess::Pinned);
     }
 
+    /// Work begins when the record at `seq` is synced. That may be an earlier one than others wait for already.
+    fn wait_for_sync(&mut self, seq: u64, ticket: BodyOpId, op: BodyOp) {
+        let at = self.after_sync.partition_point(|(of, ..)| *of <= seq);
+        self.after_sync.insert(at, (seq, ticket, op));
+    }
+
     /// Carries out everything that waited for records that are synced now.
     pub(crate) fn synced(&mut self, ctx: &mut Ctx) {
         while self.after_sync.front().is_some_and(|(seq, ..)| ctx.durability.is_synced(*seq)) {
