@@ -135,6 +135,8 @@ fn who_asks_is_told_what_each_copy_has_who_leads_since_when_and_what_is_left() {
     eventually("all copies are in sync again", || {
         !good(["status", text(&mount.0)]).contains("FEWER COPIES") && explained(&file).1.len() == 2
     });
+    // It follows only, and tells of its disk all the same.
+    assert!(!good(["status", text(&mount.0)]).contains("free 0 B of 0 B"));
 }
 
 #[test]

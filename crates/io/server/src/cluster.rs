@@ -275,7 +275,8 @@ impl<D: Disk> Served for Islands<D> {
             });
         }
         // All islands of a node lie on one file system.
-        let space = volume.engines().next().and_then(|engine| engine.disk().space().ok());
+        let any = volume.engines().next().or_else(|| volume.copies().find_map(|copy| copy.engine()));
+        let space = any.and_then(|engine| engine.disk().space().ok());
         ServedStatus {
             islands,
             others: volume.others(),
