@@ -489,9 +489,7 @@ fn nothing_hangs_without_nodes(cluster: &Cluster, mount: &Mounted, waits: Vec<Ch
 #[test]
 fn with_all_nodes_of_a_volume_with_copies_away_nothing_hangs_and_all_is_there_when_they_are_back() {
     needs!(Mounts, Programs(&["df", "timeout", "umount"]));
-    let mut cluster = Cluster::bare(4);
-    let nodes = cluster.addresses.join(",");
-    good(["volume", "create", "home", "--nodes", nodes.as_str(), "--replicas", "2"]);
+    let mut cluster = Cluster::with_copies(4, 2);
     let kept = |mount: &Mounted| {
         (0..8).all(|n| {
             std::fs::read(mount.path(&format!("dir{n}/file"))).is_ok_and(|bytes| bytes == b"content")

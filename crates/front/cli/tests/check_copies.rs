@@ -12,7 +12,7 @@ use atoll_disk::real::RealDisk;
 use atoll_needs::needs;
 use atoll_snapshot::Snapshot;
 use atoll_state::RowKey;
-use common::{Cluster, Daemon, Mounted, PATIENCE, Scratch, bad, eventually, good, run, text};
+use common::{Cluster, Daemon, Mounted, PATIENCE, Scratch, bad, eventually, run, text};
 use serde_json::Value;
 
 static CONTENT: [u8; 100_000] = [b'x'; 100_000];
@@ -44,9 +44,7 @@ fn write(mount: &Path, name: &str) {
 impl Stopped {
     /// Nodes that run, with some files.
     fn running() -> (Self, Mounted) {
-        let cluster = Cluster::bare(3);
-        let addresses = cluster.addresses.join(",");
-        good(["volume", "create", "home", "--nodes", addresses.as_str(), "--replicas", "2"]);
+        let cluster = Cluster::with_copies(3, 2);
         let mount = cluster.mount("mount", "hard");
         write(&mount.0, "file");
         let data = (0..3).map(|node| cluster.data(node)).collect();

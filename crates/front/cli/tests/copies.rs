@@ -14,15 +14,6 @@ use rustix::fs::FlockOperation;
 /// How long a call may take while another copy begins to lead, on a machine that is busy.
 const PAUSE_MAX: Duration = Duration::from_secs(8);
 
-/// So many nodes, and a volume `home` with two copies of each island. The first node has the control store, and no copies.
-fn with_copies(nodes: usize) -> Cluster {
-    let cluster = Cluster::bare(nodes);
-    let nodes = cluster.addresses.join(",");
-    let made = good(["volume", "create", "home", "--nodes", nodes.as_str(), "--replicas", "2"]);
-    assert!(made.contains("2 copies of each"), "{made}");
-    cluster
-}
-
 /// Directories of all islands, each with a file of 300,000 bytes.
 fn dirs_with_files(mount: &Mounted) -> Vec<PathBuf> {
     let dirs: Vec<_> = (0..8).map(|n| mount.path(&format!("dir{n}"))).collect();
@@ -45,7 +36,7 @@ fn led(cluster: &Cluster) -> Vec<(u64, u64, u64)> {
 #[test]
 fn another_copy_leads_when_it_is_told_to_and_the_first_of_each_group_leads_at_first() {
     needs!(Mounts);
-    let cluster = with_copies(3);
+    let cluster = Cluster::with_copies(3, 2);
     let mount = cluster.mount("mount", "");
     std::fs::write(mount.path("file"), b"content").unwrap();
     eventually("each island is led", || led(&cluster).len() == 2);
@@ -84,7 +75,7 @@ fn explained(path: &std::path::Path) -> (serde_json::Value, Vec<(u64, String, St
 #[test]
 fn who_asks_is_told_what_each_copy_has_who_leads_since_when_and_what_is_left() {
     needs!(Mounts);
-    let mut cluster = with_copies(3);
+    let mut cluster = Cluster::with_copies(3, 2);
     let mount = cluster.mount("mount", "");
     let file = mount.path("file");
     std::fs::write(&file, b"content").unwrap();
@@ -142,7 +133,7 @@ fn who_asks_is_told_what_each_copy_has_who_leads_since_when_and_what_is_left() {
 #[test]
 fn a_node_that_is_killed_takes_nothing_along_and_comes_back() {
     needs!(Mounts);
-    let mut cluster = with_copies(4);
+    let mut cluster = Cluster::with_copies(4, 2);
     let mount = cluster.mount("mount", "");
     let dirs = dirs_with_files(&mount);
     // The first one has the control store, and no copies.
@@ -164,7 +155,7 @@ fn a_node_that_is_killed_takes_nothing_along_and_comes_back() {
 #[test]
 fn nodes_that_are_stopped_at_once_end_in_order() {
     needs!(Mounts);
-    let mut cluster = with_copies(4);
+    let mut cluster = Cluster::with_copies(4, 2);
     let mount = cluster.mount("mount", "");
     let dirs = dirs_with_files(&mount);
     let mut daemons: Vec<_> = cluster.nodes.iter_mut().map(|daemon| daemon.take().unwrap()).collect();
@@ -182,7 +173,7 @@ fn nodes_that_are_stopped_at_once_end_in_order() {
 fn a_call_waits_as_long_as_its_mount_says_although_all_nodes_were_away_for_long() {
     needs!(Mounts);
     const SOFT: Duration = Duration::from_secs(20);
-    let mut cluster = with_copies(4);
+    let mut cluster = Cluster::with_copies(4, 2);
     let mount = cluster.mount("mount", "soft=20");
     let dirs = dirs_with_files(&mount);
     let all_away = |cluster: &mut Cluster| {
@@ -223,7 +214,7 @@ fn a_call_waits_as_long_as_its_mount_says_although_all_nodes_were_away_for_long(
 #[test]
 fn programs_go_on_when_the_node_that_they_use_dies() {
     needs!(Mounts);
-    let mut cluster = with_copies(4);
+    let mut cluster = Cluster::with_copies(4, 2);
     let (hard, soft) = (cluster.mount("hard", ""), cluster.mount("soft", "soft=3"));
     let dir = hard.path("dir");
     std::fs::create_dir(&dir).unwrap();

@@ -13,14 +13,6 @@ use atoll_proto::{Control, ControlReply};
 use atoll_volume::ask::{QUESTION, try_ask};
 use common::{Cluster, Mounted, bad, eventually, good, run, text};
 
-/// So many copies of each island, on as many nodes, behind node 0, which has the control store.
-fn with_copies(copies: usize) -> Cluster {
-    let cluster = Cluster::bare(copies + 1);
-    let (nodes, copies) = (cluster.addresses.join(","), copies.to_string());
-    good(["volume", "create", "home", "--nodes", nodes.as_str(), "--replicas", copies.as_str()]);
-    cluster
-}
-
 /// What `atoll status` says of a node's copies: role and epoch of each island.
 fn copies(cluster: &Cluster, node: usize) -> Vec<(String, u64)> {
     let status: serde_json::Value =
@@ -36,10 +28,19 @@ fn all_are(cluster: &Cluster, node: usize, role: &str) -> bool {
     copies(cluster, node).iter().all(|(is, _)| is == role)
 }
 
-/// Whether both copies of both islands are in sync.
-fn in_sync(cluster: &Cluster) -> bool {
-    let status = good(["status", &cluster.addresses[1]]);
-    status.matches("in sync 2 of 2").count() == 4
+/// Nodes 1 and 2 keep the copies of both islands, and both have the file `both`.
+fn written() -> (Cluster, Mounted) {
+    let cluster = Cluster::with_copies(3, 2);
+    let mount = cluster.mount("mount", "");
+    std::fs::write(mount.path("both"), b"both have it").unwrap();
+    eventually("all copies are in sync", || cluster.in_sync(2));
+    (cluster, mount)
+}
+
+/// Node 1 is started again, and no copy on it leads.
+fn start_alone(cluster: &mut Cluster) {
+    cluster.start(1);
+    eventually("node 1 has opened its copies", || all_are(cluster, 1, "comesback"));
 }
 
 /// Has node 1 lead both islands, and looks at what each order says.
@@ -73,16 +74,12 @@ fn force_all(cluster: &Cluster, mount: &Mounted) {
 #[test]
 fn a_copy_that_was_not_in_sync_leads_when_it_must_and_the_lost_one_may_come_back() {
     needs!(Mounts);
-    let mut cluster = with_copies(2);
-    let mount = cluster.mount("mount", "");
-    std::fs::write(mount.path("both"), b"both have it").unwrap();
-    eventually("all copies are in sync", || in_sync(&cluster));
+    let (mut cluster, mount) = written();
     cluster.kill(1);
     std::fs::write(mount.path("lost"), b"only node 2 has it").unwrap();
     assert!(all_are(&cluster, 2, "leads"));
     cluster.kill(2);
-    cluster.start(1);
-    eventually("node 1 has opened its copies", || all_are(&cluster, 1, "comesback"));
+    start_alone(&mut cluster);
     // Nobody leads, however long it takes.
     std::thread::sleep(Duration::from_secs(3));
     assert!(all_are(&cluster, 1, "comesback"));
@@ -93,7 +90,7 @@ fn a_copy_that_was_not_in_sync_leads_when_it_must_and_the_lost_one_may_come_back
     std::fs::write(mount.path("new"), b"after it").unwrap();
     // The one that was lost comes back after all, and is brought to what was chosen.
     cluster.start(2);
-    eventually("all copies are in sync", || in_sync(&cluster));
+    eventually("all copies are in sync", || cluster.in_sync(2));
     cluster.kill(1);
     assert_eq!(std::fs::read(mount.path("new")).unwrap(), b"after it");
     assert_eq!(std::fs::read(mount.path("both")).unwrap(), b"both have it");
@@ -104,15 +101,11 @@ fn a_copy_that_was_not_in_sync_leads_when_it_must_and_the_lost_one_may_come_back
 #[test]
 fn a_lost_copy_that_cannot_be_cut_back_stays_out_and_keeps_its_files() {
     needs!(Mounts);
-    let mut cluster = with_copies(2);
-    let mount = cluster.mount("mount", "");
-    std::fs::write(mount.path("both"), b"both have it").unwrap();
-    eventually("all copies are in sync", || in_sync(&cluster));
+    let (mut cluster, mount) = written();
     cluster.kill(1);
     std::fs::write(mount.path("lost"), b"only node 2 has it").unwrap();
     cluster.nodes[2].take().unwrap().stop();
-    cluster.start(1);
-    eventually("node 1 has opened its copies", || all_are(&cluster, 1, "comesback"));
+    start_alone(&mut cluster);
     force_all(&cluster, &mount);
     std::fs::write(mount.path("new"), b"after it").unwrap();
     cluster.start(2);
@@ -132,11 +125,11 @@ fn a_lost_copy_that_cannot_be_cut_back_stays_out_and_keeps_its_files() {
 #[test]
 fn a_copy_whose_seat_is_void_leads_when_the_other_machine_has_burned() {
     needs!(Mounts);
-    let mut cluster = with_copies(2);
+    let mut cluster = Cluster::with_copies(3, 2);
     let mount = cluster.mount("mount", "");
     std::fs::write(mount.path("file"), b"content").unwrap();
     let open = std::fs::File::options().append(true).open(mount.path("file")).unwrap();
-    eventually("all copies are in sync", || in_sync(&cluster));
+    eventually("all copies are in sync", || cluster.in_sync(2));
     (&open).write_all(b", not synced").unwrap();
     cluster.kill(1);
     cluster.kill(2);
@@ -144,8 +137,7 @@ fn a_copy_whose_seat_is_void_leads_when_the_other_machine_has_burned() {
     assert!(Command::new("cp").arg("-a").args([&data, &other]).status().unwrap().success());
     std::fs::remove_dir_all(&data).unwrap();
     std::fs::rename(&other, &data).unwrap();
-    cluster.start(1);
-    eventually("node 1 has opened its copies", || all_are(&cluster, 1, "comesback"));
+    start_alone(&mut cluster);
     std::thread::sleep(Duration::from_secs(3));
     assert!(all_are(&cluster, 1, "comesback"), "a copy that may have lost something leads by itself");
     force_all(&cluster, &mount);
@@ -173,7 +165,7 @@ fn ordered(cluster: &Cluster, node: usize, volume: Option<VolumeId>, as_node: u1
 
 #[test]
 fn a_node_takes_no_order_while_a_copy_leads() {
-    let cluster = with_copies(2);
+    let cluster = Cluster::with_copies(3, 2);
     eventually("node 1 leads", || copies(&cluster, 1).first().is_some_and(|copy| copy.0 == "leads"));
     eventually("node 2 hears it", || copies(&cluster, 2)[0].0 == "follows");
     for (node, as_node, why) in [
@@ -195,15 +187,14 @@ fn a_node_takes_no_order_while_a_copy_leads() {
 
 #[test]
 fn an_order_that_takes_no_effect_says_why_and_is_over() {
-    let mut cluster = with_copies(2);
-    eventually("all copies are in sync", || in_sync(&cluster));
+    let mut cluster = Cluster::with_copies(3, 2);
+    eventually("all copies are in sync", || cluster.in_sync(2));
     cluster.kill(1);
     eventually("node 2 leads alone", || {
         good(["status", &cluster.addresses[2]]).matches("in sync 1 of 2").count() == 2
     });
     cluster.kill(2);
-    cluster.start(1);
-    eventually("node 1 has opened its copies", || all_are(&cluster, 1, "comesback"));
+    start_alone(&mut cluster);
     let source = format!("{}:/home", cluster.addresses[1]);
     // The node with the control store hangs: at first nobody notices.
     cluster.freeze(0);
@@ -224,7 +215,7 @@ fn an_order_that_takes_no_effect_says_why_and_is_over() {
 #[test]
 fn of_three_copies_one_alone_is_read_only_until_a_second_one_is_there() {
     needs!(Mounts);
-    let mut cluster = with_copies(3);
+    let mut cluster = Cluster::with_copies(4, 3);
     let mount = cluster.mount("mount", "soft=3");
     std::fs::write(mount.path("file"), b"content").unwrap();
     eventually("all copies are in sync", || {
@@ -236,8 +227,7 @@ fn of_three_copies_one_alone_is_read_only_until_a_second_one_is_there() {
     });
     cluster.kill(2);
     cluster.kill(3);
-    cluster.start(1);
-    eventually("node 1 has opened its copies", || all_are(&cluster, 1, "comesback"));
+    start_alone(&mut cluster);
     for island in 0..copies(&cluster, 1).len() {
         let island = island.to_string();
         let told = good(["island", "force", text(&mount.0), island.as_str(), "1", "--yes"]);
@@ -253,10 +243,10 @@ fn of_three_copies_one_alone_is_read_only_until_a_second_one_is_there() {
 #[test]
 fn an_order_that_is_needless_or_cannot_be_is_refused_and_changes_nothing() {
     needs!(Mounts);
-    let mut cluster = with_copies(2);
+    let mut cluster = Cluster::with_copies(3, 2);
     let mount = cluster.mount("mount", "");
     std::fs::write(mount.path("file"), b"content").unwrap();
-    eventually("all copies are in sync", || in_sync(&cluster));
+    eventually("all copies are in sync", || cluster.in_sync(2));
     let before = (copies(&cluster, 1), copies(&cluster, 2));
     let force = |island, node| ["island", "force", text(&mount.0), island, node, "--yes"];
     for (island, node, why) in [

@@ -364,6 +364,16 @@ impl Cluster {
         cluster
     }
 
+    /// So many nodes, and a volume `home` with so many copies of each island. If there are more nodes than copies, the first one has
+    /// the control store, and no copies.
+    pub fn with_copies(nodes: usize, copies: usize) -> Self {
+        let cluster = Self::bare(nodes);
+        let (addresses, replicas) = (cluster.addresses.join(","), copies.to_string());
+        let made = good(["volume", "create", "home", "--nodes", &addresses, "--replicas", &replicas]);
+        assert!(made.contains(&format!("{copies} copies of each")), "{made}");
+        cluster
+    }
+
     pub fn data(&self, node: usize) -> PathBuf {
         self.scratch.path(&format!("data{node}"))
     }
