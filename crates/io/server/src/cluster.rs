@@ -275,8 +275,9 @@ impl<D: Disk> Served for Islands<D> {
             });
         }
         // All islands of a node lie on one file system.
-        let any = volume.engines().next().or_else(|| volume.copies().find_map(|copy| copy.engine()));
-        let space = any.and_then(|engine| engine.disk().space().ok());
+        let engines = volume.islands().into_iter();
+        let mut engines = engines.filter_map(|island| self.engine(island, volume.copy(island).as_deref()));
+        let space = engines.next().and_then(|engine| engine.disk().space().ok());
         ServedStatus {
             islands,
             others: volume.others(),
