@@ -162,18 +162,18 @@ fn at_rest(cluster: &mut Cluster, merged: &Path) -> Result<()> {
     const TRIES: u32 = 3;
     let mut shown = plain::mounted(&cluster.mounts()[0])?;
     shown.values_mut().for_each(|item| item.atime = None);
-    cluster.rest()?;
-    for _ in 1..TRIES {
-        if unlike(cluster, merged, &shown)?.is_empty() {
+    let mut tries = 0;
+    loop {
+        cluster.rest()?;
+        let wrong = unlike(cluster, merged, &shown)?;
+        if wrong.is_empty() {
             return Ok(());
         }
+        tries += 1;
+        ensure!(tries < TRIES, "{}", wrong.join("\n"));
         cluster.go_on(&[])?;
         cluster.wait_in_sync(SYNC_MAX)?;
-        cluster.rest()?;
     }
-    let wrong = unlike(cluster, merged, &shown)?;
-    ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
-    Ok(())
 }
 
 /// In what the plain trees of the copies differ, and all together from this tree.
