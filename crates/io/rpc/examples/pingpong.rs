@@ -17,6 +17,11 @@ use atoll_rpc::{
     Listener, Options, Outgoing, Role,
 };
 
+#[path = "../tests/common/certificates.rs"]
+#[allow(dead_code)] // Each user needs a part of it.
+mod certificates;
+use certificates::{Ca, secure};
+
 const FRAME_BYTES: usize = 128;
 const ROUNDS: usize = 50_000;
 const WARM_UP: usize = 1_000;
@@ -86,15 +91,15 @@ impl Handler for Client {
     fn closed(&self, _link: &Arc<Link>, _why: &Closed) {}
 }
 
-fn measure(name: &str, address: &Address) {
-    let listener = Listener::start(address, Arc::new(Echo), Options::default()).expect("free address");
+fn measure(name: &str, address: &Address, node: &Options, of_client: &Options) {
+    let listener = Listener::start(address, Arc::new(Echo), node.clone()).expect("free address");
     for by_handler in [true, false] {
         let (answered, wait) = sync_channel(1);
         let goes_on = AtomicBool::new(by_handler);
         let client = Arc::new(Client { answered, goes_on, times: Mutex::new((Instant::now(), Vec::new())) });
         let greeting = Box::new(|| Hello::new(Role::Tool, None));
         let outgoing =
-            Outgoing::new(listener.address().clone(), greeting, Arc::clone(&client) as _, Options::default());
+            Outgoing::new(listener.address().clone(), greeting, Arc::clone(&client) as _, of_client.clone());
         let link = outgoing.connect(Duration::from_secs(5)).expect("it listens");
         let calls = if by_handler { 1 } else { ROUNDS + WARM_UP };
         for id in 0..calls {
@@ -119,8 +124,74 @@ fn measure(name: &str, address: &Address) {
     }
 }
 
+/// One-way frames of a mebibyte, each answered by an empty one; a window of them is under way.
+fn stream(name: &str, address: &Address, node: &Options, of_client: &Options) {
+    const MIB: usize = 2_000;
+    const WINDOW: usize = 8;
+    let sink = Arc::new(Sink);
+    let listener = Listener::start(address, sink, node.clone()).expect("free address");
+    let (answered, wait) = sync_channel(WINDOW);
+    let client = Arc::new(Counts(answered));
+    let greeting = Box::new(|| Hello::new(Role::Tool, None));
+    let outgoing = Outgoing::new(listener.address().clone(), greeting, client, of_client.clone());
+    let link = outgoing.connect(Duration::from_secs(5)).expect("it listens");
+    let payload = vec![7; 1024 * 1024];
+    let start = Instant::now();
+    for id in 0..MIB {
+        if id >= WINDOW {
+            wait.recv().expect("the handler lives");
+        }
+        link.send(Kind::Request, IslandId(0), id as u64, &Raw(&[]), &payload).expect("the link is up");
+    }
+    (0..WINDOW).for_each(|_| wait.recv().expect("the handler lives"));
+    let secs = start.elapsed().as_secs_f64();
+    println!(
+        "{{\"suite\":\"rpc\",\"phase\":\"{name}_stream\",\"secs\":{secs:.3},\"mib_per_s\":{:.0}}}",
+        MIB as f64 / secs
+    );
+}
+
+/// Takes frames, and says that it has them.
+struct Sink;
+
+impl Handler for Sink {
+    fn frame(&self, link: &Arc<Link>, frame: Frame) {
+        let _ = link.send(Kind::Reply, frame.island, frame.id, &Raw(&[]), &[]);
+    }
+
+    fn closed(&self, _link: &Arc<Link>, _why: &Closed) {}
+}
+
+impl Acceptor for Sink {
+    fn welcome(&self, hello: &Hello) -> Result<HelloOk, Goodbye> {
+        Echo.welcome(hello)
+    }
+}
+
+struct Counts(SyncSender<()>);
+
+impl Handler for Counts {
+    fn frame(&self, _link: &Arc<Link>, _frame: Frame) {
+        self.0.send(()).expect("somebody waits");
+    }
+
+    fn closed(&self, _link: &Arc<Link>, _why: &Closed) {}
+}
+
 fn main() {
-    measure("tcp_loopback", &"127.0.0.1:0".parse().expect("an address"));
+    let tcp: Address = "127.0.0.1:0".parse().expect("an address");
     let path = std::env::temp_dir().join(format!("atoll-pingpong-{}.sock", std::process::id()));
-    measure("unix_socket", &Address::Unix { path });
+    let unix = Address::Unix { path };
+    let (plain, ca) = (Options::default(), Ca::new());
+    let (node, client) = (secure(&ca.node(1)), secure(&ca.client(2)));
+    for _ in 0..3 {
+        for (name, address, node, client) in [
+            ("tcp_loopback", &tcp, &plain, &plain),
+            ("unix_socket", &unix, &plain, &plain),
+            ("tls", &tcp, &node, &client),
+        ] {
+            measure(name, address, node, client);
+            stream(name, address, node, client);
+        }
+    }
 }

@@ -50,6 +50,9 @@ pub enum FrameError {
     /// Something else than Atoll speaks.
     #[error("it does not speak Atoll's protocol")]
     NotAtoll,
+    /// TLS, where none is expected.
+    #[error("it speaks TLS")]
+    Encrypted,
     /// A version that was not agreed on.
     #[error("it uses protocol version {theirs}; this side speaks {VERSION_LOWEST} to {VERSION_HIGHEST}")]
     Version {
@@ -184,9 +187,15 @@ impl FrameReader {
     fn peek_header(&self) -> Result<Option<Header>, FrameError> {
         let Some(bytes) = self.small.first_chunk::<HEADER_BYTES>() else {
             // Another protocol's greeting may be shorter than a header, and nothing may follow it.
+            if is_tls(&self.small) {
+                return Err(FrameError::Encrypted);
+            }
             let seen = self.small.len().min(MAGIC.len());
             return if self.small[..seen] == MAGIC[..seen] { Ok(None) } else { Err(FrameError::NotAtoll) };
         };
+        if is_tls(bytes) {
+            return Err(FrameError::Encrypted);
+        }
         let header = decode_header(bytes)?;
         match self.version {
             None if !header.kind.is_handshake() => return Err(FrameError::Unexpected { kind: header.kind }),
@@ -214,6 +223,11 @@ impl FrameReader {
         let payload = if header.payload_bytes == 0 { Bytes::new() } else { whole.slice(meta_end..) };
         Ok(Frame { kind: header.kind, island: header.island, id: header.id, meta, payload })
     }
+}
+
+/// Whether these bytes begin as an alert or a greeting of TLS does (RFC 8446, 5.1).
+fn is_tls(bytes: &[u8]) -> bool {
+    matches!(bytes, [0x15 | 0x16, 0x03, ..])
 }
 
 /// A place for bytes from a socket.

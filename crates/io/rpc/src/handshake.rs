@@ -1,7 +1,8 @@
 //! The handshake of two sides: `Hello`, then `HelloOk` or `Goodbye`.
 //!
 //! It is bounded in time and bytes, because nothing is known yet of the other side. It does not decide who is
-//! let in. It runs on any stream, so it can run inside TLS.
+//! let in. It runs on any stream; between machines TLS comes first, and says
+//! whom the other side may claim to be.
 
 use std::net::{TcpStream, ToSocketAddrs};
 use std::os::fd::OwnedFd;
@@ -16,7 +17,13 @@ use crate::frame::{Frame, FrameError, FrameReader};
 use crate::header::{Kind, VERSION_HIGHEST, encode_head};
 use crate::hello::{ClusterId, Goodbye, Hello, HelloOk, Reason, Role, Versions, versions_of};
 use crate::listener::Acceptor;
+use crate::security::{Peer, Security, explain};
 use crate::stream::Stream;
+use crate::tls::ShakeError;
+
+/// What a program without a certificate is told.
+const WANTS_TLS: &str = "it wants TLS, and this program uses no identity.\n\
+    Name the file that \"atoll client add\" has made: --identity FILE.";
 
 /// How long connecting to the target of a relay, and greeting it, may take. The target was reached a moment
 /// ago.
@@ -64,6 +71,14 @@ pub enum ConnectError {
         /// The reason.
         why: FrameError,
     },
+    /// One of the two sides does not trust the other.
+    #[error("{address} cannot be used: {why}")]
+    NotTrusted {
+        /// The address.
+        address: Address,
+        /// The reason, and the next step.
+        why: String,
+    },
     /// No protocol version in common.
     #[error(
         "{address} speaks protocol versions {theirs}, this program speaks {ours}.\n\
@@ -107,7 +122,10 @@ impl ConnectError {
     /// Trying again soon cannot help: first somebody has to change something.
     pub fn is_lasting(&self) -> bool {
         match self {
-            Self::NotAtoll { .. } | Self::Version { .. } | Self::WrongCluster { .. } => true,
+            Self::NotAtoll { .. }
+            | Self::Version { .. }
+            | Self::WrongCluster { .. }
+            | Self::NotTrusted { .. } => true,
             Self::Refused { goodbye, .. } => !matches!(goodbye.reason, Reason::Full | Reason::Stopping),
             _ => false,
         }
@@ -127,6 +145,9 @@ pub(crate) enum GreetError {
     Lied(FrameError),
     #[error("it was refused: {0}")]
     Refused(Goodbye),
+    /// TLS failed, for this reason.
+    #[error("{0}")]
+    NotTrusted(String),
 }
 
 impl GreetError {
@@ -147,6 +168,8 @@ impl From<Errno> for GreetError {
 
 /// A greeted stream.
 pub(crate) struct Greeted<T> {
+    /// Whom its certificate names, if the stream is encrypted.
+    pub(crate) peer: Option<Peer>,
     pub(crate) remote: T,
     pub(crate) version: u16,
     pub(crate) reader: FrameReader,
@@ -163,34 +186,49 @@ pub(crate) fn connect(
     address: &Address,
     through: Option<&Through<'_>>,
     hello: &Hello,
+    security: Option<&Security>,
     time_max: Duration,
 ) -> Result<(Stream, Greeted<HelloOk>), ConnectError> {
     let Some(Through { relay, greeting }) = through else {
-        let stream = connect_stream(address, time_max)?;
-        let greeted = greet_as(address, &stream, hello, time_max)?;
+        let mut stream = connect_stream(address, time_max)?;
+        let greeted = greet_as(address, &mut stream, hello, security, time_max)?;
         return Ok((stream, greeted));
     };
     let mut stream = connect_stream(relay, time_max)?;
-    let passed_on = greet_as(relay, &stream, greeting, time_max)?;
-    if !passed_on.reader.is_between_frames() {
+    let passed_on = greet_as(relay, &mut stream, greeting, security, time_max)?;
+    if !passed_on.reader.is_between_frames() || !stream.bare() {
         // The node itself says nothing before it is greeted.
         let why = FrameError::Unexpected { kind: Kind::HelloOk };
         return Err(ConnectError::NotAtoll { address: (*relay).clone(), why });
     }
     stream.set_relayed();
-    let greeted = greet_as(address, &stream, hello, time_max)?;
+    let greeted = greet_as(address, &mut stream, hello, security, time_max)?;
     Ok((stream, greeted))
 }
 
 /// Greets. An error names the address.
 fn greet_as(
     address: &Address,
-    stream: &Stream,
+    stream: &mut Stream,
     hello: &Hello,
+    security: Option<&Security>,
     time_max: Duration,
 ) -> Result<Greeted<HelloOk>, ConnectError> {
     let address = address.clone();
-    let greeted = greet(stream, hello, Instant::now() + time_max).map_err(|e| match e {
+    let deadline = Instant::now() + time_max;
+    let greeted = secure(stream, security, false, deadline).and_then(|peer| {
+        let greeted = greet(stream, hello, peer, deadline);
+        match (&greeted, stream.tls_failure()) {
+            // The other side looks at this one's certificate when this side's handshake is done already.
+            (Err(_), Some(why)) => Err(GreetError::NotTrusted(explain(why))),
+            _ => greeted,
+        }
+    });
+    let greeted = greeted.map_err(|e| match e {
+        GreetError::NotTrusted(why) => ConnectError::NotTrusted { address: address.clone(), why },
+        GreetError::Lied(FrameError::Encrypted) => {
+            ConnectError::NotTrusted { address: address.clone(), why: WANTS_TLS.to_owned() }
+        }
         GreetError::TimedOut => ConnectError::TimedOut { address: address.clone(), ms: time_max.as_millis() },
         GreetError::Ended | GreetError::Io(_) => {
             ConnectError::Unreachable { address: address.clone(), why: e.to_string() }
@@ -212,8 +250,28 @@ fn greet_as(
         Some(expected) if expected != greeted.remote.cluster => {
             Err(ConnectError::WrongCluster { address, expected, theirs: greeted.remote.cluster })
         }
+        // Whoever relies on which node it is, relies on its certificate.
+        _ if greeted.peer.is_some_and(|peer| peer != Peer::Node(greeted.remote.daemon)) => {
+            let why = "it says that it is another node than its certificate does.".to_owned();
+            Err(ConnectError::NotTrusted { address, why })
+        }
         _ => Ok(greeted),
     }
+}
+
+/// Begins TLS on a stream, if there are certificates.
+fn secure(
+    stream: &mut Stream,
+    security: Option<&Security>,
+    accepts: bool,
+    deadline: Instant,
+) -> Result<Option<Peer>, GreetError> {
+    stream.secure(security, accepts, deadline).map_err(|why| match why {
+        ShakeError::TimedOut => GreetError::TimedOut,
+        ShakeError::Ended => GreetError::Ended,
+        ShakeError::Io(e) => GreetError::from(e),
+        ShakeError::Tls(why) => GreetError::NotTrusted(explain(&why)),
+    })
 }
 
 fn connect_stream(address: &Address, time_max: Duration) -> Result<Stream, ConnectError> {
@@ -259,9 +317,14 @@ pub(crate) fn plain(e: &std::io::Error) -> String {
 }
 
 /// Greets as the side that connected.
-fn greet(stream: &Stream, hello: &Hello, deadline: Instant) -> Result<Greeted<HelloOk>, GreetError> {
+fn greet(
+    stream: &Stream,
+    hello: &Hello,
+    peer: Option<Peer>,
+    deadline: Instant,
+) -> Result<Greeted<HelloOk>, GreetError> {
     write(stream, Kind::Hello, hello, deadline)?;
-    let mut reader = FrameReader::new(!stream.is_unix());
+    let mut reader = FrameReader::new(stream.needs_checks());
     let frame = read(stream, &mut reader, deadline)?;
     match frame.kind {
         Kind::HelloOk => {}
@@ -273,7 +336,7 @@ fn greet(stream: &Stream, hello: &Hello, deadline: Instant) -> Result<Greeted<He
         return Err(GreetError::Lied(FrameError::Version { theirs: ok.version }));
     }
     reader.agree(ok.version);
-    Ok(Greeted { version: ok.version, remote: ok, reader })
+    Ok(Greeted { peer, version: ok.version, remote: ok, reader })
 }
 
 /// The result of an accepted connection.
@@ -288,32 +351,39 @@ pub(crate) enum Welcomed {
 pub(crate) fn welcome(
     stream: &mut Stream,
     acceptor: &dyn Acceptor,
+    security: Option<&Security>,
     may_relay: bool,
     deadline: Instant,
 ) -> Result<Welcomed, GreetError> {
-    let result = welcome_silently(stream, acceptor, may_relay, deadline);
+    let result = welcome_silently(stream, acceptor, security, may_relay, deadline);
     let goodbye = match &result {
-        Ok(_) | Err(GreetError::Ended | GreetError::Io(_)) => return result,
+        Ok(_) | Err(GreetError::Ended | GreetError::Io(_) | GreetError::NotTrusted(_)) => return result,
         Err(GreetError::Refused(goodbye)) => goodbye.clone(),
         Err(GreetError::TimedOut) => Goodbye::new(Reason::TooSlow, ""),
         // Something that is not Atoll would not understand.
         Err(GreetError::Lied(FrameError::NotAtoll)) => return result,
         Err(GreetError::Lied(e)) => Goodbye::new(Reason::Malformed, e.to_string()),
     };
-    refuse(stream, &goodbye);
+    refuse(stream, security, &goodbye);
     result
 }
 
 fn welcome_silently(
     stream: &mut Stream,
     acceptor: &dyn Acceptor,
+    security: Option<&Security>,
     may_relay: bool,
     deadline: Instant,
 ) -> Result<Welcomed, GreetError> {
     let refused = |reason, text: &str| GreetError::Refused(Goodbye::new(reason, text));
-    let mut reader = FrameReader::new(!stream.is_unix());
+    let mut peer = secure(stream, security, true, deadline)?;
+    let mut reader = FrameReader::new(stream.needs_checks());
     loop {
         let (hello, version) = read_hello(stream, &mut reader, deadline)?;
+        if !peer.is_none_or(|peer| may_claim(peer, &hello.role)) {
+            return Err(refused(Reason::NotAllowed, "its certificate names somebody else"));
+        }
+        acceptor.admit(peer, &hello).map_err(GreetError::Refused)?;
         let mut ok = acceptor.welcome(&hello).map_err(GreetError::Refused)?;
         ok.version = version;
         if let Some(expected) = hello.cluster
@@ -332,17 +402,28 @@ fn welcome_silently(
                     return Err(refused(Reason::Full, "too many connections are passed on"));
                 }
                 let onward = acceptor.onward(*volume, *to).map_err(GreetError::Refused)?;
-                let there = connect(&onward.address, None, &onward.greeting, ONWARD_TIME_MAX);
-                let (there, greeted) = there.map_err(|why| refused(Reason::NotReached, &why.to_string()))?;
+                let there = connect(&onward.address, None, &onward.greeting, security, ONWARD_TIME_MAX);
+                let (mut there, greeted) =
+                    there.map_err(|why| refused(Reason::NotReached, &why.to_string()))?;
                 if there.is_unix() || !greeted.reader.is_between_frames() || !reader.is_between_frames() {
                     return Err(refused(Reason::NotReached, "it cannot be passed on"));
                 }
                 write(stream, Kind::HelloOk, &ok, deadline)?;
+                // The two ends encrypt what is passed on.
+                if !stream.bare() || !there.bare() {
+                    return Err(GreetError::Lied(FrameError::Unexpected { kind: Kind::Hello }));
+                }
                 return Ok(Welcomed::Relay(there));
             }
             Role::Relayed { .. } => {
                 write(stream, Kind::HelloOk, &ok, deadline)?;
                 stream.set_relayed();
+                if security.is_some() {
+                    if !reader.is_between_frames() || !stream.bare() {
+                        return Err(GreetError::Lied(FrameError::Unexpected { kind: Kind::Hello }));
+                    }
+                    peer = secure(stream, security, true, deadline)?;
+                }
             }
             Role::Tool if stream.is_relayed() => {
                 return Err(refused(Reason::NotAllowed, "tools ask directly"));
@@ -350,9 +431,18 @@ fn welcome_silently(
             Role::Tool | Role::Client { .. } | Role::Node { .. } => {
                 write(stream, Kind::HelloOk, &ok, deadline)?;
                 reader.agree(version);
-                return Ok(Welcomed::Link(Box::new(Greeted { remote: hello, version, reader })));
+                return Ok(Welcomed::Link(Box::new(Greeted { remote: hello, peer, version, reader })));
             }
         }
+    }
+}
+
+/// Whether a process with this certificate may have this role.
+fn may_claim(peer: Peer, role: &Role) -> bool {
+    match role {
+        Role::Node { daemon, .. } => peer == Peer::Node(*daemon),
+        Role::Relayed { .. } => matches!(peer, Peer::Node(_)),
+        Role::Client { .. } | Role::Tool | Role::Relay { .. } => true,
     }
 }
 
@@ -374,8 +464,12 @@ fn read_hello(
     Ok((decode(&frame)?, version))
 }
 
-/// Says goodbye to a side that is not let in, if that is possible at once.
-pub(crate) fn refuse(stream: &Stream, goodbye: &Goodbye) {
+/// Says goodbye to a side that is not let in, if that is possible at once. Whoever has shown no certificate where one is
+/// wanted is told nothing.
+pub(crate) fn refuse(stream: &Stream, security: Option<&Security>, goodbye: &Goodbye) {
+    if security.is_some() && stream.needs_checks() {
+        return stream.shutdown();
+    }
     let _ = write(stream, Kind::Goodbye, goodbye, Instant::now());
     stream.shutdown();
     stream.drain();
@@ -390,7 +484,7 @@ fn write(stream: &Stream, kind: Kind, meta: &impl Encode, deadline: Instant) -> 
     encode_head(VERSION_HIGHEST, kind, IslandId(0), 0, meta, &[], false, &mut bytes)
         .map_err(GreetError::Lied)?;
     let mut rest = &bytes[..];
-    while !rest.is_empty() {
+    while !rest.is_empty() || stream.has_unsent() {
         match stream.send_some(rest, &[]) {
             Ok(n) => rest = &rest[n..],
             Err(Errno::AGAIN) if stream.wait_writable(deadline)? => {}
@@ -406,11 +500,11 @@ fn read(stream: &Stream, reader: &mut FrameReader, deadline: Instant) -> Result<
         if let Some(frame) = reader.next_frame().map_err(GreetError::Lied)? {
             return Ok(frame);
         }
-        if !stream.wait_readable(deadline)? {
-            return Err(GreetError::TimedOut);
-        }
-        if stream.recv(reader.target())? == 0 {
-            return Err(GreetError::Ended);
+        match stream.recv_until(reader.target(), deadline) {
+            Ok(0) => return Err(GreetError::Ended),
+            Ok(_) => {}
+            Err(Errno::TIMEDOUT) => return Err(GreetError::TimedOut),
+            Err(e) => return Err(e.into()),
         }
     }
 }

@@ -14,6 +14,8 @@
 //! If a connection cannot be made directly, it is made through a relay, which passes on its bytes
 //! (`docs/design/011-links.md`).
 //!
+//! Between machines a link is encrypted, if the process has a certificate ([`Security`]).
+//!
 //! The layout of frames is in `docs/FORMATS.md`.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
@@ -30,7 +32,9 @@ mod outbox;
 pub mod outgoing;
 mod pool;
 mod relay;
+mod security;
 mod stream;
+mod tls;
 
 pub use address::{Address, AddressError};
 pub use frame::{Frame, FrameError, FrameReader};
@@ -41,3 +45,4 @@ pub use link::{Closed, Handler, Link, Options, Remote, SendError};
 pub use listener::{Acceptor, Bound, ListenError, Listener};
 pub use outgoing::{Outgoing, Relays};
 pub use relay::Onward;
+pub use security::{ANY_NODE, BadIdentity, Identity, Peer, Security, client_name, node_name};

@@ -21,6 +21,7 @@ use crate::handshake::ConnectError;
 use crate::header::{HEADER_BYTES, Kind, encode_head};
 use crate::hello::{Goodbye, Hello, HelloOk, Reason};
 use crate::outbox::{Outbox, Stuck};
+use crate::security::{Peer, Security};
 use crate::stream::Stream;
 use atoll_handover::{Next, Roles};
 
@@ -47,6 +48,9 @@ pub struct Options {
     pub connections_max: usize,
     /// Permission bits of a listener's Unix socket: who may connect.
     pub unix_mode: u32,
+    /// The certificates of this process; by default those that [`Security::install`] was given. With them all links over TCP
+    /// are encrypted, and none is let in without; without them none is.
+    pub security: Option<Arc<Security>>,
 }
 
 impl Default for Options {
@@ -59,6 +63,7 @@ impl Default for Options {
             spare_idle_max: Duration::from_secs(5),
             connections_max: 1024,
             unix_mode: 0o600,
+            security: Security::of_process(),
         }
     }
 }
@@ -145,6 +150,7 @@ pub struct Link {
     id: u64,
     name: String,
     remote: Remote,
+    peer: Option<Peer>,
     version: u16,
     stream: Stream,
     outbox: Outbox,
@@ -180,6 +186,7 @@ impl Link {
         id: u64,
         name: String,
         remote: Remote,
+        peer: Option<Peer>,
         version: u16,
         stream: Stream,
         reader: FrameReader,
@@ -191,6 +198,7 @@ impl Link {
             id,
             name,
             remote,
+            peer,
             version,
             stream,
             outbox: Outbox::new(options.send_time_max),
@@ -241,6 +249,11 @@ impl Link {
         &self.remote
     }
 
+    /// Whom the certificate of the other side names; none if the link is not encrypted.
+    pub fn peer(&self) -> Option<Peer> {
+        self.peer
+    }
+
     /// A relay passes this connection on. If the connection ends, perhaps the relay has ended, and not the
     /// other side.
     pub fn is_relayed(&self) -> bool {
@@ -282,7 +295,7 @@ impl Link {
         // Taken out rather than borrowed: `slow` may run anything while it is in use.
         let mut head = SCRATCH.take();
         head.clear();
-        let check = !self.stream.is_unix();
+        let check = self.stream.needs_checks();
         let result = match encode_head(self.version, kind, island, id, meta, payload, check, &mut head) {
             Ok(()) => self.outbox.send(&self.stream, &head, payload).map_err(|stuck| {
                 match stuck {
@@ -420,7 +433,13 @@ impl Link {
                 Ok(None) => match self.stream.recv(reader.target()) {
                     Ok(0) if reader.is_between_frames() => self.end(Closed::Ended),
                     Ok(0) => self.end(Closed::CutShort),
-                    Ok(_) => self.pulse.heard(),
+                    Ok(_) => {
+                        self.pulse.heard();
+                        if self.stream.owes_bytes() {
+                            // If a thread writes, they leave with its bytes, or else with the next sign of life.
+                            let _ = self.outbox.send_if_idle(&self.stream, &[]);
+                        }
+                    }
                     Err(e) => self.end(broken(e)),
                 },
                 Err(e) => self.end(Closed::Lied(e)),

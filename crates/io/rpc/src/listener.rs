@@ -1,11 +1,11 @@
 //! Takes connections on an address, greets them, and keeps account of their links.
 //!
 //! Never decides who is let in ([`Acceptor`] does), and never handles a frame. A process that connects and
-//! says nothing costs a thread until the handshake's time-out, and counts towards the limit.
+//! says nothing costs a thread until the handshake's time-out. So such connections have a bound of their own, for each address.
 
 use std::collections::HashMap;
 use std::io::{self, ErrorKind};
-use std::net::{TcpListener, ToSocketAddrs};
+use std::net::{IpAddr, TcpListener, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -23,6 +23,7 @@ use crate::handshake::{self, Welcomed, plain, welcome};
 use crate::hello::{Goodbye, Hello, HelloOk, Reason};
 use crate::link::{Closed, Handler, Link, Options, Remote};
 use crate::relay::{Onward, RELAYS_MAX, Relay};
+use crate::security::Peer;
 use crate::stream::Stream;
 
 /// Pause after a connection could not be accepted, such as for want of file descriptors.
@@ -31,6 +32,13 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Connections that wait in a socket, at most, until they are taken.
 const BACKLOG: i32 = 1024;
 
+/// Most connections that are greeted at once. Each costs a thread for the time of the handshake. They do not count towards
+/// the limit of connections, so that strangers take no place from those who are known.
+const GREETINGS_MAX: usize = 256;
+
+/// Most of them from one address.
+const GREETINGS_PER_ADDRESS_MAX: usize = 64;
+
 /// How long stopping waits for the links to end.
 const STOP_TIME_MAX: Duration = Duration::from_secs(5);
 
@@ -38,6 +46,12 @@ const STOP_TIME_MAX: Duration = Duration::from_secs(5);
 pub trait Acceptor: Handler {
     /// Answers a greeting. The cluster in it is compared with that of the answer afterwards.
     fn welcome(&self, hello: &Hello) -> Result<HelloOk, Goodbye>;
+
+    /// Whether the owner of a certificate may greet so. Without certificates everybody may, and by default those with one.
+    /// Comes before [`Self::welcome`].
+    fn admit(&self, _peer: Option<Peer>, _hello: &Hello) -> Result<(), Goodbye> {
+        Ok(())
+    }
 
     /// The target of a connection that asks for a relay. None by default: nothing is passed on.
     fn onward(&self, _volume: VolumeId, _to: NodeId) -> Result<Onward, Goodbye> {
@@ -132,15 +146,15 @@ impl Socket {
     }
 
     /// A connection and where it comes from; `WouldBlock` if there is none.
-    fn accept(&self) -> io::Result<(Stream, String)> {
+    fn accept(&self) -> io::Result<(Stream, String, Option<IpAddr>)> {
         match self {
             Self::Tcp(l) => {
                 let (stream, from) = l.accept()?;
-                Ok((Stream::tcp(OwnedFd::from(stream))?, from.to_string()))
+                Ok((Stream::tcp(OwnedFd::from(stream))?, from.to_string(), Some(from.ip())))
             }
             Self::Unix(l, path) => {
                 let (stream, _) = l.accept()?;
-                Ok((Stream::unix(OwnedFd::from(stream)), format!("unix:{}", path.display())))
+                Ok((Stream::unix(OwnedFd::from(stream)), format!("unix:{}", path.display()), None))
             }
         }
     }
@@ -170,16 +184,36 @@ impl Bound {
 #[derive(Default)]
 struct Account {
     stopping: bool,
-    /// Connections that have not been greeted yet.
-    greeting: usize,
+    /// Connections that have not been greeted yet, by where they come from; none is this machine.
+    greeting: HashMap<Option<IpAddr>, usize>,
     links: HashMap<u64, Arc<Link>>,
     /// Connections that are passed on to another node.
     relays: HashMap<u64, Arc<Relay>>,
 }
 
 impl Account {
-    fn connections(&self) -> usize {
-        self.greeting + self.links.len() + self.relays.len()
+    fn is_full(&self, options: &Options) -> bool {
+        self.links.len() + self.relays.len() >= options.connections_max
+    }
+
+    /// Begins a greeting, unless there are too many.
+    fn begin_greeting(&mut self, from: Option<IpAddr>) -> bool {
+        let at_once: usize = self.greeting.values().sum();
+        let of_address = self.greeting.get(&from).copied().unwrap_or(0);
+        let is_free = at_once < GREETINGS_MAX && (from.is_none() || of_address < GREETINGS_PER_ADDRESS_MAX);
+        if is_free {
+            self.greeting.insert(from, of_address + 1);
+        }
+        is_free
+    }
+
+    fn end_greeting(&mut self, from: Option<IpAddr>) {
+        if let Some(count) = self.greeting.get_mut(&from) {
+            *count -= 1;
+            if *count == 0 {
+                self.greeting.remove(&from);
+            }
+        }
     }
 }
 
@@ -351,7 +385,7 @@ fn accept_all(socket: &Socket, shared: &Arc<Shared>, wake: &OwnedFd) {
             break;
         }
         match socket.accept() {
-            Ok((stream, from)) => admit(stream, from, shared),
+            Ok((stream, from, ip)) => admit(stream, from, ip, shared),
             Err(e) => match e.kind() {
                 ErrorKind::WouldBlock | ErrorKind::Interrupted | ErrorKind::ConnectionAborted => {}
                 _ => {
@@ -365,35 +399,36 @@ fn accept_all(socket: &Socket, shared: &Arc<Shared>, wake: &OwnedFd) {
 }
 
 /// Gives a new connection a thread of its own, if there is room.
-fn admit(stream: Stream, from: String, shared: &Arc<Shared>) {
+fn admit(stream: Stream, from: String, ip: Option<IpAddr>, shared: &Arc<Shared>) {
     let mut account = shared.lock();
-    let full = account.connections() >= shared.options.connections_max;
-    if full {
+    if account.is_full(&shared.options) || !account.begin_greeting(ip) {
+        let (open, greeting) =
+            (account.links.len() + account.relays.len(), account.greeting.values().sum::<usize>());
         drop(account);
-        tracing::warn!(%from, "refused: {} connections are open already", shared.options.connections_max);
-        handshake::refuse(&stream, &Goodbye::new(Reason::Full, ""));
+        tracing::warn!(%from, "refused: {open} connections are open already, and {greeting} are being greeted");
+        handshake::refuse(&stream, shared.options.security.as_deref(), &Goodbye::new(Reason::Full, ""));
         return;
     }
-    account.greeting += 1;
     drop(account);
     let greeting = {
         let shared = Arc::clone(shared);
-        move || greet(stream, from, &shared)
+        move || greet(stream, from, ip, &shared)
     };
     if let Err(e) = thread::Builder::new().name("atoll-link".into()).spawn(greeting) {
         tracing::warn!("no thread for a connection: {}", plain(&e));
-        shared.lock().greeting -= 1;
+        shared.lock().end_greeting(ip);
     }
 }
 
 /// Greets a new connection, and serves it as its first thread.
-fn greet(mut stream: Stream, from: String, shared: &Arc<Shared>) {
+fn greet(mut stream: Stream, from: String, ip: Option<IpAddr>, shared: &Arc<Shared>) {
     let deadline = Instant::now() + shared.options.handshake_time_max;
     let id = Link::next_id();
     let may_relay = shared.lock().relays.len() < RELAYS_MAX;
-    let greeted = welcome(&mut stream, &*shared.acceptor, may_relay, deadline);
+    let greeted =
+        welcome(&mut stream, &*shared.acceptor, shared.options.security.as_deref(), may_relay, deadline);
     let mut account = shared.lock();
-    account.greeting -= 1;
+    account.end_greeting(ip);
     let greeted = match greeted {
         Ok(greeted) => greeted,
         Err(why) => {
@@ -407,9 +442,13 @@ fn greet(mut stream: Stream, from: String, shared: &Arc<Shared>) {
             return;
         }
     };
-    if account.stopping {
+    if account.stopping || account.is_full(&shared.options) {
+        let goodbye = match account.stopping {
+            true => Goodbye::new(Reason::Stopping, "the daemon stops"),
+            false => Goodbye::new(Reason::Full, ""),
+        };
         drop(account);
-        handshake::refuse(&stream, &Goodbye::new(Reason::Stopping, "the daemon stops"));
+        handshake::refuse(&stream, shared.options.security.as_deref(), &goodbye);
         return;
     }
     let greeted = match greeted {
@@ -427,7 +466,7 @@ fn greet(mut stream: Stream, from: String, shared: &Arc<Shared>) {
     let remote = Remote::Accepted(greeted.remote);
     let counted = Arc::new(Counted(Arc::clone(shared)));
     let (version, reader, options) = (greeted.version, greeted.reader, &shared.options);
-    let link = Link::new(id, from, remote, version, stream, reader, counted, options);
+    let link = Link::new(id, from, remote, greeted.peer, version, stream, reader, counted, options);
     account.links.insert(link.id(), Arc::clone(&link));
     drop(account);
     shared.acceptor.opened(&link);

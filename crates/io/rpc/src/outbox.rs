@@ -162,7 +162,7 @@ impl Outbox {
                 Err(Errno::AGAIN) => {}
                 Err(e) => return Err(Stuck::Io(e)),
             }
-            if first.is_empty() && second.is_empty() {
+            if first.is_empty() && second.is_empty() && !stream.has_unsent() {
                 return Ok(());
             }
             // The socket's buffer is full. The other side may be in the same place: somebody must

@@ -1,9 +1,9 @@
 //! A connected socket: bytes in, bytes out, each call one system call if possible.
 //!
-//! Only this file knows the carrier of a link. It never knows frames. TLS would be another carrier behind the
-//! same five calls; the handshake of this protocol would run inside it.
+//! Only this file knows the carrier of a link: a Unix socket, TCP, or TLS over TCP. It never knows frames. The
+//! handshake of this protocol runs inside TLS.
 
-use std::io::IoSlice;
+use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -14,6 +14,8 @@ use rustix::net::sockopt;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown};
 
 use crate::frame::{READ_AHEAD_BYTES, Target};
+use crate::security::{Peer, Security};
+use crate::tls::{CIPHERTEXT_BYTES, Session, ShakeError};
 
 /// Silence on a TCP connection after which the kernel asks whether the other machine is there.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(5);
@@ -34,6 +36,7 @@ pub(crate) struct Stream {
     fd: OwnedFd,
     unix: bool,
     relayed: bool,
+    session: Option<Box<Session>>,
 }
 
 impl Stream {
@@ -48,17 +51,51 @@ impl Stream {
         sockopt::set_tcp_keepintvl(&fd, KEEPALIVE_PAUSE)?;
         sockopt::set_tcp_keepcnt(&fd, KEEPALIVE_PROBES)?;
         sockopt::set_tcp_user_timeout(&fd, TCP_UNACKNOWLEDGED_MS_MAX)?;
-        Ok(Self { fd, unix: false, relayed: false })
+        Ok(Self { fd, unix: false, relayed: false, session: None })
     }
 
     /// Takes a connected Unix socket.
     pub(crate) fn unix(fd: OwnedFd) -> Self {
-        Self { fd, unix: true, relayed: false }
+        Self { fd, unix: true, relayed: false, session: None }
     }
 
-    /// Nothing can change bytes on the way: payloads need no checksum.
+    /// It does not leave this machine.
     pub(crate) fn is_unix(&self) -> bool {
         self.unix
+    }
+
+    /// Bytes may change on the way without anybody noticing: payloads need a checksum.
+    pub(crate) fn needs_checks(&self) -> bool {
+        !self.unix && self.session.is_none()
+    }
+
+    /// From here on the bytes are encrypted, if there are certificates and the socket leaves this machine. `accepts` says
+    /// which of the two sides this is.
+    pub(crate) fn secure(
+        &mut self,
+        security: Option<&Security>,
+        accepts: bool,
+        deadline: Instant,
+    ) -> Result<Option<Peer>, ShakeError> {
+        let Some(security) = security.filter(|_| !self.unix) else { return Ok(None) };
+        debug_assert!(self.session.is_none(), "a session within a session");
+        let connection = security.connection(accepts).map_err(ShakeError::Tls)?;
+        let session = Session::shake_hands(connection, &mut Bounded { stream: self, deadline })?;
+        let peer = security.peer_of(session.peer().as_ref()).map_err(ShakeError::Tls)?;
+        self.session = Some(Box::new(session));
+        Ok(Some(peer))
+    }
+
+    /// From here on the bytes are as they come: those of others, who have encrypted them. False if bytes of this
+    /// side's are on their way.
+    #[must_use]
+    pub(crate) fn bare(&mut self) -> bool {
+        self.session.take().is_none_or(|session| session.is_idle())
+    }
+
+    /// Why TLS has failed on it, if it has.
+    pub(crate) fn tls_failure(&self) -> Option<&rustls::Error> {
+        self.session.as_ref()?.failure()
     }
 
     /// From here on a relay passes on the bytes.
@@ -78,6 +115,46 @@ impl Stream {
 
     /// Reads what is there, waiting for the first byte of it; 0 at the end.
     pub(crate) fn recv(&self, target: Target<'_>) -> Result<usize, Errno> {
+        match &self.session {
+            None => self.recv_plain(target, RecvFlags::WAITALL),
+            Some(session) => self.recv_by(session, target, None),
+        }
+    }
+
+    /// The same; `TIMEDOUT` at the deadline.
+    pub(crate) fn recv_until(&self, target: Target<'_>, deadline: Instant) -> Result<usize, Errno> {
+        match &self.session {
+            Some(session) => self.recv_by(session, target, Some(deadline)),
+            // A part of a large frame is returned, since the rest may come after the deadline.
+            None if self.wait_readable(deadline)? => self.recv_plain(target, RecvFlags::empty()),
+            None => Err(Errno::TIMEDOUT),
+        }
+    }
+
+    fn recv_by(
+        &self,
+        session: &Session,
+        mut target: Target<'_>,
+        deadline: Option<Instant>,
+    ) -> Result<usize, Errno> {
+        session.recv(&mut target, |arrived| {
+            if let Some(deadline) = deadline
+                && !self.wait_readable(deadline)?
+            {
+                return Err(Errno::TIMEDOUT);
+            }
+            let n = recv_into(
+                &self.fd,
+                &mut arrived.spare_capacity_mut()[..CIPHERTEXT_BYTES],
+                RecvFlags::empty(),
+            )?;
+            // SAFETY: the first `n` bytes of the spare capacity were written by the kernel.
+            unsafe { arrived.set_len(arrived.len() + n) };
+            Ok(n)
+        })
+    }
+
+    fn recv_plain(&self, target: Target<'_>, of_large: RecvFlags) -> Result<usize, Errno> {
         match target {
             Target::Small { buffer } => {
                 let spare = buffer.spare_capacity_mut();
@@ -90,7 +167,7 @@ impl Stream {
             Target::Large { buffer, bytes } => {
                 // Never more than this frame, so the buffer's capacity alone is no bound to go by.
                 let spare = buffer.spare_capacity_mut();
-                let n = recv_into(&self.fd, &mut spare[..bytes], RecvFlags::WAITALL)?;
+                let n = recv_into(&self.fd, &mut spare[..bytes], of_large)?;
                 // SAFETY: as above.
                 unsafe { buffer.set_len(buffer.len() + n) };
                 Ok(n)
@@ -98,8 +175,27 @@ impl Stream {
         }
     }
 
-    /// Writes as much of two parts, in order, as fits into the socket's buffer. `AGAIN` if nothing fits.
+    /// Writes as much of two parts, in order, as fits into the socket's buffer. `AGAIN` if nothing fits. What was taken may
+    /// still have to leave: see [`Self::has_unsent`].
     pub(crate) fn send_some(&self, first: &[u8], second: &[u8]) -> Result<usize, Errno> {
+        match &self.session {
+            None => self.send_plain(first, second),
+            Some(session) => session.send_some(first, second, |bytes| self.send_plain(bytes, &[])),
+        }
+    }
+
+    /// Bytes that were taken wait for room in the socket's buffer. They leave with the next call of [`Self::send_some`], of
+    /// nothing if need be.
+    pub(crate) fn has_unsent(&self) -> bool {
+        self.session.as_ref().is_some_and(|session| session.has_unsent())
+    }
+
+    /// Reading has produced bytes that are to be sent, with a call of [`Self::send_some`].
+    pub(crate) fn owes_bytes(&self) -> bool {
+        self.session.as_ref().is_some_and(|session| session.owes_bytes())
+    }
+
+    fn send_plain(&self, first: &[u8], second: &[u8]) -> Result<usize, Errno> {
         let both = [IoSlice::new(first), IoSlice::new(second)];
         let parts = if second.is_empty() { &both[..1] } else { &both };
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
@@ -143,6 +239,37 @@ impl Stream {
                 _ => return,
             }
         }
+    }
+}
+
+/// A socket whose reads and writes end at a time.
+struct Bounded<'a> {
+    stream: &'a Stream,
+    deadline: Instant,
+}
+
+impl Read for Bounded<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if !self.stream.wait_readable(self.deadline)? {
+            return Err(ErrorKind::TimedOut.into());
+        }
+        Ok(self.stream.recv_some(buffer)?)
+    }
+}
+
+impl Write for Bounded<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        loop {
+            match self.stream.send_plain(bytes, &[]) {
+                Err(Errno::AGAIN) if self.stream.wait_writable(self.deadline)? => {}
+                Err(Errno::AGAIN) => return Err(ErrorKind::TimedOut.into()),
+                done => return Ok(done?),
+            }
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 

@@ -1,0 +1,245 @@
+//! Links under TLS: what goes over them, and who is not let in.
+
+#[path = "common/certificates.rs"]
+mod certificates;
+mod common;
+
+use std::collections::BTreeMap;
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+use std::time::Duration;
+
+use atoll_core::{NodeId, SessionId, VolumeId};
+use atoll_rpc::{
+    ANY_NODE, Acceptor, Address, Closed, ConnectError, DaemonId, Frame, Goodbye, Handler, Hello, HelloOk,
+    Kind, Link, Listener, Onward, Options, Outgoing, Peer, Relays, Role, Security, client_name, node_name,
+};
+use certificates::{Ca, secure};
+use common::*;
+use rcgen::date_time_ymd;
+
+/// The node that `serve_at` answers for.
+const NODE: u64 = 5;
+
+/// A node that answers with what it is asked.
+fn node(ca: &Ca) -> (Listener, Receiver<Event>) {
+    serve_at(&any_port(), secure(&ca.node(NODE)), echo)
+}
+
+fn tool(address: &Address, options: Options) -> Result<Arc<Link>, ConnectError> {
+    // The link goes on as long as what made it, which ends with the test.
+    let (outgoing, _events) = outgoing_with(address, options, || Hello::new(Role::Tool, None));
+    let link = outgoing.connect(PATIENCE);
+    std::mem::forget(outgoing);
+    link
+}
+
+#[test]
+fn frames_of_every_size_go_both_ways_at_once_and_each_side_knows_the_other() {
+    let ca = Ca::new();
+    let (listener, accepted) = node(&ca);
+    let greeting = || Hello::new(Role::Client { volume: VolumeId(1), session: SessionId(5) }, Some(CLUSTER));
+    let (outgoing, events) = outgoing_with(listener.address(), secure(&ca.client(7)), greeting);
+    let link = outgoing.connect(PATIENCE).unwrap();
+    assert_eq!(link.peer(), Some(Peer::Node(DaemonId(NODE))));
+    assert_eq!(next_opened(&accepted).peer(), Some(Peer::Client(7)));
+    let sizes = [0, 1, 100, 4_000, 16_384, 16_385, 65_536, 70_001, 1 << 20];
+    let payload = |id: u64| -> Vec<u8> {
+        (0..sizes[id as usize % sizes.len()]).map(|at| (at as u64 * 31 + id) as u8).collect()
+    };
+    let threads = 4;
+    std::thread::scope(|scope| {
+        for thread in 0..threads {
+            let link = &link;
+            scope.spawn(move || {
+                for n in 0..50 {
+                    let id = n * threads + thread;
+                    send(link, id, &[id as u8; 33], &payload(id));
+                }
+            });
+        }
+        let mut seen = BTreeMap::new();
+        for _ in 0..50 * threads {
+            let frame = next_frame(&events);
+            assert_eq!(&frame.meta[..], [frame.id as u8; 33]);
+            assert!(frame.payload == payload(frame.id), "frame {} came back changed", frame.id);
+            assert!(seen.insert(frame.id, ()).is_none());
+        }
+    });
+    outgoing.stop();
+    assert!(matches!(next_closed(&accepted), Closed::Theirs(_)), "the last words arrive");
+}
+
+/// Each side's reason: that of whoever connects, and whether the other side let it in.
+fn refused(node: Options, client: Options, role: Role) -> String {
+    let (listener, accepted) = serve_at(&any_port(), node, echo);
+    let hello = move || Hello::new(role.clone(), None);
+    let (outgoing, _events) = outgoing_with(listener.address(), client, hello);
+    let why = outgoing.connect(PATIENCE).expect_err("it is not let in").to_string();
+    assert!(accepted.try_iter().all(|event| !matches!(event, Event::Opened(_))), "{why}");
+    assert!(listener.links().is_empty());
+    why
+}
+
+#[test]
+fn whoever_has_no_certificate_of_the_cluster_is_not_let_in_and_each_is_told_why() {
+    let (ca, other) = (Ca::new(), Ca::new());
+    let of_node = || secure(&ca.node(NODE));
+    let dated = |from, until| {
+        ca.issue(vec![client_name(3)], |params| (params.not_before, params.not_after) = (from, until))
+    };
+    for (node, client, word) in [
+        (of_node(), Options::default(), "it wants TLS, and this program uses no identity"),
+        (Options::default(), secure(&ca.client(1)), "it does not speak TLS"),
+        (of_node(), secure(&other.client(1)), "its certificate is of another cluster"),
+        // What the other side says of a certificate of a CA that this one does not check itself.
+        (of_node(), secure(&dated(date_time_ymd(2020, 1, 1), date_time_ymd(2021, 1, 1))), "not valid now"),
+        (of_node(), secure(&dated(date_time_ymd(2100, 1, 1), date_time_ymd(2101, 1, 1))), "not valid now"),
+    ] {
+        let why = refused(node, client, Role::Tool);
+        assert!(why.contains(word), "{why}");
+        assert!(why.contains('\n'), "without a next step: {why}");
+    }
+}
+
+#[test]
+fn a_certificate_names_who_may_claim_to_be_what() {
+    let ca = Ca::new();
+    let role = |daemon| Role::Node {
+        daemon: DaemonId(daemon),
+        incarnation: 1,
+        boot: 0,
+        directory: 0,
+        members: vec![],
+    };
+    let of_node = || secure(&ca.node(NODE));
+    let word = "its certificate names somebody else";
+    assert!(refused(of_node(), secure(&ca.node(8)), role(9)).contains(word), "another node");
+    assert!(refused(of_node(), secure(&ca.client(9)), role(9)).contains(word), "a client");
+    let passed_on = Role::Relayed { volume: VolumeId(1), by: NodeId(1) };
+    assert!(refused(of_node(), secure(&ca.client(9)), passed_on).contains(word), "a relay is a node");
+    // The listener answers as node 5.
+    let why = refused_by_client(secure(&ca.node(6)), secure(&ca.client(1)));
+    assert!(why.contains("another node than its certificate"), "{why}");
+    // A client's certificate, even with the name of a node in it, is no server's.
+    let posing = ca.issue(vec![ANY_NODE.to_owned(), node_name(DaemonId(NODE))], |params| {
+        params.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ClientAuth];
+    });
+    let why = refused_by_client(secure(&posing), secure(&ca.client(1)));
+    assert!(why.contains("not that of a node"), "{why}");
+    let strange = ca.try_issue(vec!["www.example.org".to_owned()], |_| {});
+    assert!(strange.unwrap_err().0.contains("neither a node nor a client"));
+}
+
+/// Why whoever connects does not want the node. The node may have let it in a moment before.
+fn refused_by_client(node: Options, client: Options) -> String {
+    let (listener, _accepted) = serve_at(&any_port(), node, echo);
+    tool(listener.address(), client).expect_err("it is not wanted").to_string()
+}
+
+#[test]
+fn a_renewed_identity_is_used_by_the_next_link_and_those_that_are_up_go_on() {
+    let ca = Ca::new();
+    let (listener, _accepted) = node(&ca);
+    let until = date_time_ymd(2020, 1, 1);
+    let expired = ca.issue(vec![client_name(3)], |params| params.not_after = until);
+    let security = Arc::new(Security::new(&ca.client(3)).unwrap());
+    let options = Options { security: Some(Arc::clone(&security)), ..Options::default() };
+    let link = tool(listener.address(), options.clone()).unwrap();
+    security.renew(&expired).unwrap();
+    assert!(tool(listener.address(), options.clone()).is_err());
+    assert!(link.closed().is_none());
+    security.renew(&ca.client(3)).unwrap();
+    tool(listener.address(), options).unwrap();
+    assert!(security.renew(&ca.client(4)).is_err(), "another one");
+}
+
+#[test]
+fn strange_bytes_get_an_alert_and_nothing_else_and_others_are_served() {
+    let ca = Ca::new();
+    let options = Options { handshake_time_max: Duration::from_millis(300), ..secure(&ca.node(NODE)) };
+    let (listener, accepted) = serve_at(&any_port(), options, echo);
+    let hello = frame(Kind::Hello, 0, &[1; 40], &[]);
+    let record =
+        |kind: u8, bytes: u16| [&[kind, 3, 3], &bytes.to_be_bytes()[..], &vec![9; bytes.into()]].concat();
+    for bytes in
+        [hello, vec![0; 5000], record(22, 300), record(23, 16_000), record(21, 2), vec![22], Vec::new()]
+    {
+        let mut stranger = Stranger::connect(listener.address());
+        stranger.write(&bytes);
+        let answer = stranger.read_to_end();
+        assert!(
+            answer.is_empty() || (answer[..3] == [21, 3, 3] && answer.len() == 7),
+            "{bytes:?}: {answer:?}"
+        );
+    }
+    assert!(accepted.try_iter().next().is_none());
+    tool(listener.address(), secure(&ca.client(1))).unwrap();
+}
+
+/// A node that passes on to another one.
+struct Passer(Address);
+
+impl Handler for Passer {
+    fn frame(&self, _link: &Arc<Link>, _frame: Frame) {
+        panic!("what is passed on is not read");
+    }
+
+    fn closed(&self, _link: &Arc<Link>, _why: &Closed) {}
+}
+
+impl Acceptor for Passer {
+    fn welcome(&self, _hello: &Hello) -> Result<HelloOk, Goodbye> {
+        Ok(HelloOk::new(CLUSTER, DaemonId(6), 1))
+    }
+
+    fn onward(&self, volume: VolumeId, _to: NodeId) -> Result<Onward, Goodbye> {
+        let greeting = Hello::new(Role::Relayed { volume, by: NodeId(1) }, None);
+        Ok(Onward { address: self.0.clone(), greeting })
+    }
+}
+
+#[test]
+fn through_a_relay_both_ends_know_each_other_and_the_relay_is_neither() {
+    let ca = Ca::new();
+    let (node, accepted) = node(&ca);
+    let passer = Arc::new(Passer(node.address().clone()));
+    let relay = Listener::start(&any_port(), passer, secure(&ca.node(6))).unwrap();
+    let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+    let nowhere: Address = socket.local_addr().unwrap().to_string().parse().unwrap();
+    drop(socket);
+    let volume = VolumeId(9);
+    let relays = Relays { volume, to: NodeId(3), others: vec![(NodeId(0), relay.address().clone())] };
+    let greeting = move || Hello::new(Role::Client { volume, session: SessionId(5) }, Some(CLUSTER));
+    let (send_event, events) = std::sync::mpsc::channel();
+    let handler = Arc::new(Server::new(send_event));
+    let outgoing = Outgoing::with_relays(nowhere, Box::new(greeting), handler, secure(&ca.client(7)), relays);
+    outgoing.keep(true);
+    let (link, theirs) = (next_opened(&events), next_opened(&accepted));
+    assert!(link.is_relayed() && theirs.is_relayed());
+    assert_eq!((link.peer(), theirs.peer()), (Some(Peer::Node(DaemonId(NODE))), Some(Peer::Client(7))));
+    send(&theirs, 4, b"meta", &vec![3; 300_000]);
+    send(&link, 5, b"meta", &vec![3; 300_000]);
+    outgoing.stop();
+    next_closed(&accepted);
+}
+
+#[test]
+fn strangers_who_say_nothing_take_no_place_from_others() {
+    use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+    let ca = Ca::new();
+    let options = Options { connections_max: 2, ..secure(&ca.node(NODE)) };
+    let (listener, _accepted) = serve_at(&any_port(), options, echo);
+    let there = std::net::SocketAddrV4::new(std::net::Ipv4Addr::LOCALHOST, port(listener.address()));
+    let strangers: Vec<_> = (0..100)
+        .map(|_| {
+            let stranger = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+            bind(&stranger, &"127.0.0.9:0".parse::<std::net::SocketAddrV4>().unwrap()).unwrap();
+            connect(&stranger, &there).unwrap();
+            stranger
+        })
+        .collect();
+    tool(listener.address(), secure(&ca.client(1))).unwrap();
+    assert_eq!(strangers.len(), 100);
+}
