@@ -22,8 +22,8 @@ use crate::stream::Stream;
 use crate::tls::ShakeError;
 
 /// What a program without a certificate is told.
-const WANTS_TLS: &str = "it wants TLS, and this program uses no identity.\n\
-    Name the file that \"atoll client add\" has made: --identity FILE.";
+const WANTS_TLS: &str = "it wants TLS, and this program has no credentials.\n\
+    Name the file that \"atoll client add\" has made: --credentials FILE.";
 
 /// How long connecting to the target of a relay, and greeting it, may take. The target was reached a moment
 /// ago.
@@ -220,7 +220,7 @@ fn greet_as(
         let greeted = greet(stream, hello, peer, deadline);
         match (&greeted, stream.tls_failure()) {
             // The other side looks at this one's certificate when this side's handshake is done already.
-            (Err(_), Some(why)) => Err(GreetError::NotTrusted(explain(why))),
+            (Err(_), Some(why)) => Err(GreetError::NotTrusted(explain(why, false))),
             _ => greeted,
         }
     });
@@ -270,7 +270,7 @@ fn secure(
         ShakeError::TimedOut => GreetError::TimedOut,
         ShakeError::Ended => GreetError::Ended,
         ShakeError::Io(e) => GreetError::from(e),
-        ShakeError::Tls(why) => GreetError::NotTrusted(explain(&why)),
+        ShakeError::Tls(why) => GreetError::NotTrusted(explain(&why, accepts)),
     })
 }
 
@@ -442,7 +442,8 @@ fn may_claim(peer: Peer, role: &Role) -> bool {
     match role {
         Role::Node { daemon, .. } => peer == Peer::Node(*daemon),
         Role::Relayed { .. } => matches!(peer, Peer::Node(_)),
-        Role::Client { .. } | Role::Tool | Role::Relay { .. } => true,
+        Role::Tool => true,
+        Role::Client { .. } | Role::Relay { .. } => !matches!(peer, Peer::Guest(_)),
     }
 }
 

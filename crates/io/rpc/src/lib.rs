@@ -45,4 +45,6 @@ pub use link::{Closed, Handler, Link, Options, Remote, SendError};
 pub use listener::{Acceptor, Bound, ListenError, Listener};
 pub use outgoing::{Outgoing, Relays};
 pub use relay::Onward;
-pub use security::{ANY_NODE, BadIdentity, Identity, Peer, Security, client_name, node_name};
+pub use security::{
+    ANY_NODE, BadCredentials, Credentials, GUEST, Peer, Security, Trust, client_name, guest_number, node_name,
+};

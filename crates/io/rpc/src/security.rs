@@ -7,15 +7,18 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
-use rustls::client::Resumption;
-use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use aws_lc_rs::digest::{SHA256, digest};
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{Resumption, WebPkiServerVerifier};
+use rustls::crypto::{CryptoProvider, verify_tls13_signature};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{
-    CertificateError, ClientConfig, ClientConnection, Connection, RootCertStore, ServerConfig,
-    ServerConnection,
+    CertificateError, ClientConfig, ClientConnection, Connection, DigitallySignedStruct, DistinguishedName,
+    RootCertStore, ServerConfig, ServerConnection, SignatureScheme,
 };
 use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 
 use crate::hello::DaemonId;
 
@@ -32,6 +35,15 @@ pub fn client_name(client: u64) -> String {
     format!("client-{client:016x}.atoll")
 }
 
+/// The name in the certificate that a node makes for itself, to join by.
+pub const GUEST: &str = "guest.atoll";
+
+/// The number of the guest with this public key (SubjectPublicKeyInfo, DER).
+pub fn guest_number(key: &[u8]) -> u64 {
+    let front = digest(&SHA256, key).as_ref().first_chunk().copied();
+    u64::from_be_bytes(front.expect("a digest has 32 bytes"))
+}
+
 /// Whom a certificate names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Peer {
@@ -39,6 +51,8 @@ pub enum Peer {
     Node(DaemonId),
     /// A client; its number was drawn when it was added.
     Client(u64),
+    /// Whoever has a line to join by, and no certificate of the CA yet; the number follows from its public key.
+    Guest(u64),
 }
 
 impl Peer {
@@ -52,6 +66,7 @@ impl Peer {
         let names: Vec<&str> = end.valid_dns_names().collect();
         match names[..] {
             [ANY_NODE, name] | [name, ANY_NODE] => id(name, "node-").map(|node| Self::Node(DaemonId(node))),
+            [GUEST] => Some(Self::Guest(guest_number(&end.subject_public_key_info()))),
             [name] => id(name, "client-").map(Self::Client),
             _ => None,
         }
@@ -63,56 +78,66 @@ impl fmt::Display for Peer {
         match self {
             Self::Node(node) => write!(f, "node {node}"),
             Self::Client(client) => write!(f, "client {client:016x}"),
+            Self::Guest(guest) => write!(f, "guest {guest:016x}"),
         }
     }
 }
 
-/// Text that is no identity.
+/// Credentials that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct BadIdentity(pub String);
+pub struct BadCredentials(pub String);
 
-/// A certificate with its private key, and the CA that it is from.
-pub struct Identity {
-    /// The certificate of the node or client.
+/// Whose certificates are good.
+#[derive(Debug, Clone)]
+pub enum Trust {
+    /// Those of this CA.
+    Ca(CertificateDer<'static>),
+    /// Those of the CA whose certificate has this SHA-256. The other side sends it.
+    Digest([u8; 32]),
+}
+
+/// A certificate with its private key, and whom its owner trusts.
+pub struct Credentials {
+    /// The certificate.
     pub certificate: CertificateDer<'static>,
-    /// The CA's.
-    pub ca: CertificateDer<'static>,
+    /// Whose certificates are good.
+    pub trust: Trust,
     /// The private key.
     pub key: PrivateKeyDer<'static>,
 }
 
-impl fmt::Debug for Identity {
+impl fmt::Debug for Credentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Identity").field("peer", &self.peer().ok()).finish_non_exhaustive()
+        f.debug_struct("Credentials").field("peer", &self.peer().ok()).finish_non_exhaustive()
     }
 }
 
-impl Clone for Identity {
+impl Clone for Credentials {
     fn clone(&self) -> Self {
-        Self { certificate: self.certificate.clone(), ca: self.ca.clone(), key: self.key.clone_key() }
+        Self { certificate: self.certificate.clone(), trust: self.trust.clone(), key: self.key.clone_key() }
     }
 }
 
-impl Identity {
+impl Credentials {
     /// Reads PEM text: the certificate, then the CA's, and a private key.
-    pub fn from_pem(text: &[u8]) -> Result<Self, BadIdentity> {
-        let bad = |why: &str| BadIdentity(why.to_owned());
+    pub fn from_pem(text: &[u8]) -> Result<Self, BadCredentials> {
+        let bad = |why: &str| BadCredentials(why.to_owned());
         let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text).collect();
         let certificates = certificates.map_err(|_| bad("a certificate in it is damaged"))?;
         let key = PrivateKeyDer::from_pem_slice(text).map_err(|_| bad("it has no private key"))?;
         let [certificate, ca] = <[_; 2]>::try_from(certificates).map_err(|found| {
-            BadIdentity(format!("it has {} certificates, and two are wanted", found.len()))
+            BadCredentials(format!("it has {} certificates, and two are wanted", found.len()))
         })?;
-        let identity = Self { certificate, ca, key };
-        identity.peer()?;
-        Ok(identity)
+        let credentials = Self { certificate, trust: Trust::Ca(ca), key };
+        credentials.peer()?;
+        Ok(credentials)
     }
 
     /// Whom the certificate names.
-    pub fn peer(&self) -> Result<Peer, BadIdentity> {
+    pub fn peer(&self) -> Result<Peer, BadCredentials> {
         Peer::from_certificate(&self.certificate)
-            .ok_or_else(|| BadIdentity("its certificate names neither a node nor a client".to_owned()))
+            .ok_or_else(|| BadCredentials("its certificate names neither a node nor a client".to_owned()))
     }
 }
 
@@ -122,12 +147,16 @@ struct Configs {
     server: Option<Arc<ServerConfig>>,
 }
 
+/// Public keys (SubjectPublicKeyInfo, DER) of those who are invited.
+type Guests = Arc<ArcSwap<Vec<Vec<u8>>>>;
+
 /// That of this process. A link for which somebody forgot to name it is not made in the clear.
 static OF_PROCESS: OnceLock<Arc<Security>> = OnceLock::new();
 
 /// The proof of this process, for all its links. Renewing it touches no link that is up.
 pub struct Security {
     configs: ArcSwap<Configs>,
+    guests: Guests,
     me: Peer,
 }
 
@@ -138,9 +167,11 @@ impl fmt::Debug for Security {
 }
 
 impl Security {
-    /// Uses an identity.
-    pub fn new(identity: &Identity) -> Result<Self, BadIdentity> {
-        Ok(Self { configs: ArcSwap::from_pointee(configs(identity)?), me: identity.peer()? })
+    /// Uses credentials.
+    pub fn new(credentials: &Credentials) -> Result<Self, BadCredentials> {
+        let guests = Guests::default();
+        let configs = ArcSwap::from_pointee(configs(credentials, &guests)?);
+        Ok(Self { configs, guests, me: credentials.peer()? })
     }
 
     /// Uses these certificates for all links of this process that are made from now on. Only once: a process is one node or one
@@ -157,13 +188,18 @@ impl Security {
         OF_PROCESS.get().cloned()
     }
 
-    /// Uses another identity from now on, of the same node or client.
-    pub fn renew(&self, identity: &Identity) -> Result<(), BadIdentity> {
-        if identity.peer()? != self.me {
-            return Err(BadIdentity(format!("it is of {}, not of {}", identity.peer()?, self.me)));
+    /// Uses another certificate from now on, of the same node or client.
+    pub fn renew(&self, credentials: &Credentials) -> Result<(), BadCredentials> {
+        if credentials.peer()? != self.me {
+            return Err(BadCredentials(format!("it is of {}, not of {}", credentials.peer()?, self.me)));
         }
-        self.configs.store(Arc::new(configs(identity)?));
+        self.configs.store(Arc::new(configs(credentials, &self.guests)?));
         Ok(())
+    }
+
+    /// Lets those in as guests who have one of these public keys (SubjectPublicKeyInfo, DER), and no others.
+    pub fn invite(&self, guests: Vec<Vec<u8>>) {
+        self.guests.store(Arc::new(guests));
     }
 
     /// Whom this process is.
@@ -193,7 +229,7 @@ impl Security {
 
 /// The ways of encryption. The first of each is the fastest that this library has.
 fn provider() -> Arc<CryptoProvider> {
-    use aws_lc_rs::{cipher_suite, kx_group};
+    use rustls::crypto::aws_lc_rs::{cipher_suite, default_provider, kx_group};
     Arc::new(CryptoProvider {
         cipher_suites: vec![
             cipher_suite::TLS13_AES_128_GCM_SHA256,
@@ -201,80 +237,197 @@ fn provider() -> Arc<CryptoProvider> {
             cipher_suite::TLS13_CHACHA20_POLY1305_SHA256,
         ],
         kx_groups: vec![kx_group::X25519MLKEM768, kx_group::X25519],
-        ..aws_lc_rs::default_provider()
+        ..default_provider()
     })
 }
 
-fn configs(identity: &Identity) -> Result<Configs, BadIdentity> {
-    let bad = |why: rustls::Error| BadIdentity(why.to_string());
-    let mut roots = RootCertStore::empty();
-    roots.add(identity.ca.clone()).map_err(bad)?;
-    let (roots, provider) = (Arc::new(roots), provider());
-    let chain = vec![identity.certificate.clone()];
-    let mut client = ClientConfig::builder_with_provider(Arc::clone(&provider))
+fn configs(credentials: &Credentials, guests: &Guests) -> Result<Configs, BadCredentials> {
+    let bad = |why: rustls::Error| BadCredentials(why.to_string());
+    let (peer, provider) = (credentials.peer()?, provider());
+    let client = ClientConfig::builder_with_provider(Arc::clone(&provider))
         .with_protocol_versions(&[&rustls::version::TLS13])
-        .map_err(bad)?
-        .with_root_certificates(Arc::clone(&roots))
-        .with_client_auth_cert(chain.clone(), identity.key.clone_key())
         .map_err(bad)?;
+    let (client, chain) = match &credentials.trust {
+        Trust::Ca(ca) => {
+            let chain = vec![credentials.certificate.clone(), ca.clone()];
+            (client.with_root_certificates(roots(ca).map_err(bad)?), chain)
+        }
+        Trust::Digest(digest) => {
+            let pinned = Arc::new(PinnedCa { digest: *digest, provider: Arc::clone(&provider) });
+            let client = client.dangerous().with_custom_certificate_verifier(pinned);
+            (client, vec![credentials.certificate.clone()])
+        }
+    };
+    let mut client = client.with_client_auth_cert(chain.clone(), credentials.key.clone_key()).map_err(bad)?;
     // A link lives long: resumption would save nothing, and a ticket would be one more secret.
     client.resumption = Resumption::disabled();
-    let server = match identity.peer()? {
-        Peer::Client(_) => None,
-        Peer::Node(_) => {
-            let verifier = WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(&provider))
-                .build()
-                .map_err(|why| BadIdentity(why.to_string()))?;
+    let server = match (peer, &credentials.trust) {
+        (Peer::Node(_), Trust::Ca(ca)) => {
+            let known =
+                WebPkiClientVerifier::builder_with_provider(roots(ca).map_err(bad)?, Arc::clone(&provider));
+            let known = known.build().map_err(|why| BadCredentials(why.to_string()))?;
+            let verifier = Arc::new(KnownOrInvited { known, guests: Arc::clone(guests) });
             let mut server = ServerConfig::builder_with_provider(provider)
                 .with_protocol_versions(&[&rustls::version::TLS13])
                 .map_err(bad)?
                 .with_client_cert_verifier(verifier)
-                .with_single_cert(chain, identity.key.clone_key())
+                .with_single_cert(chain, credentials.key.clone_key())
                 .map_err(bad)?;
             server.session_storage = Arc::new(NoServerSessionStorage {});
             server.send_tls13_tickets = 0;
             Some(Arc::new(server))
         }
+        _ => None,
     };
     Ok(Configs { client: Arc::new(client), server })
 }
 
-/// Why TLS failed, in words, with the next step.
-pub(crate) fn explain(why: &rustls::Error) -> String {
+fn roots(ca: &CertificateDer<'static>) -> Result<Arc<RootCertStore>, rustls::Error> {
+    let mut roots = RootCertStore::empty();
+    roots.add(ca.clone())?;
+    Ok(Arc::new(roots))
+}
+
+/// Accepts nodes of the CA whose certificate has a digest.
+#[derive(Debug)]
+struct PinnedCa {
+    digest: [u8; 32],
+    provider: Arc<CryptoProvider>,
+}
+
+impl ServerCertVerifier for PinnedCa {
+    fn verify_server_cert(
+        &self,
+        end: &CertificateDer<'_>,
+        others: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        ocsp: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        let is_pinned = |ca: &&CertificateDer<'_>| digest(&SHA256, ca).as_ref() == self.digest;
+        let Some(ca) = others.iter().find(is_pinned) else {
+            return Err(CertificateError::UnknownIssuer.into());
+        };
+        let roots = roots(&ca.clone().into_owned())?;
+        let verifier = WebPkiServerVerifier::builder_with_provider(roots, Arc::clone(&self.provider));
+        let verifier = verifier.build().map_err(|why| rustls::Error::General(why.to_string()))?;
+        verifier.verify_server_cert(end, &[], name, ocsp, now)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _message: &[u8],
+        _certificate: &CertificateDer<'_>,
+        _signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Err(rustls::PeerIncompatible::Tls12NotOffered.into())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(
+            message,
+            certificate,
+            signature,
+            &self.provider.signature_verification_algorithms,
+        )
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+/// Accepts whoever has a certificate of the CA, and guests: they have made theirs themselves, and show by its key that they
+/// are invited.
+#[derive(Debug)]
+struct KnownOrInvited {
+    known: Arc<dyn ClientCertVerifier>,
+    guests: Guests,
+}
+
+impl ClientCertVerifier for KnownOrInvited {
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        // Everybody has one certificate: a hint would only name the CA to strangers.
+        &[]
+    }
+
+    fn verify_client_cert(
+        &self,
+        end: &CertificateDer<'_>,
+        others: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        if !matches!(Peer::from_certificate(end), Some(Peer::Guest(_))) {
+            return self.known.verify_client_cert(end, others, now);
+        }
+        let key = webpki::EndEntityCert::try_from(end).map(|end| end.subject_public_key_info().to_vec());
+        match key {
+            Ok(key) if self.guests.load().contains(&key) => Ok(ClientCertVerified::assertion()),
+            _ => Err(CertificateError::UnknownIssuer.into()),
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.known.verify_tls12_signature(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.known.verify_tls13_signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.known.supported_verify_schemes()
+    }
+}
+
+/// Why TLS failed, in words; with the next step for whoever connects.
+pub(crate) fn explain(why: &rustls::Error, accepts: bool) -> String {
     use rustls::AlertDescription as Alert;
     let clock = "Compare the clocks of the two machines, or see when the certificate ends.";
-    match why {
+    let credentials = "Check the address, and which credentials this program uses.";
+    let (what, next) = match why {
         rustls::Error::InvalidCertificate(
             CertificateError::Expired
             | CertificateError::NotValidYet
             | CertificateError::ExpiredContext { .. }
             | CertificateError::NotValidYetContext { .. },
-        ) => format!("by the clock of this machine its certificate is not valid now: {why}.\n{clock}"),
+        ) => (format!("by the clock of this machine its certificate is not valid now: {why}"), clock),
         rustls::Error::InvalidCertificate(
             CertificateError::UnknownIssuer | CertificateError::BadSignature,
-        ) => {
-            "its certificate is of another cluster.\nCheck the address, and which identity this program uses."
-                .to_owned()
-        }
-        rustls::Error::InvalidCertificate(_) => {
-            format!("its certificate is not that of a node: {why}.\nCheck the address.")
+        ) => ("its certificate is of another cluster".to_owned(), credentials),
+        rustls::Error::InvalidCertificate(_) if !accepts => {
+            (format!("its certificate is not that of a node: {why}"), "Check the address.")
         }
         rustls::Error::AlertReceived(Alert::CertificateExpired) => {
-            format!("by its clock the certificate of this program is not valid now.\n{clock}")
+            ("by its clock the certificate of this program is not valid now".to_owned(), clock)
         }
         rustls::Error::AlertReceived(
             Alert::UnknownCA | Alert::DecryptError | Alert::BadCertificate | Alert::CertificateUnknown,
         ) => {
-            "it does not accept the certificate of this program: it is of another cluster, or was removed.\n\
-              Check the address, and which identity this program uses."
-                .to_owned()
+            let what = "it does not accept the certificate of this program: it is of another cluster, or was removed";
+            (what.to_owned(), credentials)
         }
-        rustls::Error::AlertReceived(Alert::CertificateRequired) => {
-            "it wants a certificate.\nAn identity is made by \"atoll client add\" on a node.".to_owned()
-        }
-        rustls::Error::InvalidMessage(_) => "it does not speak TLS: its cluster has no certificates.\n\
-              Leave the identity away for it, or check the address."
-            .to_owned(),
-        why => format!("{why}."),
-    }
+        rustls::Error::InvalidMessage(_) if accepts => ("it does not speak TLS".to_owned(), ""),
+        rustls::Error::InvalidMessage(_) => (
+            "it does not speak TLS: its cluster has no certificates".to_owned(),
+            "Leave the credentials away for it, or check the address.",
+        ),
+        why => (why.to_string(), credentials),
+    };
+    if accepts { what } else { format!("{what}.\n{next}") }
 }

@@ -90,7 +90,7 @@ fn whoever_has_no_certificate_of_the_cluster_is_not_let_in_and_each_is_told_why(
         ca.issue(vec![client_name(3)], |params| (params.not_before, params.not_after) = (from, until))
     };
     for (node, client, word) in [
-        (of_node(), Options::default(), "it wants TLS, and this program uses no identity"),
+        (of_node(), Options::default(), "it wants TLS, and this program has no credentials"),
         (Options::default(), secure(&ca.client(1)), "it does not speak TLS"),
         (of_node(), secure(&other.client(1)), "its certificate is of another cluster"),
         // What the other side says of a certificate of a CA that this one does not check itself.
@@ -139,7 +139,7 @@ fn refused_by_client(node: Options, client: Options) -> String {
 }
 
 #[test]
-fn a_renewed_identity_is_used_by_the_next_link_and_those_that_are_up_go_on() {
+fn a_renewed_certificate_is_used_by_the_next_link_and_those_that_are_up_go_on() {
     let ca = Ca::new();
     let (listener, _accepted) = node(&ca);
     let until = date_time_ymd(2020, 1, 1);

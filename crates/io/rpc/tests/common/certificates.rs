@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use atoll_rpc::{ANY_NODE, BadIdentity, DaemonId, Identity, Options, Security, client_name, node_name};
+use atoll_rpc::{ANY_NODE, BadCredentials, Credentials, DaemonId, Options, Security, client_name, node_name};
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair,
     KeyUsagePurpose,
@@ -20,7 +20,11 @@ impl Ca {
     }
 
     /// A certificate with these names, changed by the caller.
-    pub(crate) fn issue(&self, names: Vec<String>, change: impl FnOnce(&mut CertificateParams)) -> Identity {
+    pub(crate) fn issue(
+        &self,
+        names: Vec<String>,
+        change: impl FnOnce(&mut CertificateParams),
+    ) -> Credentials {
         self.try_issue(names, change).unwrap()
     }
 
@@ -28,7 +32,7 @@ impl Ca {
         &self,
         names: Vec<String>,
         change: impl FnOnce(&mut CertificateParams),
-    ) -> Result<Identity, BadIdentity> {
+    ) -> Result<Credentials, BadCredentials> {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new(names).unwrap();
         params.extended_key_usages =
@@ -36,21 +40,21 @@ impl Ca {
         change(&mut params);
         let certificate = params.signed_by(&key, &self.0).unwrap();
         let pem = [certificate.pem(), self.0.pem(), key.serialize_pem()].concat();
-        Identity::from_pem(pem.as_bytes())
+        Credentials::from_pem(pem.as_bytes())
     }
 
-    pub(crate) fn node(&self, node: u64) -> Identity {
+    pub(crate) fn node(&self, node: u64) -> Credentials {
         self.issue(vec![ANY_NODE.to_owned(), node_name(DaemonId(node))], |_| {})
     }
 
-    pub(crate) fn client(&self, client: u64) -> Identity {
+    pub(crate) fn client(&self, client: u64) -> Credentials {
         self.issue(vec![client_name(client)], |params| {
             params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         })
     }
 }
 
-/// Options of a process with this identity.
-pub(crate) fn secure(identity: &Identity) -> Options {
-    Options { security: Some(Arc::new(Security::new(identity).unwrap())), ..Options::default() }
+/// Options of a process with these credentials.
+pub(crate) fn secure(credentials: &Credentials) -> Options {
+    Options { security: Some(Arc::new(Security::new(credentials).unwrap())), ..Options::default() }
 }
