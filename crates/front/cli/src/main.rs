@@ -3,16 +3,19 @@
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
 mod check;
+mod client;
 mod daemonize;
 mod explain;
 mod helper;
 mod island;
 mod log;
 mod ls;
+mod machines;
 mod memory;
 mod mount;
 mod mount_options;
 mod nfs;
+mod node;
 mod pages;
 mod papers;
 mod parent;
@@ -39,12 +42,20 @@ const LINES_MAX: usize = 3;
 struct Cli {
     #[command(subcommand)]
     command: Command,
+    /// The credentials of this program, in a cluster with certificates; by default /etc/atoll/credentials.pem, or those of this
+    /// machine's node. ATOLL_CREDENTIALS names them too
+    #[arg(long, global = true, value_name = "FILE")]
+    credentials: Option<std::path::PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Serve and mount a volume on this machine: everything in one process
     Up(up::Up),
+    /// Make a cluster with encrypted links, and its first node on this machine
+    Init(machines::Init),
+    /// Make this machine a node of a cluster
+    Join(machines::Join),
     /// Run a node: serve its part of volumes to other nodes and to mounts
     Serve(serve::Serve),
     /// Mount a volume
@@ -55,6 +66,10 @@ enum Command {
     Union(union::UnionCommand),
     /// Unmount a volume, and wait until its process has ended
     Umount(umount::Umount),
+    /// List, invite, rename and remove nodes
+    Node(node::Node),
+    /// Add, list and remove machines that mount volumes and are no nodes
+    Client(client::Client),
     /// Make and list volumes
     Volume(volume::Volume),
     /// Show the status of nodes, islands and mounts
@@ -90,32 +105,62 @@ fn main() -> ExitCode {
     }
     let matches = pages::with_help(Cli::command()).get_matches();
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|why| why.exit());
-    let result = match cli.command {
+    let result = match use_credentials(&cli) {
+        Ok(()) => run(cli.command),
+        Err(why) => Err(why),
+    };
+    atoll_telemetry::finish();
+    match result {
+        Ok(code) => code,
+        Err(why) => {
+            complain(&why);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The certificates by which this process shows who it is. A node has those of its data directory.
+fn use_credentials(cli: &Cli) -> anyhow::Result<()> {
+    if matches!(cli.command, Command::Up(_) | Command::Serve(_) | Command::Init(_) | Command::Join(_)) {
+        return Ok(());
+    }
+    let of_environment = std::env::var_os("ATOLL_CREDENTIALS").filter(|named| !named.is_empty());
+    let named = cli.credentials.clone().or(of_environment.map(std::path::PathBuf::from));
+    let data = match &cli.command {
+        Command::Mount(command) => command.data(),
+        Command::Volume(command) => command.data(),
+        Command::Status(command) => command.data(),
+        Command::Node(command) => Some(command.data()),
+        Command::Client(command) => Some(command.data()),
+        _ => None,
+    };
+    atoll_volume::credentials::use_for_process(named.as_deref(), data)
+}
+
+fn run(command: Command) -> anyhow::Result<ExitCode> {
+    match command {
         Command::Up(command) => command.run(),
+        Command::Init(command) => command.run(),
+        Command::Join(command) => command.run(),
+        Command::Node(command) => command.run(),
+        Command::Client(command) => command.run(),
         Command::Serve(command) => command.run(),
         Command::Mount(command) => command.run(),
         Command::Nfs(command) => command.run(),
         Command::Union(command) => command.run(),
-        Command::Umount(command) => return command.run(),
+        Command::Umount(command) => return Ok(command.run()),
         Command::Volume(command) => command.run(),
         Command::Status(command) => command.run(),
         Command::Table(command) => command.run(),
         Command::Island(command) => command.run(),
         Command::Explain(command) => command.run(),
         Command::Ls(command) => command.run(),
-        Command::Check(command) => return command.run(),
+        Command::Check(command) => return Ok(command.run()),
         Command::Rebuild(command) => command.run(),
         Command::Completions(command) => command.run(),
         Command::Man(command) => command.run(),
-    };
-    atoll_telemetry::finish();
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(why) => {
-            complain(&why);
-            ExitCode::FAILURE
-        }
     }
+    .map(|()| ExitCode::SUCCESS)
 }
 
 /// Says what went wrong.

@@ -39,6 +39,11 @@ pub(crate) struct MountCommand {
 }
 
 impl MountCommand {
+    /// The data directory of the node that is asked, if one is named.
+    pub(crate) fn data(&self) -> Option<&Path> {
+        self.data.as_deref()
+    }
+
     pub(crate) fn run(self) -> Result<()> {
         let options = Options::default().with(self.options.iter().map(String::as_str))?;
         let (source, point) = match (&self.data, self.places.as_slice()) {

@@ -16,7 +16,7 @@ pub(crate) struct Serve {
     /// The data directory; made if it is not there
     #[arg(long, value_name = "DIR")]
     data: PathBuf,
-    /// The address to listen on. There is no authentication: trusted networks only
+    /// The address to listen on. Without certificates there is no authentication: trusted networks only
     #[arg(long, value_name = "HOST:PORT")]
     listen: Address,
     /// Serve metrics at http://ADDR/metrics. There is no authentication: trusted networks only

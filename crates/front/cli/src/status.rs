@@ -28,6 +28,11 @@ pub(crate) struct Status {
 }
 
 impl Status {
+    /// The data directory of the node that is asked, if one is named.
+    pub(crate) fn data(&self) -> Option<&std::path::Path> {
+        self.data.as_deref()
+    }
+
     pub(crate) fn run(self) -> Result<()> {
         let all = match (&self.target, &self.data) {
             (_, Some(data)) => Collected::of_data(data)?,

@@ -1,12 +1,14 @@
 //! `atoll volume`: make volumes over several nodes, and list them.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use atoll_proto::VolumeKind;
 use atoll_proto::control::VolumeSummary;
 use atoll_rpc::Address;
 use atoll_volume::create::{Created, adopt, hangs_on_store};
+use atoll_volume::machines::DATA;
+use atoll_volume::members::Members;
 use atoll_volume::places::data_socket;
 use atoll_volume::source::WHOM;
 use atoll_volume::status::{explain_down, first_line, volumes_of, volumes_of_mount};
@@ -37,8 +39,11 @@ struct Create {
     /// Name of the volume: letters, digits, hyphens, underscores and dots
     name: String,
     /// The nodes, as mounts and the other nodes reach them
-    #[arg(long, value_name = "HOST:PORT,...", value_delimiter = ',', required = true)]
+    #[arg(long, value_name = "HOST:PORT,...", value_delimiter = ',')]
     nodes: Vec<Address>,
+    /// The data directory of a node of this machine: without --nodes, all nodes of its cluster are taken
+    #[arg(long, value_name = "DIR", default_value = DATA)]
+    data: PathBuf,
     /// Number of islands of each node; about one for two cores
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
     islands_per_node: u16,
@@ -76,6 +81,15 @@ struct Adopt {
 }
 
 impl Volume {
+    /// The data directory of the node that is asked, if one is named or meant.
+    pub(crate) fn data(&self) -> Option<&Path> {
+        match &self.command {
+            Command::Create(create) => Some(&create.data),
+            Command::List(list) => list.data.as_deref(),
+            Command::Adopt(_) => None,
+        }
+    }
+
     pub(crate) fn run(self) -> Result<()> {
         match self.command {
             Command::Create(create) => create.run(),
@@ -86,6 +100,16 @@ impl Volume {
 }
 
 /// The kinds, as a user writes them.
+/// The nodes of the cluster of a node of this machine.
+fn all_nodes(data: &Path) -> Result<Vec<Address>> {
+    if !data.exists() {
+        bail!(
+            "Name the nodes of the volume: --nodes HOST:PORT,...\nOr name a data directory of a node of this machine: --data DIR"
+        );
+    }
+    Members::of_data(data)?.addresses(data)
+}
+
 fn kinds() -> impl TypedValueParser<Value = VolumeKind> {
     let named = |text: String| VolumeKind::ALL.into_iter().find(|kind| kind.name() == text);
     PossibleValuesParser::new(VolumeKind::ALL.map(VolumeKind::name))
@@ -94,7 +118,8 @@ fn kinds() -> impl TypedValueParser<Value = VolumeKind> {
 
 impl Create {
     fn run(self) -> Result<()> {
-        let Self { name, nodes, islands_per_node, kind, replicas, racks } = self;
+        let Self { name, nodes, data, islands_per_node, kind, replicas, racks } = self;
+        let nodes = if nodes.is_empty() { all_nodes(&data)? } else { nodes };
         let create = atoll_volume::create::Create { name, kind, nodes, islands_per_node, replicas, racks };
         let Created { config, late } = create.run()?;
         for why in &late {

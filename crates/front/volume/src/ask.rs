@@ -7,7 +7,9 @@ use std::time::Duration;
 use anyhow::{Result, anyhow, bail};
 use atoll_core::IslandId;
 use atoll_proto::{Control, ControlReply};
-use atoll_rpc::{Address, Closed, ConnectError, Frame, Handler, Hello, Kind, Link, Options, Outgoing, Role};
+use atoll_rpc::{
+    Address, Closed, ConnectError, Frame, Handler, Hello, Kind, Link, Options, Outgoing, Role, Security,
+};
 
 /// How long a question may take.
 pub const QUESTION: Duration = Duration::from_secs(3);
@@ -80,10 +82,20 @@ impl NoAnswer {
 
 /// One attempt: a daemon that is not there is told at once.
 pub fn try_ask(address: &Address, order: Control, time_max: Duration) -> Result<ControlReply, NoAnswer> {
+    try_ask_with(address, order, time_max, Security::of_process())
+}
+
+/// The same with certificates of its own.
+pub(crate) fn try_ask_with(
+    address: &Address,
+    order: Control,
+    time_max: Duration,
+    security: Option<Arc<Security>>,
+) -> Result<ControlReply, NoAnswer> {
     let (send, receive): (_, Receiver<Heard>) = channel();
     let handler = Arc::new(Asking { order, send: send.into() });
     let greeting = Box::new(|| Hello::new(Role::Tool, None));
-    let options = Options { handshake_time_max: time_max.min(QUESTION), ..Options::default() };
+    let options = Options { handshake_time_max: time_max.min(QUESTION), security, ..Options::default() };
     let outgoing = Outgoing::new(address.clone(), greeting, handler, options);
     outgoing.keep(true);
     let heard = receive.recv_timeout(time_max);

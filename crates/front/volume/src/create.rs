@@ -10,7 +10,7 @@ use atoll_proto::control::VolumeSummary;
 use atoll_proto::copies::RACK_BYTES_MAX;
 use atoll_proto::group::GROUP_MEMBERS_MAX;
 use atoll_proto::{Control, ControlReply, Copies, IslandGroup, NodeConfig, VolumeConfig, VolumeKind};
-use atoll_rpc::Address;
+use atoll_rpc::{Address, Security};
 
 use crate::ask::{NoAnswer, ORDER, QUESTION, ask, ask_all, strange, try_ask};
 use crate::kind;
@@ -58,8 +58,12 @@ impl Create {
     pub fn run(&self) -> Result<Created> {
         check_name(&self.name)?;
         kind::of(self.kind).map_err(|why| anyhow!("Volume {} was not made: {why}", self.name))?;
-        let config = self.config()?;
-        self.check_nodes()?;
+        let mut config = self.config()?;
+        let daemons = self.check_nodes()?;
+        if Security::of_process().is_some() {
+            // Their certificates name them: nobody else can say that it is one of these nodes.
+            config.nodes.iter_mut().zip(daemons).for_each(|(node, daemon)| node.daemon = daemon);
+        }
         self.prepare(&config)?;
         let late = self.activate(&config)?;
         Ok(Created { config, late })
@@ -81,6 +85,7 @@ impl Create {
         let groups: Vec<IslandGroup> = groups.collect();
         let led_by = |node: NodeId| groups.iter().filter(move |group| group.nodes[0] == node);
         let nodes = self.nodes.iter().zip(&numbers).map(|(address, node)| NodeConfig {
+            daemon: 0,
             node: *node,
             address: address.to_string(),
             islands: led_by(*node).map(|group| group.island).collect(),
@@ -135,8 +140,9 @@ impl Create {
         anyhow!("The volume cannot be made so: {why}.\n{next}")
     }
 
-    /// Every node answers, and no two addresses lead to the same one. With copies, all are in the same cluster.
-    fn check_nodes(&self) -> Result<()> {
+    /// Every node answers, and no two addresses lead to the same one. With copies, all are in the same cluster. Their daemons, in
+    /// their order.
+    fn check_nodes(&self) -> Result<Vec<u64>> {
         let mut seen: Vec<(u64, &Address)> = Vec::new();
         let mut known: Vec<(&Address, VolumeSummary)> = Vec::new();
         for (address, answer) in self.nodes.iter().zip(ask_all(&self.nodes, &Control::Describe, QUESTION)) {
@@ -157,7 +163,7 @@ impl Create {
         if self.replicas > 1 {
             known.iter().try_for_each(|(address, volume)| self.check_cluster(address, volume))?;
         }
-        Ok(())
+        Ok(seen.into_iter().map(|(daemon, _)| daemon).collect())
     }
 
     /// The nodes of volumes with copies that have their groups in one store are one cluster. A node of another one would depend

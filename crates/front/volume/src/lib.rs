@@ -8,10 +8,13 @@
 pub mod ask;
 mod cluster;
 pub mod create;
+pub mod credentials;
 pub mod explain;
 pub mod findings;
 pub mod group;
 pub mod kind;
+pub mod machines;
+pub mod members;
 pub mod mounting;
 pub mod nfs;
 pub mod node;

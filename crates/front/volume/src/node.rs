@@ -9,9 +9,10 @@ use atoll_control::{DataDir, EmbeddedStore};
 use atoll_core::{IslandId, NodeId, Table, VolumeId};
 use atoll_disk::real::RealDisk;
 use atoll_proto::{Control, NodeConfig, VolumeConfig, VolumeKind};
-use atoll_rpc::{Address, Bound, Listener, Options};
+use atoll_rpc::{Address, Bound, Listener, Options, Security};
 use atoll_server::{Desk, Node, NodeSetup, VolumeError, VolumeOptions};
 
+use crate::credentials::{self, Watched};
 use crate::places::{SocketPlace, data_socket};
 
 /// The control store of volumes that are being made, in a data directory.
@@ -84,6 +85,7 @@ impl Daemon {
     /// The same, in the name of the process that has begun this one ([`DataDir::open_or_create_for`]).
     pub fn take_for(path: &Path, process: u32) -> Result<Self> {
         let mut dir = DataDir::open_or_create_for(path, process)?;
+        let secured = credentials::of_node(&dir)?;
         let store = EmbeddedStore::open(&dir.path().join(EmbeddedStore::FILE))?;
         let prepared = EmbeddedStore::open(&dir.path().join(PREPARED))?;
         let incarnation = dir.begin_incarnation()?;
@@ -96,9 +98,17 @@ impl Daemon {
             incarnation,
             data,
             store: Arc::new(store),
+            secured,
             prepared: Box::new(prepared),
             kinds: Box::new(move |config| crate::kind::of(config.kind)?.serve(&options)),
-        });
+        })?;
+        if node.was_removed() {
+            anyhow::bail!(
+                "The node of {0} was removed from its cluster. Nothing was changed in {0}.\n\
+                To join again, give another, empty data directory: atoll join LINE --data DIR",
+                path.display()
+            );
+        }
         Ok(Self { node, dir, listeners: Arc::default(), socket, tcp: None })
     }
 
@@ -111,6 +121,7 @@ impl Daemon {
             seed: random()?,
             table: Table::new(islands),
             nodes: vec![NodeConfig {
+                daemon: 0,
                 node: NodeId(0),
                 address,
                 islands: (0..islands).map(IslandId).collect(),
@@ -139,6 +150,15 @@ impl Daemon {
             Options::default(),
         )?);
         *self.listeners.lock().expect("no panic while it is held") = listeners;
+        if let Some(security) = Security::of_process() {
+            let watched = Watched {
+                node: Arc::downgrade(&self.node),
+                listeners: Arc::downgrade(&self.listeners),
+                data: self.dir.path().to_owned(),
+                security,
+            };
+            credentials::watch(watched)?;
+        }
         let counted = Arc::downgrade(&self.listeners);
         self.node.listens(places, move || {
             let Some(listeners) = counted.upgrade() else { return 0 };

@@ -36,7 +36,7 @@ fn daemon(data: &Path) -> (Daemon, Address) {
 
 fn node(node: u16, address: &Address, islands: &[u16]) -> NodeConfig {
     let islands = islands.iter().map(|island| IslandId(*island)).collect();
-    NodeConfig { node: NodeId(node), address: address.to_string(), islands }
+    NodeConfig { daemon: 0, node: NodeId(node), address: address.to_string(), islands }
 }
 
 fn volume(nodes: Vec<NodeConfig>) -> VolumeConfig {

@@ -7,9 +7,12 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use atoll_control::{ControlError, ControlStore, DataDir, EmbeddedStore, GroupStore, VolumeRef};
+use atoll_control::{
+    ClusterStore, ControlError, ControlStore, DataDir, EmbeddedStore, GroupStore, VolumeRef,
+};
 use atoll_core::{Encode, IslandId, NodeId, Table, VolumeId};
 use atoll_disk::real::RealDisk;
+use atoll_proto::cluster::{Cluster as List, StoredCluster};
 use atoll_proto::group::{ChangedGroups, GroupRecord, Revision, StoredGroup, Swapped};
 use atoll_proto::{NodeConfig, VolumeConfig, VolumeKind};
 use atoll_rpc::{Address, Listener, Options};
@@ -48,7 +51,21 @@ impl GroupStore for Store {
     }
 }
 
+impl ClusterStore for Store {
+    fn cluster(&self) -> Result<Option<StoredCluster>, ControlError> {
+        self.store.cluster()
+    }
+
+    fn swap_cluster(&self, expected: Revision, next: &List) -> Swapped {
+        self.store.swap_cluster(expected, next)
+    }
+}
+
 impl ControlStore for Store {
+    fn note_cluster(&self, list: &StoredCluster) -> Result<(), ControlError> {
+        self.store.note_cluster(list)
+    }
+
     fn volumes(&self) -> Result<Vec<VolumeConfig>, ControlError> {
         self.store.volumes()
     }
@@ -165,8 +182,10 @@ fn node(at: usize, is_full: bool, noted: &Noted) -> (tempfile::TempDir, Arc<Node
         data: data.path().to_owned(),
         store: Arc::new(Store { store, at, noted: Arc::clone(noted), is_full }),
         prepared: Box::new(prepared),
+        secured: None,
         kinds: Box::new(move |_| Ok(Arc::clone(&cluster) as _)),
     });
+    let node = node.unwrap();
     let any = "127.0.0.1:0".parse().unwrap();
     let listener = Listener::start(&any, Arc::clone(&node) as _, Options::default()).unwrap();
     (data, node, listener)
@@ -258,6 +277,7 @@ fn without_copies_a_volume_is_what_it_always_was() {
     };
     let config = create.run().unwrap().config;
     let node = |at: u16| NodeConfig {
+        daemon: 0,
         node: NodeId(at),
         address: addresses[usize::from(at)].to_string(),
         islands: vec![IslandId(2 * at), IslandId(2 * at + 1)],

@@ -16,11 +16,24 @@ use crate::node_file::{BadNodeFile, Identity, NODE_FORMAT, now};
 
 const NODE_FILE: &str = "node.toml";
 const NODE_FILE_NEW: &str = "node.toml.new";
-const LOCK_FILE: &str = "lock";
+pub(crate) const LOCK_FILE: &str = "lock";
 
 /// Names that may be in a folder that becomes a data directory: leftovers of an attempt that was cut short,
 /// and files of a fresh file system.
 const NOTHING_OF_WORTH: [&str; 3] = [LOCK_FILE, NODE_FILE_NEW, "lost+found"];
+
+/// A directory that is being made for a cluster has this file, and `node.toml` not yet.
+pub(crate) const JOIN_FILE: &str = "join.toml";
+pub(crate) const JOIN_FILE_NEW: &str = "join.toml.new";
+
+/// The certificate of the node, that of the CA, and the private key, in a directory of a node with certificates.
+pub(crate) const CREDENTIALS_FILE: &str = "credentials.pem";
+
+/// The CA's private key, at some nodes of a cluster.
+pub(crate) const CA_KEY_FILE: &str = "ca.key";
+
+/// Longest of these files, in bytes.
+pub(crate) const KEYS_BYTES_MAX: u64 = 64 * 1024;
 
 /// Longest `node.toml`, in bytes.
 const NODE_FILE_BYTES_MAX: u64 = 64 * 1024;
@@ -32,6 +45,21 @@ pub enum DataDirError {
     #[error("There is no data directory {}.\n\
             Check the path; starting a daemon with it makes a new one.", path.display())]
     Missing {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// Making it for a cluster has not ended.
+    #[error("The data directory {} is of a node that has not joined its cluster yet.\n\
+            Give the line again: atoll join LINE --data {}", path.display(), path.display())]
+    NotJoined {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// It is a node's already.
+    #[error("The data directory {} is one of a node already.\n\
+            Nothing was changed there. Choose another directory, or start that node: atoll serve --data {}",
+        path.display(), path.display())]
+    Taken {
         /// The directory.
         path: PathBuf,
     },
@@ -143,7 +171,7 @@ fn holder(pid: Option<u32>) -> String {
 }
 
 /// The system's error about `path`, in words that help.
-fn told(path: &Path, source: io::Error) -> DataDirError {
+pub(crate) fn told(path: &Path, source: io::Error) -> DataDirError {
     let path = path.to_owned();
     match source.kind() {
         ErrorKind::ReadOnlyFilesystem => DataDirError::ReadOnly { path },
@@ -163,8 +191,13 @@ pub struct DataDir {
     _lock: File,
 }
 
-enum Content {
+/// What a folder is.
+pub(crate) enum Content {
+    /// A data directory.
     Ours,
+    /// One that is being made for a cluster.
+    Joining,
+    /// Nothing of worth.
     Nothing,
 }
 
@@ -174,6 +207,7 @@ impl DataDir {
         match look(path)? {
             None => Err(DataDirError::Missing { path: path.to_owned() }),
             Some(Content::Nothing) => Err(DataDirError::Empty { path: path.to_owned() }),
+            Some(Content::Joining) => Err(DataDirError::NotJoined { path: path.to_owned() }),
             Some(Content::Ours) => {
                 let lock = lock(path, std::process::id())?;
                 Ok(Self { identity: read_identity(path)?, path: path.to_owned(), _lock: lock })
@@ -198,6 +232,7 @@ impl DataDir {
         let identity = match look(path)? {
             None => return Err(DataDirError::Missing { path: path.to_owned() }),
             Some(Content::Ours) => read_identity(path)?,
+            Some(Content::Joining) => return Err(DataDirError::NotJoined { path: path.to_owned() }),
             Some(Content::Nothing) => {
                 let fail = |e| told(Path::new("/dev/urandom"), e);
                 let identity = Identity {
@@ -205,6 +240,7 @@ impl DataDir {
                     cluster: ClusterId(draw().map_err(fail)?),
                     created: now(),
                     incarnation: 0,
+                    ca: None,
                 };
                 write_identity(path, identity)?;
                 identity
@@ -227,6 +263,34 @@ impl DataDir {
         &self.path
     }
 
+    pub(crate) fn of(path: PathBuf, identity: Identity, lock: File) -> Self {
+        Self { path, identity, _lock: lock }
+    }
+
+    /// The credentials of the node, as text (PEM); none if its links are not encrypted.
+    pub fn credentials(&self) -> Result<Option<Vec<u8>>, DataDirError> {
+        if self.identity.ca.is_none() {
+            return Ok(None);
+        }
+        match read_keys(&self.path, CREDENTIALS_FILE)? {
+            Some(text) => Ok(Some(text)),
+            None => Err(DataDirError::Damaged {
+                path: self.path.join(CREDENTIALS_FILE),
+                why: "it is missing, and without it nobody lets this node in".to_owned(),
+            }),
+        }
+    }
+
+    /// Puts renewed ones in their place.
+    pub fn replace_credentials(&self, text: &[u8]) -> Result<(), DataDirError> {
+        write_file(&self.path, CREDENTIALS_FILE, text)
+    }
+
+    /// The CA's private key, as text (PEM), if this node keeps it.
+    pub fn ca_key(&self) -> Result<Option<Vec<u8>>, DataDirError> {
+        read_keys(&self.path, CA_KEY_FILE)
+    }
+
     /// Its identity.
     pub fn identity(&self) -> Identity {
         self.identity
@@ -246,23 +310,25 @@ impl DataDir {
 }
 
 /// The state of the path; none if it is free. An error if it cannot become a data directory.
-fn look(path: &Path) -> Result<Option<Content>, DataDirError> {
+pub(crate) fn look(path: &Path) -> Result<Option<Content>, DataDirError> {
     let entries = match std::fs::read_dir(path) {
         Ok(entries) => entries,
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
         Err(e) => return Err(told(path, e)),
     };
-    let mut foreign = None;
+    let (mut foreign, mut joining) = (None, false);
     for entry in entries {
         let name = entry.map_err(|e| told(path, e))?.file_name();
         if name == NODE_FILE {
             return Ok(Some(Content::Ours));
         }
+        joining |= name == JOIN_FILE;
         if !NOTHING_OF_WORTH.iter().any(|known| name == *known) {
             foreign = Some(name);
         }
     }
     match foreign {
+        _ if joining => Ok(Some(Content::Joining)),
         Some(found) => Err(DataDirError::Foreign { path: path.to_owned(), found }),
         None => Ok(Some(Content::Nothing)),
     }
@@ -277,7 +343,7 @@ fn parent_of(path: &Path) -> &Path {
     }
 }
 
-fn make(path: &Path) -> Result<(), DataDirError> {
+pub(crate) fn make(path: &Path) -> Result<(), DataDirError> {
     let parent = parent_of(path);
     match DirBuilder::new().mode(0o700).create(path) {
         Ok(()) => sync_dir(parent),
@@ -302,7 +368,7 @@ const OWN_TRIES: u32 = 100;
 const ENDING_TRIES: u32 = 1000;
 
 /// Takes the lock, which the kernel gives back when the process ends, in the name of `process`.
-fn lock(path: &Path, process: u32) -> Result<File, DataDirError> {
+pub(crate) fn lock(path: &Path, process: u32) -> Result<File, DataDirError> {
     let file = path.join(LOCK_FILE);
     let fail = |e: io::Error| match e.kind() {
         // Said of the directory: nobody looks for a disk by the name of a lock.
@@ -370,10 +436,27 @@ fn read_identity(path: &Path) -> Result<Identity, DataDirError> {
 }
 
 /// Replaces `node.toml` in one step: after a crash there is the old one or the new one, whole.
-fn write_identity(path: &Path, identity: Identity) -> Result<(), DataDirError> {
+pub(crate) fn write_identity(path: &Path, identity: Identity) -> Result<(), DataDirError> {
     replace_file(path, NODE_FILE_NEW, NODE_FILE, identity.to_text().as_bytes())
         .map_err(|e| told(&path.join(NODE_FILE), e))?;
     sync_dir(path)
+}
+
+/// A file of keys; none if it is missing.
+fn read_keys(folder: &Path, name: &str) -> Result<Option<Vec<u8>>, DataDirError> {
+    let file = folder.join(name);
+    let mut bytes = Vec::new();
+    match File::open(&file).and_then(|opened| opened.take(KEYS_BYTES_MAX).read_to_end(&mut bytes)) {
+        Ok(_) => Ok(Some(bytes)),
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(told(&file, e)),
+    }
+}
+
+/// Writes a file of the directory's owner whole, or not at all.
+pub(crate) fn write_file(folder: &Path, name: &str, bytes: &[u8]) -> Result<(), DataDirError> {
+    replace_file(folder, &format!("{name}.new"), name, bytes).map_err(|e| told(&folder.join(name), e))?;
+    sync_dir(folder)
 }
 
 /// Puts a small file in the place of another in one step, by way of the name `new`. It survives a power
@@ -389,12 +472,12 @@ pub fn replace_file(folder: &Path, new: &str, name: &str, bytes: &[u8]) -> io::R
     std::fs::rename(&new, folder.join(name))
 }
 
-fn sync_dir(path: &Path) -> Result<(), DataDirError> {
+pub(crate) fn sync_dir(path: &Path) -> Result<(), DataDirError> {
     File::open(path).and_then(|dir| dir.sync_all()).map_err(|e| told(path, e))
 }
 
 /// A random number that is not 0.
-fn draw() -> io::Result<u64> {
+pub(crate) fn draw() -> io::Result<u64> {
     let mut source = File::open("/dev/urandom")?;
     loop {
         let mut bytes = [0; 8];

@@ -10,18 +10,20 @@ use std::sync::{Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use atoll_core::{Decode, Encode, IslandId, VolumeId};
+use atoll_proto::cluster::{Cluster, StoredCluster};
 use atoll_proto::group::{ChangedGroups, GroupRecord, Revision, StoredGroup, Swapped};
 use atoll_proto::{BadConfig, VolumeConfig};
 use redb::backends::FileBackend;
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
 
+use crate::cluster::ClusterStore;
 use crate::groups::{GroupStore, WATCH_MAX};
 use crate::store::{ControlError, ControlStore, VolumeRef, check_config};
 
 /// Format of the file's content.
-const FORMAT: u64 = 2;
-/// The one before it, which is read too: it has no groups.
-const FORMAT_WITHOUT_GROUPS: u64 = 1;
+const FORMAT: u64 = 3;
+/// Those before it, which are read too: they have no list of a cluster, and the first one has no groups.
+const FORMATS_BEFORE: std::ops::Range<u64> = 1..FORMAT;
 
 /// Permission bits of the file.
 const MODE: u32 = 0o600;
@@ -35,6 +37,8 @@ const NAMES: TableDefinition<'_, &str, u64> = TableDefinition::new("names");
 const VOLUMES: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("volumes");
 /// Volume and island -> [`Revision`] and [`GroupRecord`], encoded.
 const GROUPS: TableDefinition<'_, (u64, u16), &[u8]> = TableDefinition::new("groups");
+/// The cluster's list: 0 -> encoded [`StoredCluster`].
+const CLUSTER: TableDefinition<'_, u8, &[u8]> = TableDefinition::new("cluster");
 /// Facts about the file: `format`; `revision`, that of the last change of a group.
 const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
 
@@ -79,14 +83,18 @@ impl EmbeddedStore {
         };
         match found {
             Some(FORMAT) => Ok(()),
-            None | Some(FORMAT_WITHOUT_GROUPS) => self.write(|tx| {
+            found if found.is_none_or(|found| FORMATS_BEFORE.contains(&found)) => self.write(|tx| {
                 tx.open_table(META)?.insert("format", FORMAT)?;
                 tx.open_table(NAMES)?;
                 tx.open_table(VOLUMES)?;
                 tx.open_table(GROUPS)?;
+                tx.open_table(CLUSTER)?;
                 Ok(Ok(()))
             }),
-            Some(theirs) => Err(ControlError::Newer { place: self.place.clone(), ours: FORMAT, theirs }),
+            theirs => {
+                let theirs = theirs.unwrap_or_default();
+                Err(ControlError::Newer { place: self.place.clone(), ours: FORMAT, theirs })
+            }
         }
     }
 
@@ -267,6 +275,20 @@ impl ControlStore for EmbeddedStore {
             Ok(Ok(()))
         })
     }
+
+    fn note_cluster(&self, list: &StoredCluster) -> Result<(), ControlError> {
+        self.write(|tx| {
+            let mut table = tx.open_table(CLUSTER)?;
+            let known = match table.get(0)?.map(|row| self.list(row.value())).transpose() {
+                Ok(known) => known.map_or(Revision::NONE, |known| known.revision),
+                Err(damaged) => return Ok(Err(damaged)),
+            };
+            if known < list.revision {
+                table.insert(0, list.to_vec().as_slice())?;
+            }
+            Ok(Ok(()))
+        })
+    }
 }
 
 /// The keys of all groups of a volume.
@@ -338,7 +360,46 @@ impl GroupStore for EmbeddedStore {
     }
 }
 
+impl ClusterStore for EmbeddedStore {
+    fn cluster(&self) -> Result<Option<StoredCluster>, ControlError> {
+        let tx = self.db.begin_read().map_err(|e| self.failed(e))?;
+        let table = tx.open_table(CLUSTER).map_err(|e| self.failed(e))?;
+        let row = table.get(0).map_err(|e| self.failed(e))?;
+        row.map(|row| self.list(row.value())).transpose()
+    }
+
+    fn swap_cluster(&self, expected: Revision, next: &Cluster) -> Swapped {
+        assert_eq!(next.check(), Ok(()), "{next:?} is no list of a cluster");
+        let swapped = self.write(|tx| {
+            let mut table = tx.open_table(CLUSTER)?;
+            let found = match table.get(0)?.map(|row| self.list(row.value())).transpose() {
+                Ok(found) => found.map_or(Revision::NONE, |found| found.revision),
+                Err(damaged) => return Ok(Err(damaged)),
+            };
+            if found != expected {
+                return Ok(Ok(None));
+            }
+            let revision = Revision(found.0 + 1);
+            let row = StoredCluster { revision, cluster: next.clone() }.to_vec();
+            table.insert(0, row.as_slice())?;
+            Ok(Ok(Some(revision)))
+        });
+        match swapped {
+            Ok(Some(revision)) => Swapped::Done { revision },
+            Ok(None) => Swapped::Conflict,
+            // A commit that failed may be in the file.
+            Err(why) => Swapped::Unknown { why: why.to_string() },
+        }
+    }
+}
+
 impl EmbeddedStore {
+    fn list(&self, row: &[u8]) -> Result<StoredCluster, ControlError> {
+        let list = StoredCluster::from_slice(row);
+        let list = list.and_then(|list| list.cluster.check().map(|()| list));
+        list.map_err(|why| ControlError::Damaged { place: self.place.clone(), why: why.to_string() })
+    }
+
     /// Tells those who wait for a change of a group.
     fn has_changed(&self, revision: Revision) {
         let mut last = self.last.lock().expect("no panic while it is held");
@@ -385,6 +446,8 @@ impl EmbeddedStore {
 mod tests {
     use std::sync::Arc;
 
+    use atoll_proto::cluster::ClusterNode;
+
     use super::*;
     use crate::conformance;
 
@@ -399,6 +462,37 @@ mod tests {
             folders.push(tempfile::tempdir().unwrap());
             Arc::new(open(folders.last().unwrap()))
         });
+    }
+
+    #[test]
+    fn a_list_is_swapped_by_who_knows_it_and_outlives_a_process() {
+        let folder = tempfile::tempdir().unwrap();
+        let node = |daemon: u64| ClusterNode {
+            daemon,
+            name: format!("n{daemon}"),
+            address: "a:1".to_owned(),
+            joined: 5,
+            key: bytes::Bytes::new(),
+            has_ca_key: false,
+        };
+        let list = |nodes: u64| Cluster {
+            id: 9,
+            store: 1,
+            nodes: (1..=nodes).map(node).collect(),
+            ..Cluster::default()
+        };
+        let store = open(&folder);
+        assert_eq!(store.cluster().unwrap(), None);
+        assert_eq!(store.swap_cluster(Revision::NONE, &list(1)), Swapped::Done { revision: Revision(1) });
+        assert_eq!(store.swap_cluster(Revision::NONE, &list(2)), Swapped::Conflict);
+        assert_eq!(store.swap_cluster(Revision(1), &list(2)), Swapped::Done { revision: Revision(2) });
+        drop(store);
+        let store = open(&folder);
+        assert_eq!(store.cluster().unwrap(), Some(StoredCluster { revision: Revision(2), cluster: list(2) }));
+        store.note_cluster(&StoredCluster { revision: Revision(2), cluster: list(5) }).unwrap();
+        assert_eq!(store.cluster().unwrap().unwrap().cluster, list(2), "of the same revision");
+        store.note_cluster(&StoredCluster { revision: Revision(7), cluster: list(5) }).unwrap();
+        assert_eq!(store.cluster().unwrap().unwrap().revision, Revision(7));
     }
 
     #[test]
@@ -425,7 +519,7 @@ mod tests {
         let db = Database::open(&file).unwrap();
         let tx = db.begin_write().unwrap();
         assert!(tx.delete_table(GROUPS).unwrap());
-        tx.open_table(META).unwrap().insert("format", FORMAT_WITHOUT_GROUPS).unwrap();
+        tx.open_table(META).unwrap().insert("format", 1).unwrap();
         tx.commit().unwrap();
         drop(db);
         let store = open(&folder);
@@ -468,6 +562,7 @@ mod tests {
             seed: 1,
             table: atoll_core::Table::new(1),
             nodes: vec![atoll_proto::NodeConfig {
+                daemon: 0,
                 node: atoll_core::NodeId(0),
                 address: String::new(),
                 islands: vec![IslandId(0)],

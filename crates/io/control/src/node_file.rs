@@ -7,7 +7,10 @@ use std::time::{Duration, SystemTime};
 use atoll_rpc::{ClusterId, DaemonId};
 
 /// Newest format of `node.toml` that this program reads, and the one it writes.
-pub const NODE_FORMAT: u64 = 1;
+pub const NODE_FORMAT: u64 = 2;
+
+/// That of nodes that are in no cluster with certificates, which older programs read too.
+const FORMAT_WITHOUT_CA: u64 = 1;
 
 /// The identity of a data directory's daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,6 +23,9 @@ pub struct Identity {
     pub created: u64,
     /// How often a daemon has started on it.
     pub incarnation: u32,
+    /// SHA-256 of the certificate of its cluster's CA. None: its links are not encrypted. So a directory that has lost its
+    /// credentials is not taken for one that needs none.
+    pub ca: Option<[u8; 32]>,
 }
 
 /// Why the text is no `node.toml`.
@@ -33,14 +39,16 @@ pub(crate) enum BadNodeFile {
 
 impl Identity {
     pub(crate) fn to_text(self) -> String {
+        let format = if self.ca.is_some() { NODE_FORMAT } else { FORMAT_WITHOUT_CA };
+        let ca = self.ca.map_or_else(String::new, |ca| format!("ca = \"{}\"\n", hex(&ca)));
         format!(
             "# Which daemon this folder belongs to. Written by atoll. Do not edit it, and do not\n\
              # use a copy of this folder on another machine while this one is in use.\n\
-             format = {NODE_FORMAT}\n\
+             format = {format}\n\
              node = \"{}\"\n\
              cluster = \"{}\"\n\
              created = \"{}\"\n\
-             incarnation = {}\n",
+             incarnation = {}\n{ca}",
             self.node,
             self.cluster,
             rfc3339(self.created),
@@ -55,11 +63,11 @@ impl Identity {
         let number = |key: &str| table.get(key).and_then(toml::Value::as_integer);
         // First of all: nothing else of a newer file need be what it is here.
         match number("format").map(u64::try_from) {
-            Some(Ok(NODE_FORMAT)) => {}
+            Some(Ok(FORMAT_WITHOUT_CA | NODE_FORMAT)) => {}
             Some(Ok(theirs)) if theirs > NODE_FORMAT => return Err(BadNodeFile::Newer { theirs }),
             _ => return Err(damaged("\"format\" is missing or no format")),
         }
-        let known = ["format", "node", "cluster", "created", "incarnation"];
+        let known = ["format", "node", "cluster", "created", "incarnation", "ca"];
         if let Some(unknown) = table.keys().find(|key| !known.contains(&key.as_str())) {
             return Err(BadNodeFile::Damaged(format!("\"{}\" means nothing", unknown.escape_debug())));
         }
@@ -72,7 +80,11 @@ impl Identity {
         let incarnation = number("incarnation")
             .and_then(|n| u32::try_from(n).ok())
             .ok_or_else(|| damaged("\"incarnation\" is missing or no count"))?;
-        Ok(Self { node: DaemonId(node), cluster: ClusterId(cluster), created, incarnation })
+        let ca = table
+            .get("ca")
+            .map(|ca| ca.as_str().and_then(digest).ok_or_else(|| damaged("\"ca\" is no digest")));
+        let (node, cluster, ca) = (DaemonId(node), ClusterId(cluster), ca.transpose()?);
+        Ok(Self { node, cluster, created, incarnation, ca })
     }
 }
 
@@ -80,6 +92,19 @@ impl Identity {
 fn id(text: &str) -> Option<u64> {
     let is_digits = text.len() == 16 && text.bytes().all(|b| b.is_ascii_hexdigit());
     is_digits.then(|| u64::from_str_radix(text, 16).ok()).flatten().filter(|id| *id != 0)
+}
+
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// 64 hexadecimal digits.
+fn digest(text: &str) -> Option<[u8; 32]> {
+    if text.len() != 64 || !text.bytes().all(|b| b.is_ascii_hexdigit()) {
+        return None;
+    }
+    let bytes = (0..32).map(|at| u8::from_str_radix(&text[2 * at..2 * at + 2], 16).ok());
+    bytes.collect::<Option<Vec<u8>>>()?.try_into().ok()
 }
 
 /// Seconds since 1970 on this machine's clock.
@@ -135,6 +160,7 @@ mod tests {
         cluster: ClusterId(u64::MAX),
         created: 1_795_253_400,
         incarnation: 7,
+        ca: None,
     };
 
     #[test]
@@ -150,6 +176,16 @@ mod tests {
         ];
         assert_eq!(lines, golden);
         assert_eq!(Identity::from_text(&text), Ok(IDENTITY));
+    }
+
+    #[test]
+    fn a_node_with_a_ca_has_a_format_that_older_programs_refuse() {
+        let secured = Identity { ca: Some([0xa5; 32]), ..IDENTITY };
+        let text = secured.to_text();
+        assert!(text.contains("format = 2\n") && text.ends_with(&format!("ca = \"{}\"\n", "a5".repeat(32))));
+        assert_eq!(Identity::from_text(&text), Ok(secured));
+        let cut = text.replace("a5\"", "\"");
+        assert!(matches!(Identity::from_text(&cut), Err(BadNodeFile::Damaged(why)) if why.contains("ca")));
     }
 
     #[test]

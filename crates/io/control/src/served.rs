@@ -1,4 +1,4 @@
-//! A control store that a node serves, as others reach it: group records only.
+//! A control store that a node serves, as others reach it: group records, and the list of the cluster.
 //!
 //! Never asks twice by itself: a swap whose answer is lost may have been made, and is told as such.
 
@@ -9,10 +9,12 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use atoll_core::{IslandId, Malformed, VolumeId};
+use atoll_proto::cluster::{Cluster, StoredCluster};
 use atoll_proto::group::{ChangedGroups, GroupRecord, Revision, StoredGroup, Swapped};
 use atoll_proto::{Control, ControlReply};
 use atoll_rpc::{Address, Closed, Frame, Handler, Hello, Kind, Link, Options, Outgoing, Role};
 
+use crate::cluster::ClusterStore;
 use crate::groups::{GroupStore, WATCH_MAX};
 use crate::store::ControlError;
 
@@ -121,6 +123,19 @@ impl ServedStore {
         }
     }
 
+    /// Gives an order, and waits for the answer. Without one it may have been heard all the same.
+    pub fn order(&self, order: &Control) -> Result<ControlReply, String> {
+        self.ask(order, self.patience)
+    }
+
+    fn swap(&self, order: &Control) -> Swapped {
+        match self.ask(order, self.patience) {
+            Ok(ControlReply::Swapped { swapped }) => swapped,
+            Ok(other) => Swapped::Unknown { why: strange(other) },
+            Err(why) => Swapped::Unknown { why },
+        }
+    }
+
     fn read<T>(
         &self,
         order: &Control,
@@ -129,6 +144,24 @@ impl ServedStore {
     ) -> Result<T, ControlError> {
         let read = self.ask(order, patience).and_then(is);
         read.map_err(|why| ControlError::Unavailable { place: self.outgoing.address().to_string(), why })
+    }
+}
+
+impl ClusterStore for ServedStore {
+    fn cluster(&self) -> Result<Option<StoredCluster>, ControlError> {
+        self.read(&Control::Cluster, self.patience, |reply| match reply {
+            ControlReply::Cluster { cluster } => {
+                let list = cluster.map(|list| list.cluster.check().map(|()| *list)).transpose();
+                list.map_err(|why| why.to_string())
+            }
+            other => Err(strange(other)),
+        })
+    }
+
+    fn swap_cluster(&self, expected: Revision, next: &Cluster) -> Swapped {
+        assert_eq!(next.check(), Ok(()), "{next:?} is no list of a cluster");
+        let order = Control::SwapCluster { expected, next: Box::new(next.clone()) };
+        self.swap(&order)
     }
 }
 
@@ -157,11 +190,7 @@ impl GroupStore for ServedStore {
     ) -> Swapped {
         assert_eq!(next.check(), Ok(()), "{next:?} is no group");
         let order = Control::SwapGroup { volume, island, expected, next: next.clone() };
-        match self.ask(&order, self.patience) {
-            Ok(ControlReply::Swapped { swapped }) => swapped,
-            Ok(other) => Swapped::Unknown { why: strange(other) },
-            Err(why) => Swapped::Unknown { why },
-        }
+        self.swap(&order)
     }
 
     fn groups(

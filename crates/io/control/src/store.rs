@@ -4,10 +4,12 @@
 //! volume, one of them is told.
 
 use atoll_core::{IslandId, NodeId, VolumeId};
+use atoll_proto::cluster::StoredCluster;
 use atoll_proto::copies::RACK_BYTES_MAX;
 use atoll_proto::group::GROUP_MEMBERS_MAX;
 use atoll_proto::{Copies, GroupRecord, VolumeConfig, VolumeKind};
 
+use crate::cluster::ClusterStore;
 use crate::groups::GroupStore;
 use crate::source::{SourceError, check_volume_name};
 
@@ -128,7 +130,7 @@ pub enum ControlError {
 
 /// Keeps the facts on which all nodes of a cluster must agree. May be called from many threads at once; any
 /// call may wait for a disk or a network.
-pub trait ControlStore: GroupStore {
+pub trait ControlStore: GroupStore + ClusterStore {
     /// All volumes, in the order of their names.
     fn volumes(&self) -> Result<Vec<VolumeConfig>, ControlError>;
 
@@ -152,6 +154,9 @@ pub trait ControlStore: GroupStore {
 
     /// Forgets the records of a volume that was not made after all. Those of a volume that the store has stay.
     fn discard_groups(&self, id: VolumeId) -> Result<(), ControlError>;
+
+    /// Notes the cluster's list as the node that keeps it has told it, unless a later one is known.
+    fn note_cluster(&self, list: &StoredCluster) -> Result<(), ControlError>;
 }
 
 /// Refuses a volume that contradicts itself, before it is stored for everybody.

@@ -193,7 +193,7 @@ fn a_newer_format_is_refused_with_both_numbers() {
     let newer = "format = 3\nsomething = \"new\"\n";
     fs::write(folder.path().join("node.toml"), newer).unwrap();
     for text in both(folder.path()) {
-        assert!(text.contains("has format 3; this program knows formats up to 1"), "{text}");
+        assert!(text.contains("has format 3; this program knows formats up to 2"), "{text}");
     }
     assert_eq!(fs::read_to_string(folder.path().join("node.toml")).unwrap(), newer);
 }

@@ -12,6 +12,7 @@ use redb::ReadableTable;
 
 fn volume(id: u64, name: &str) -> VolumeConfig {
     let node = |n: u16| NodeConfig {
+        daemon: 0,
         node: NodeId(n),
         address: format!("node{n}:7100"),
         islands: vec![IslandId(2 * n), IslandId(2 * n + 1)],
@@ -87,7 +88,12 @@ fn with_copies(change: impl FnOnce(&mut VolumeConfig, &mut Copies)) -> VolumeCon
         let leader = island / 2;
         IslandGroup { island: IslandId(island), nodes: vec![NodeId(leader), NodeId(1 - leader)] }
     };
-    config.nodes.push(NodeConfig { node: NodeId(2), address: "node2:7100".into(), islands: Vec::new() });
+    config.nodes.push(NodeConfig {
+        daemon: 0,
+        node: NodeId(2),
+        address: "node2:7100".into(),
+        islands: Vec::new(),
+    });
     let racks = ["a", "b", "b"].map(str::to_owned).to_vec();
     let mut copies = Copies { wanted: 2, store: NodeId(2), groups: (0..4).map(group).collect(), racks };
     change(&mut config, &mut copies);

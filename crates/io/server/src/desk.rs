@@ -15,6 +15,11 @@ use atoll_rpc::{
 pub trait Desk: Send + Sync + 'static {
     /// The answer.
     fn answer(&self, order: Control) -> ControlReply;
+
+    /// The answer to whoever asks on a link. By default everybody may ask everything.
+    fn answer_to(&self, _link: &Link, order: Control) -> ControlReply {
+        self.answer(order)
+    }
 }
 
 /// Handles a control frame.
@@ -22,7 +27,7 @@ pub(crate) fn serve(desk: &dyn Desk, link: &Arc<Link>, frame: &Frame) -> Result<
     let order = frame.decode::<Control>()?;
     // Orders wait for disks, and nothing else on the link may wait for them.
     atoll_handover::slow();
-    let reply = desk.answer(order);
+    let reply = desk.answer_to(link, order);
     if let Err(atoll_rpc::SendError::TooLong(why)) =
         link.send(Kind::ControlReply, IslandId(0), frame.id, &reply, &[])
     {

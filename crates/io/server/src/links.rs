@@ -8,9 +8,11 @@ use atoll_disk::Disk;
 use atoll_dispatch::Engine;
 use atoll_island::{Event, LinkId};
 use atoll_links::BothWays;
-use atoll_proto::{PeerMessage, Request};
+use atoll_proto::{Outcome, PeerMessage, Reply, Request};
 use atoll_rpc::{Closed, Frame, Handler, Kind, Link, Remote, Role};
 
+use crate::limits::limited;
+use crate::membership::LetIn;
 use crate::switch::End;
 use crate::volume::Volume;
 
@@ -80,6 +82,18 @@ impl<D: Disk> Volume<D> {
                 let engines = self.engines.now();
                 let Some(engine) = engines.get(&frame.island) else {
                     return self.elsewhere(frame.island, link);
+                };
+                let grant = link.context::<LetIn>().and_then(|let_in| let_in.grant.as_ref());
+                let request = match grant {
+                    None => request,
+                    Some(grant) => match limited(grant, request) {
+                        Ok(request) => request,
+                        Err(errno) => {
+                            let reply = Reply { vector: Vec::new(), outcome: Outcome::Failed { errno } };
+                            engine.answer(LinkId(link.id()), frame.id, reply, &[]);
+                            return Ok(());
+                        }
+                    },
                 };
                 self.ask(engine, LinkId(link.id()), frame.id, request, frame.payload);
             }

@@ -12,13 +12,14 @@ use std::time::{Duration, Instant};
 
 use atoll_control::{ControlError, ControlStore, Identity, VolumeRef};
 use atoll_core::{Malformed, NodeId, VolumeId};
-use atoll_proto::VolumeConfig;
+use atoll_proto::{Grant, VolumeConfig};
 use atoll_rpc::{
-    Acceptor, Closed, Frame, Goodbye, Handler, Hello, HelloOk, Kind, Link, Onward, Reason, Role,
+    Acceptor, Closed, Frame, Goodbye, Handler, Hello, HelloOk, Kind, Link, Onward, Peer, Reason, Role,
 };
 
 use crate::desk;
 use crate::member;
+use crate::membership::{LetIn, Membership, Principal, Secured};
 use crate::served::{Place, Serve, Served};
 use crate::volume::VolumeError;
 
@@ -85,6 +86,14 @@ pub enum NodeError {
         /// Why, and what to do next.
         why: String,
     },
+    /// What is known of the cluster cannot be used.
+    #[error("The node of {} cannot be started: {why}\nRestore control.redb from a backup.", data.display())]
+    Cluster {
+        /// The data directory.
+        data: PathBuf,
+        /// The reason.
+        why: String,
+    },
     /// The volume cannot get such a configuration while it is served.
     #[error("Volume {volume} cannot be changed so: {why}.\nNothing was changed.")]
     Config {
@@ -115,6 +124,8 @@ pub struct NodeSetup {
     pub data: PathBuf,
     /// The store of its volumes.
     pub store: Arc<dyn ControlStore>,
+    /// Its certificates; none in a cluster that trusts its network.
+    pub secured: Option<Secured>,
     /// The store of volumes that are being made.
     pub prepared: Box<dyn ControlStore>,
     /// Number of the node's starts.
@@ -166,6 +177,8 @@ impl Part {
 /// A daemon's volumes.
 pub struct Node {
     pub(crate) setup: NodeSetup,
+    /// The cluster, if it has certificates.
+    pub(crate) cluster: Option<Membership>,
     pub(crate) parts: RwLock<BTreeMap<VolumeId, Part>>,
     /// One change of the set of volumes at a time; when each volume was prepared.
     changing: Mutex<BTreeMap<VolumeId, Instant>>,
@@ -181,14 +194,18 @@ impl std::fmt::Debug for Node {
 
 impl Node {
     /// A node that serves nothing yet.
-    pub fn new(setup: NodeSetup) -> Arc<Self> {
-        Arc::new(Self {
+    pub fn new(mut setup: NodeSetup) -> Result<Arc<Self>, NodeError> {
+        let membership = |secured| Membership::new(setup.identity.node, secured, Arc::clone(&setup.store));
+        let cluster = setup.secured.take().map(membership).transpose();
+        let cluster = cluster.map_err(|why| NodeError::Cluster { data: setup.data.clone(), why })?;
+        Ok(Arc::new(Self {
             setup,
+            cluster,
             parts: RwLock::default(),
             changing: Mutex::default(),
             about: Mutex::default(),
             started: Instant::now(),
-        })
+        }))
     }
 
     fn changing(&self) -> MutexGuard<'_, BTreeMap<VolumeId, Instant>> {
@@ -495,7 +512,7 @@ impl Node {
 
     /// The volume that a link was let in to.
     fn of_link(link: &Arc<Link>) -> Option<&Arc<dyn Served>> {
-        link.context::<Arc<dyn Served>>()
+        link.context::<LetIn>().map(|let_in| &let_in.volume)
     }
 }
 
@@ -508,7 +525,72 @@ pub(crate) fn unless_full(error: std::io::Error) -> std::io::Result<()> {
     }
 }
 
+impl Node {
+    /// Whom a greeting is from, and that it claims nothing that is not its own.
+    fn check_claims(&self, principal: &Principal, role: &Role) -> Result<(), Goodbye> {
+        let Principal::Node(daemon) = principal else { return Ok(()) };
+        let claimed: &[(VolumeId, NodeId)] = match role {
+            Role::Node { members, .. } => members,
+            Role::Relayed { volume, by } => &[(*volume, *by)],
+            Role::Client { .. } | Role::Tool | Role::Relay { .. } => &[],
+        };
+        for (volume, node) in claimed {
+            // One that is being made counts too: its nodes greet each other first.
+            let config = match self.volume_by_id(*volume) {
+                Some(served) => (*served.config()).clone(),
+                None => match self.setup.prepared.volume(&(*volume).into()) {
+                    Ok(config) => config,
+                    Err(_) => return Err(Goodbye::new(Reason::NoSuchVolume, "it is not served here")),
+                },
+            };
+            if config.daemon_of(*node) != Some(daemon.0) {
+                let what = format!("node {node} of volume {} is another node of the cluster", config.name);
+                return Err(Goodbye::new(Reason::NotAllowed, what));
+            }
+        }
+        Ok(())
+    }
+
+    /// Who asks on a link; none if its owner was removed.
+    pub(crate) fn principal(&self, link: &Link) -> Option<Principal> {
+        match &self.cluster {
+            Some(cluster) => cluster.principal(link.peer()),
+            None => Some(Principal::Trusted),
+        }
+    }
+
+    /// Reads the cluster's list anew. True if the owner of a link's certificate is still in it, for each link that is asked about
+    /// with the function.
+    pub fn refresh_cluster(&self) -> Result<impl Fn(&Link) -> bool + '_, String> {
+        if let Some(cluster) = &self.cluster {
+            cluster.refresh()?;
+        }
+        Ok(|link: &Link| self.principal(link).is_some())
+    }
+
+    /// Whether this node was removed from its cluster, as far as others can be asked.
+    pub fn was_removed(&self) -> bool {
+        self.cluster.as_ref().is_some_and(Membership::was_removed)
+    }
+
+    /// A new certificate for this node, with the key that it has.
+    pub fn renew_certificate(&self, key: &atoll_ca::Key) -> Result<atoll_proto::Issued, String> {
+        self.cluster.as_ref().ok_or("this node has no certificate")?.renew(key)
+    }
+
+    /// The cluster's list, as it is known here.
+    pub fn cluster_list(&self) -> Option<Arc<atoll_proto::StoredCluster>> {
+        self.cluster.as_ref().map(Membership::list)
+    }
+}
+
 impl Acceptor for Node {
+    fn admit(&self, peer: Option<Peer>, hello: &Hello) -> Result<(), Goodbye> {
+        let Some(cluster) = &self.cluster else { return Ok(()) };
+        let principal = cluster.admit(peer, &hello.role)?;
+        self.check_claims(&principal, &hello.role)
+    }
+
     fn welcome(&self, hello: &Hello) -> Result<HelloOk, Goodbye> {
         let wanted = match &hello.role {
             Role::Tool => None,
@@ -516,9 +598,10 @@ impl Acceptor for Node {
                 Some(*volume)
             }
             Role::Node { members, .. } => match members.first() {
-                Some((volume, _)) => {
+                Some((volume, node)) => {
                     if self.volume_by_id(*volume).is_none()
-                        && self.setup.prepared.volume(&(*volume).into()).is_ok()
+                        && let Ok(config) = self.setup.prepared.volume(&(*volume).into())
+                        && config.daemon_of(*node).is_some()
                         && let Err(why) = self.activate(*volume)
                     {
                         tracing::error!("a volume that other nodes have cannot be served: {why}");
@@ -570,8 +653,12 @@ impl Handler for Node {
         let Some(id) = wanted else { return };
         match self.volume_by_id(id) {
             Some(volume) => {
+                let grant = match self.principal(link) {
+                    Some(Principal::Client(_, grant)) if grant != Grant::default() => Some(grant),
+                    _ => None,
+                };
                 volume.opened(link);
-                link.set_context(volume);
+                link.set_context(LetIn { volume, grant });
             }
             None => link.close(Goodbye::new(Reason::NoSuchVolume, "it is no longer served here")),
         }

@@ -5,10 +5,14 @@ use std::time::Duration;
 use atoll_core::{Ino, IslandId, NodeId, VolumeId};
 use atoll_proto::control::{Daemon, MountStatus, VolumeStatus, VolumeSummary};
 use atoll_proto::{Control, ControlReply};
+use atoll_rpc::Link;
 
 use crate::desk::Desk;
 use crate::node::{Node, NodeError, Part};
 use crate::served::ServedStatus;
+
+/// What a node without certificates says.
+const NO_CERTIFICATES: &str = "This node is in no cluster with certificates.\nMake one with \"atoll init\".";
 
 /// Facts about the process, which the node tells to others.
 #[derive(Default)]
@@ -85,11 +89,13 @@ impl Node {
                 let config = Box::new((*part.config()).clone());
                 ControlReply::Volume { config, node: part.node(), from: Vec::new() }
             }
-            None => {
-                let volume = name.into();
-                ControlReply::Refused { text: atoll_control::ControlError::NotFound { volume }.to_string() }
-            }
+            None => self.no_volume(name),
         }
+    }
+
+    fn no_volume(&self, name: &str) -> ControlReply {
+        let volume = name.into();
+        ControlReply::Refused { text: atoll_control::ControlError::NotFound { volume }.to_string() }
     }
 
     fn status(&self) -> ControlReply {
@@ -163,6 +169,31 @@ fn done(result: Result<(), NodeError>) -> ControlReply {
 }
 
 impl Desk for Node {
+    fn answer_to(&self, link: &Link, order: Control) -> ControlReply {
+        let refused = |text: &str| ControlReply::Refused { text: text.to_owned() };
+        let Some(principal) = self.principal(link) else {
+            return refused("Whoever asks is not in the list of the cluster any more.");
+        };
+        if !principal.may_order(&order) {
+            return refused(
+                "That is for nodes and administrators: the certificate of this program is a client's.",
+            );
+        }
+        match (order, &self.cluster) {
+            (Control::Certify { purpose, key }, Some(cluster)) => {
+                match cluster.certify(&principal, link.name().parse().ok(), purpose, &key) {
+                    Ok(issued) => ControlReply::Issued { issued: Box::new(issued) },
+                    Err(text) => ControlReply::Refused { text },
+                }
+            }
+            (Control::Volume { name }, _) => match self.tell_volume(&name) {
+                ControlReply::Volume { config, .. } if !principal.sees(config.id) => self.no_volume(&name),
+                reply => reply,
+            },
+            (order, _) => self.answer(order),
+        }
+    }
+
     fn answer(&self, order: Control) -> ControlReply {
         match order {
             Control::Describe => self.describe(),
@@ -188,6 +219,15 @@ impl Desk for Node {
             }
             Control::MoveIsland { volume, island, to } => self.move_island(volume, island, to),
             Control::ForceIsland { volume, island, node } => self.force_island(volume, island, node),
+            Control::Cluster => match &self.cluster {
+                Some(cluster) => cluster.answer_list(),
+                None => ControlReply::Cluster { cluster: None },
+            },
+            Control::SwapCluster { expected, next } => match &self.cluster {
+                Some(cluster) => ControlReply::Swapped { swapped: cluster.swap(expected, &next) },
+                None => ControlReply::Refused { text: NO_CERTIFICATES.to_owned() },
+            },
+            Control::Certify { .. } => ControlReply::Refused { text: NO_CERTIFICATES.to_owned() },
             Control::Union { .. } => {
                 ControlReply::Refused { text: "A node shows no union: ask the union's mount.".to_owned() }
             }

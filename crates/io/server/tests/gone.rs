@@ -65,7 +65,7 @@ fn what_an_island_says_before_its_place_is_known_is_said_again_and_ends_no_link(
     let data = tempfile::tempdir().unwrap();
     let old = VolumeConfig { table: Table::new(3), ..config([&[0], &[1]], NOWHERE) };
     let (address, islands) = (NOWHERE.to_owned(), vec![IslandId(2)]);
-    let third = NodeConfig { node: NodeId(2), address, islands };
+    let third = NodeConfig { daemon: 0, node: NodeId(2), address, islands };
     let old = VolumeConfig { nodes: [old.nodes.clone(), vec![third]].concat(), ..old };
     let (node, mut listener) = serve(data.path(), &old);
     let other = Other::node(listener.address(), 1);

@@ -89,8 +89,10 @@ impl Victim {
             kinds: Box::new(move |_| Ok(Arc::new(islands()))),
             store: Arc::new(EmbeddedStore::open(&data.join("control.redb")).unwrap()),
             prepared: Box::new(EmbeddedStore::open(&data.join("prepared.redb")).unwrap()),
+            secured: None,
             data,
         });
+        let node = node.unwrap();
         node.prepare(&config("home", VOLUME), NodeId(0)).unwrap();
         node.activate(VOLUME).unwrap();
         let listener =
@@ -154,9 +156,9 @@ fn config(name: &str, id: VolumeId) -> VolumeConfig {
         seed: 4,
         table: Table::new(2),
         nodes: vec![
-            NodeConfig { node: NodeId(0), address: String::new(), islands },
+            NodeConfig { daemon: 0, node: NodeId(0), address: String::new(), islands },
             // Nobody is there: it is played by the tests.
-            NodeConfig { node: OTHER, address: "127.0.0.1:9".to_owned(), islands: vec![OF_OTHER] },
+            NodeConfig { daemon: 0, node: OTHER, address: "127.0.0.1:9".to_owned(), islands: vec![OF_OTHER] },
         ],
         kind: VolumeKind::Cluster,
         copies: None,

@@ -3,8 +3,11 @@
 //! Only shapes. Nothing here belongs to the path of a file system's operations: a node answers
 //! these whether or not its islands can serve.
 
+use bytes::Bytes;
+
 use atoll_core::{Ino, IslandId, NodeId, VolumeId, wire_enum, wire_struct};
 
+use crate::cluster::{CertificateFor, Cluster, Issued, StoredCluster};
 use crate::group::{ChangedGroups, GroupRecord, Revision, StoredGroup, Swapped};
 use crate::union::{UnionOrder, UnionReply};
 use crate::volume::{VolumeConfig, VolumeKind};
@@ -65,6 +68,17 @@ wire_enum! {
             volume: VolumeId, /// The island.
             island: IslandId, /// The receiver's number in the volume: another node refuses.
             node: NodeId },
+        /// Who is in the cluster? `ControlReply::Cluster`.
+        14 => Cluster,
+        /// Put this in the place of the cluster's list, if it is still the one of that revision. `ControlReply::Swapped`. Only
+        /// the node that keeps the list does it.
+        15 => SwapCluster { /// When the expected list was written.
+            expected: Revision, /// The list.
+            next: Box<Cluster> },
+        /// Issue a certificate. `ControlReply::Issued`. Only a node with the CA's private key does it.
+        16 => Certify { /// For what.
+            purpose: CertificateFor, /// The public key (SubjectPublicKeyInfo, DER).
+            key: Bytes },
     }
 }
 
@@ -106,6 +120,12 @@ wire_enum! {
         /// Groups that have changed.
         10 => Groups { /// They.
             changed: ChangedGroups },
+        /// The cluster's list; none if this node is in no cluster of several.
+        11 => Cluster { /// It.
+            cluster: Option<Box<StoredCluster>> },
+        /// A certificate.
+        12 => Issued { /// It.
+            issued: Box<Issued> },
     }
 }
 
@@ -385,6 +405,7 @@ mod tests {
             seed: 9,
             table: Table::new(2),
             nodes: vec![NodeConfig {
+                daemon: 0,
                 node: NodeId(0),
                 address: "a:1".to_owned(),
                 islands: vec![IslandId(0), IslandId(1)],

@@ -5,6 +5,7 @@
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
+pub mod cluster;
 pub mod control;
 pub mod copies;
 pub mod group;
@@ -18,6 +19,9 @@ pub mod row;
 pub mod union;
 pub mod volume;
 
+pub use cluster::{
+    CertificateFor, Cluster, ClusterClient, ClusterNode, Grant, Invitation, Issued, StoredCluster,
+};
 pub use control::{Control, ControlReply};
 pub use copies::{Copies, IslandGroup};
 pub use group::{GroupRecord, Host, Primary, Seat};

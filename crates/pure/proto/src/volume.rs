@@ -1,6 +1,6 @@
 //! The configuration of a volume, as the control store has it.
 
-use atoll_core::{Decode, Encode, IslandId, Key, Malformed, NodeId, Reader, Table, VolumeId, wire_struct};
+use atoll_core::{Decode, Encode, IslandId, Key, Malformed, NodeId, Reader, Table, VolumeId};
 
 use crate::copies::Copies;
 
@@ -69,17 +69,17 @@ impl Decode for VolumeKind {
     }
 }
 
-wire_struct! {
-    /// A node of a volume.
-    #[derive(Debug, Clone, PartialEq, Eq)]
-    pub struct NodeConfig {
-        /// Its number in this volume.
-        pub node: NodeId,
-        /// Its address, `HOST:PORT`; empty if it only serves its own process.
-        pub address: String,
-        /// The islands that it holds; in a volume with copies those that it shall lead at first.
-        pub islands: Vec<IslandId>,
-    }
+/// A node of a volume.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeConfig {
+    /// Its number in this volume.
+    pub node: NodeId,
+    /// Its daemon, which its certificate names; 0 in a cluster without certificates.
+    pub daemon: u64,
+    /// Its address, `HOST:PORT`; empty if it only serves its own process.
+    pub address: String,
+    /// The islands that it holds; in a volume with copies those that it shall lead at first.
+    pub islands: Vec<IslandId>,
 }
 
 /// Bytes that stay free on a disk of so many bytes, for logs and checkpoints: islands refuse to grow
@@ -111,6 +111,10 @@ pub struct VolumeConfig {
     pub copies: Option<Copies>,
 }
 
+/// Stands in front of the kind of a volume whose nodes have certificates. The daemon of each node comes between. So a volume
+/// without them has the bytes that it had before there were any.
+const WITH_DAEMONS: u8 = 5;
+
 /// Stands in the place of the kind of a cluster volume with copies, which follow behind it. So a volume without copies has the
 /// bytes that it had before there were any.
 const WITH_COPIES: u8 = 4;
@@ -121,7 +125,15 @@ impl Encode for VolumeConfig {
         self.name.encode(out);
         self.seed.encode(out);
         self.table.encode(out);
-        self.nodes.encode(out);
+        (self.nodes.len() as u32).encode(out);
+        for node in &self.nodes {
+            (node.node, &node.address).encode(out);
+            node.islands.encode(out);
+        }
+        if let Some(daemons) = self.daemons() {
+            out.push(WITH_DAEMONS);
+            daemons.encode(out);
+        }
         match &self.copies {
             None => self.kind.encode(out),
             Some(copies) => {
@@ -135,7 +147,10 @@ impl Encode for VolumeConfig {
     fn encoded_len(&self) -> usize {
         let Self { id, name, seed, table, nodes, kind, copies } = self;
         let first = id.encoded_len() + name.encoded_len() + seed.encoded_len();
-        let then = table.encoded_len() + nodes.encoded_len() + kind.encoded_len();
+        let of_node = |n: &NodeConfig| (n.node, &n.address).encoded_len() + n.islands.encoded_len();
+        let nodes = 0_u32.encoded_len() + nodes.iter().map(of_node).sum::<usize>();
+        let daemons = self.daemons().map_or(0, |daemons| 1 + daemons.encoded_len());
+        let then = table.encoded_len() + nodes + daemons + kind.encoded_len();
         first + then + copies.as_ref().map_or(0, Copies::encoded_len)
     }
 }
@@ -143,8 +158,19 @@ impl Encode for VolumeConfig {
 impl Decode for VolumeConfig {
     fn decode(r: &mut Reader<'_>) -> Result<Self, Malformed> {
         let (id, name, seed) = (Decode::decode(r)?, Decode::decode(r)?, Decode::decode(r)?);
-        let (table, nodes) = (Decode::decode(r)?, Decode::decode(r)?);
-        let (kind, copies) = match VolumeKind::decode(r)? {
+        let (table, nodes) = (Decode::decode(r)?, Vec::<((NodeId, String), Vec<IslandId>)>::decode(r)?);
+        let node = |((node, address), islands)| NodeConfig { node, daemon: 0, address, islands };
+        let mut nodes: Vec<NodeConfig> = nodes.into_iter().map(node).collect();
+        let mut kind = VolumeKind::decode(r)?;
+        if kind == VolumeKind::Unknown(WITH_DAEMONS) {
+            let daemons = Vec::<u64>::decode(r)?;
+            if daemons.len() != nodes.len() || daemons.iter().all(|daemon| *daemon == 0) {
+                return Err(Malformed::new("daemons of a volume's nodes"));
+            }
+            nodes.iter_mut().zip(daemons).for_each(|(node, daemon)| node.daemon = daemon);
+            kind = VolumeKind::decode(r)?;
+        }
+        let (kind, copies) = match kind {
             VolumeKind::Unknown(WITH_COPIES) => (VolumeKind::Cluster, Some(Decode::decode(r)?)),
             kind => (kind, None),
         };
@@ -224,6 +250,17 @@ impl VolumeConfig {
         })
     }
 
+    /// The daemons of the nodes, in their order; none in a cluster without certificates.
+    fn daemons(&self) -> Option<Vec<u64>> {
+        let daemons: Vec<u64> = self.nodes.iter().map(|node| node.daemon).collect();
+        daemons.iter().any(|daemon| *daemon != 0).then_some(daemons)
+    }
+
+    /// The daemon of a node; 0 if it has no certificate.
+    pub fn daemon_of(&self, node: NodeId) -> Option<u64> {
+        self.nodes.iter().find(|n| n.node == node).map(|n| n.daemon)
+    }
+
     /// All islands, in order.
     pub fn islands(&self) -> Vec<IslandId> {
         let mut all: Vec<_> = self.nodes.iter().flat_map(|n| n.islands.iter().copied()).collect();
@@ -279,6 +316,7 @@ mod tests {
     /// Three nodes, of which two keep two islands and one has the store.
     fn with_copies() -> VolumeConfig {
         let node = |node, islands: &[u16]| NodeConfig {
+            daemon: 0,
             node: NodeId(node),
             address: format!("host{node}:1"),
             islands: islands.iter().map(|island| IslandId(*island)).collect(),
@@ -362,6 +400,7 @@ mod tests {
     #[test]
     fn a_volume_in_use_may_get_other_nodes_and_nothing_else() {
         let node = |node, islands: &[u16]| NodeConfig {
+            daemon: 0,
             node: NodeId(node),
             address: format!("host{node}:1"),
             islands: islands.iter().map(|island| IslandId(*island)).collect(),

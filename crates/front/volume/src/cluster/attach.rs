@@ -10,8 +10,8 @@ use atoll_core::{Ino, IslandId, SessionId, VolumePath};
 use atoll_proto::control::{Connection, Metric, NodeLink, Trace};
 use atoll_proto::{Control, ControlReply, NodeConfig, Notice, Reply, VolumeConfig};
 use atoll_route::ListedFile;
-use atoll_rpc::Address;
-use atoll_server::{LocalWay, Served};
+use atoll_rpc::{Address, Peer, Security};
+use atoll_server::{LocalWay, Served, session_prefix};
 use atoll_vfs::Files;
 
 use super::files::ClusterFiles;
@@ -48,7 +48,14 @@ pub(super) struct ClusterVolume {
 /// Begins a session. Nodes that are down are connected when they return.
 pub(super) fn attach(volume: Reached, manner: Manner) -> Result<ClusterVolume> {
     let Reached { config, here, others } = volume;
-    let session = SessionId(random()?);
+    // Whoever lets this process in looks whether the front of the id is its own.
+    let prefix = match Security::of_process().map(|security| security.me()) {
+        Some(Peer::Node(node)) => Some(session_prefix(node.0)),
+        Some(Peer::Client(client)) => Some(session_prefix(client)),
+        Some(Peer::Guest(_)) | None => None,
+    };
+    let drawn = random()?;
+    let session = SessionId(prefix.map_or(drawn, |prefix| u64::from(prefix) << 32 | u64::from(drawn as u32)));
     let has_copies = config.copies.is_some();
     let places: Vec<NodePlace> = others
         .iter()

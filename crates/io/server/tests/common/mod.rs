@@ -71,6 +71,7 @@ impl Tree {
             seed: 42,
             table: Table::new(ISLANDS),
             nodes: vec![NodeConfig {
+                daemon: 0,
                 node: NodeId(0),
                 address: String::new(),
                 islands: (0..ISLANDS).map(IslandId).collect(),

@@ -14,7 +14,7 @@ use atoll_rpc::{
     Address, Closed, ClusterId, DaemonId, Frame, Handler, Hello, Kind, Link, Listener, Options, Outgoing,
     Role,
 };
-use atoll_server::{Beside, Cluster, Node, NodeSetup, Serve, Shelf, VolumeOptions};
+use atoll_server::{Beside, Cluster, Node, NodeSetup, Secured, Serve, Shelf, VolumeOptions};
 
 use super::options;
 
@@ -26,6 +26,7 @@ pub const LONG: Duration = Duration::from_secs(20);
 /// A volume with these islands on node 0 and on node 1, which has this address.
 pub fn config(islands: [&[u16]; 2], node_1: &str) -> VolumeConfig {
     let node = |node: u16, address: &str| NodeConfig {
+        daemon: 0,
         node: NodeId(node),
         address: address.to_owned(),
         islands: islands[usize::from(node)].iter().map(|island| IslandId(*island)).collect(),
@@ -54,19 +55,31 @@ pub fn shelf() -> Shelf<RealDisk> {
 
 /// A node that serves nothing yet, in a data directory. `shelf` opens the folders of its islands.
 pub fn node(data: &Path, incarnation: u32, shelf: Shelf<RealDisk>) -> Arc<Node> {
+    secured_node(data, incarnation, shelf, None)
+}
+
+/// The same with certificates.
+pub fn secured_node(
+    data: &Path,
+    incarnation: u32,
+    shelf: Shelf<RealDisk>,
+    secured: Option<Secured>,
+) -> Arc<Node> {
     let store = |name: &str| Box::new(EmbeddedStore::open(&data.join(name)).unwrap());
     let options = VolumeOptions { incarnation, ..options() };
     let beside: Beside<_> = Arc::new(|folder: &Path| RealDisk::open(folder).map(Arc::new));
     let cluster: Arc<dyn Serve> = Arc::new(Cluster { options, shelf, beside });
     let (node, cluster_id) = (DaemonId(1), ClusterId(1));
     Node::new(NodeSetup {
-        identity: Identity { node, cluster: cluster_id, created: 0, incarnation },
+        identity: Identity { node, cluster: cluster_id, created: 0, incarnation, ca: None },
         data: data.to_owned(),
         store: Arc::new(*store(EmbeddedStore::FILE)),
         prepared: store("prepared.redb") as Box<dyn ControlStore>,
+        secured,
         incarnation,
         kinds: Box::new(move |_| Ok(Arc::clone(&cluster))),
     })
+    .unwrap()
 }
 
 /// A node with node 0's part of a volume, and where it listens.
@@ -79,8 +92,12 @@ pub fn serve(data: &Path, config: &VolumeConfig) -> (Arc<Node>, Listener) {
 }
 
 pub fn listen(node: &Arc<Node>) -> Listener {
+    listen_with(node, Options::default())
+}
+
+pub fn listen_with(node: &Arc<Node>, options: Options) -> Listener {
     let any = "127.0.0.1:0".parse().unwrap();
-    Listener::start(&any, Arc::clone(node) as _, Options::default()).unwrap()
+    Listener::start(&any, Arc::clone(node) as _, options).unwrap()
 }
 
 /// The other end of a link, which keeps what it is told.
@@ -109,9 +126,14 @@ impl Handler for Ear {
 
 impl Other {
     fn without_link(address: &Address, role: Role) -> Self {
+        Self::with(address, role, Options::default())
+    }
+
+    /// Its link is made when something is sent.
+    pub fn with(address: &Address, role: Role, options: Options) -> Self {
         let (send, heard) = channel();
         let greeting = Box::new(move || Hello::new(role.clone(), None));
-        let outgoing = Outgoing::new(address.clone(), greeting, Arc::new(Ear(send)), Options::default());
+        let outgoing = Outgoing::new(address.clone(), greeting, Arc::new(Ear(send)), options);
         Self { outgoing, heard }
     }
 

@@ -15,9 +15,10 @@ use atoll_proto::union::{
     BytesGo, HomeTold, MemberCondition, MemberStatus, NameTold, NamedMember, RoleTold, UnionStatus,
 };
 use atoll_proto::{
-    ClientOp, Control, ControlReply, CutLost, DirAnswer, DirQuestion, DirReport, FileAt, FileHandle, Hint,
-    KeyOverride, LinkTarget, ListedName, Notice, Outcome, PeerMessage, PeerOp, PlaceVersion, Reply, Request,
-    Resolved, UnionOrder, UnionReply, Vote, VoteInfo,
+    CertificateFor, ClientOp, Cluster, ClusterClient, ClusterNode, Control, ControlReply, CutLost, DirAnswer,
+    DirQuestion, DirReport, FileAt, FileHandle, Grant, Hint, Invitation, Issued, KeyOverride, LinkTarget,
+    ListedName, Notice, Outcome, PeerMessage, PeerOp, PlaceVersion, Reply, Request, Resolved, StoredCluster,
+    UnionOrder, UnionReply, Vote, VoteInfo,
 };
 use bytes::Bytes;
 
@@ -520,8 +521,44 @@ fn controls() -> Vec<(&'static str, Control)> {
         ),
         ("groups", Control::Groups { volume: VolumeId(7), since: Revision(3), wait_ms: 2000 }),
         ("move island", Control::MoveIsland { volume: VolumeId(7), island: IslandId(1), to: NodeId(2) }),
+        ("cluster", Control::Cluster),
+        ("swap cluster", Control::SwapCluster { expected: Revision(6), next: Box::new(cluster()) }),
+        (
+            "join",
+            certify(CertificateFor::Join { daemon: 9, name: "n2".to_owned(), address: ":7100".to_owned() }),
+        ),
+        ("renewal", certify(CertificateFor::Renewal)),
+        ("certificate of a client", certify(CertificateFor::Client { client: 5 })),
         ("force island", Control::ForceIsland { volume: VolumeId(7), island: IslandId(1), node: NodeId(2) }),
     ]
+}
+
+fn certify(purpose: CertificateFor) -> Control {
+    Control::Certify { purpose, key: Bytes::from_static(b"key") }
+}
+
+fn cluster() -> Cluster {
+    let key = Bytes::from_static(b"key");
+    let node = ClusterNode {
+        daemon: 9,
+        name: "n1".to_owned(),
+        address: "10.0.0.1:7100".to_owned(),
+        joined: 0x0102,
+        key: key.clone(),
+        has_ca_key: true,
+    };
+    let grant = Grant { volume: Some(VolumeId(7)), read_only: true, squash: Some((1000, 100)) };
+    Cluster {
+        id: 3,
+        store: 9,
+        nodes: vec![node],
+        clients: vec![ClusterClient { client: 5, name: "laptop".to_owned(), added: 0x0103, grant }],
+        invitations: vec![Invitation { guest: key, until: 0x0104, used_by: Some(9) }],
+    }
+}
+
+fn stored_cluster() -> StoredCluster {
+    StoredCluster { revision: Revision(6), cluster: cluster() }
 }
 
 fn stored() -> StoredGroup {
@@ -558,6 +595,19 @@ fn control_replies() -> Vec<(&'static str, ControlReply)> {
         ("no group", ControlReply::Group { group: None }),
         ("swapped", ControlReply::Swapped { swapped: Swapped::Done { revision: Revision(4) } }),
         ("conflict", ControlReply::Swapped { swapped: Swapped::Conflict }),
+        ("cluster", ControlReply::Cluster { cluster: Some(Box::new(stored_cluster())) }),
+        ("no cluster", ControlReply::Cluster { cluster: None }),
+        (
+            "issued",
+            ControlReply::Issued {
+                issued: Box::new(Issued {
+                    certificate: Bytes::from_static(b"leaf"),
+                    ca: Bytes::from_static(b"ca"),
+                    ca_key: Bytes::from_static(b"secret"),
+                    cluster: stored_cluster(),
+                }),
+            },
+        ),
         ("unknown", ControlReply::Swapped { swapped: Swapped::Unknown { why: "its disk".to_owned() } }),
         (
             "groups",
@@ -599,8 +649,8 @@ pub fn all() -> Vec<Samples> {
             [],
             vec![("hello", message(PeerOp::Hello)), ("ask", message(PeerOp::AskOutcome { txn: TXN }))],
         ),
-        samples("control", 1..=13, controls()),
-        samples("control_reply", 1..=10, control_replies()),
+        samples("control", 1..=16, controls()),
+        samples("control_reply", 1..=12, control_replies()),
         samples("union_order", 1..=7, union_orders()),
         samples("union_reply", 1..=5, union_replies()),
     ]

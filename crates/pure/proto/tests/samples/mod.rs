@@ -132,6 +132,7 @@ pub fn config() -> VolumeConfig {
         seed: 9,
         table: table(),
         nodes: vec![NodeConfig {
+            daemon: 0,
             node: NodeId(0),
             address: "a:1".to_owned(),
             islands: vec![IslandId(0), IslandId(1), IslandId(2)],
@@ -159,6 +160,7 @@ pub fn first_group() -> GroupRecord {
 /// Two nodes keep each island, and a third one has the store.
 pub fn with_copies() -> VolumeConfig {
     let node = |node: u16, islands: &[u16]| NodeConfig {
+        daemon: 0,
         node: NodeId(node),
         address: format!("a{node}:1"),
         islands: islands.iter().map(|island| IslandId(*island)).collect(),
@@ -172,6 +174,13 @@ pub fn with_copies() -> VolumeConfig {
     let copies = Some(Copies { wanted: 2, store: NodeId(0), groups, racks });
     let nodes = vec![node(0, &[]), node(1, &[0, 1]), node(2, &[2])];
     VolumeConfig { nodes, copies, ..config() }
+}
+
+/// The nodes have certificates.
+pub fn with_daemons() -> VolumeConfig {
+    let mut config = with_copies();
+    config.nodes.iter_mut().zip(0x0a0b_u64..).for_each(|(node, daemon)| node.daemon = daemon);
+    config
 }
 
 pub fn of_kind(kind: VolumeKind) -> VolumeConfig {

@@ -308,6 +308,7 @@ pub fn all() -> Vec<Samples> {
                 ("union", of_kind(VolumeKind::Union)),
                 ("wide", of_kind(VolumeKind::Wide)),
                 ("of a newer version", of_kind(VolumeKind::Unknown(250))),
+                ("with daemons", with_daemons()),
                 ("with copies", with_copies()),
             ],
         ),

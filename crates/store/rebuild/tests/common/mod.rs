@@ -50,6 +50,7 @@ impl Place {
             seed: 0x5eed,
             table: Table::new(islands),
             nodes: vec![NodeConfig {
+                daemon: 0,
                 node: NodeId(0),
                 address: String::new(),
                 islands: (0..islands).map(IslandId).collect(),

@@ -18,7 +18,7 @@ pub(crate) fn config() -> VolumeConfig {
         name: "v".to_owned(),
         seed: 9,
         table: Table::new(ISLANDS),
-        nodes: vec![NodeConfig { node: NodeId(0), address: String::new(), islands }],
+        nodes: vec![NodeConfig { daemon: 0, node: NodeId(0), address: String::new(), islands }],
         kind: VolumeKind::Cluster,
         copies: None,
     }

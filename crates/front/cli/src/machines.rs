@@ -1,0 +1,160 @@
+//! `atoll init` and `atoll join`: a node on this machine, whose daemon runs when the command ends.
+
+use std::fs::File;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use atoll_ca::JoinLine;
+use atoll_proto::{Control, ControlReply};
+use atoll_rpc::Address;
+use atoll_volume::ask::{QUESTION, try_ask};
+use atoll_volume::machines::{DATA, LINE_HOURS, LISTEN, Made, Place};
+use atoll_volume::members::Members;
+use atoll_volume::{machines, places};
+
+use crate::say;
+
+/// How long a daemon may take until it answers.
+const START_MAX: Duration = Duration::from_secs(60);
+
+/// How often it is asked meanwhile.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// The log of a daemon that a command has started, in its data directory.
+const LOG_FILE: &str = "daemon.log";
+
+/// The data directory and the addresses of a node.
+#[derive(Debug, clap::Args)]
+struct Node {
+    /// The node's data directory; it is made if it is missing
+    #[arg(long, value_name = "DIR", default_value = DATA)]
+    data: PathBuf,
+    /// Where the node listens
+    #[arg(long, value_name = "HOST:PORT", default_value = LISTEN)]
+    listen: Address,
+    /// Where other machines reach the node; by default where it listens, or the address of this machine
+    #[arg(long, value_name = "HOST:PORT")]
+    address: Option<Address>,
+    /// The node's name; by default node1, node2 and so on
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// Only make the data directory: start the daemon by hand, or by systemd
+    #[arg(long)]
+    no_start: bool,
+}
+
+/// Arguments of `atoll init`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Init {
+    #[command(flatten)]
+    node: Node,
+}
+
+/// Arguments of `atoll join`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Join {
+    /// The line that "atoll init" or "atoll node invite" has printed; - reads it from standard input
+    line: String,
+    #[command(flatten)]
+    node: Node,
+}
+
+impl Node {
+    fn place(&self) -> Place {
+        let Self { data, listen, address, name, .. } = self;
+        Place { data: data.clone(), listen: listen.clone(), address: address.clone(), name: name.clone() }
+    }
+
+    fn tell(&self, made: &Made) {
+        say::line(format_args!("cluster  {:016x} ({} nodes)", made.cluster.id, made.cluster.nodes.len()));
+        say::line(format_args!("node     {} at {}", made.node.name, made.node.address));
+        say::line(format_args!("data     {}", self.data.display()));
+    }
+
+    /// Starts the daemon, and waits until it answers. False if it is to be started by hand.
+    fn start(&self) -> Result<bool> {
+        let serve = format!("atoll serve --data {} --listen {}", self.data.display(), self.listen);
+        if self.no_start {
+            say::line(format_args!("start    {serve}"));
+            return Ok(false);
+        }
+        let log = start_daemon(&self.data, &self.listen)?;
+        say::line(format_args!("log      {}", log.display()));
+        Ok(true)
+    }
+}
+
+impl Init {
+    pub(crate) fn run(self) -> Result<()> {
+        rustix::process::umask(rustix::fs::Mode::empty());
+        let made = machines::init(&self.node.place())?;
+        self.node.tell(&made);
+        if self.node.start()? {
+            let members = Members::of_data(&self.node.data)?;
+            let line = members.invite(&self.node.data, Duration::from_secs(LINE_HOURS * 60 * 60))?;
+            say::line(format_args!("join     atoll join {line}"));
+            say::line(format_args!(
+                "         One machine may join by this line, within {LINE_HOURS} h. For the next one: atoll node invite"
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl Join {
+    pub(crate) fn run(self) -> Result<()> {
+        rustix::process::umask(rustix::fs::Mode::empty());
+        let line = match self.line.as_str() {
+            "-" => std::io::read_to_string(std::io::stdin()).context("standard input cannot be read")?,
+            line => line.to_owned(),
+        };
+        let line: JoinLine = line.parse()?;
+        let made = machines::join(&line, &self.node.place())?;
+        self.node.tell(&made);
+        self.node.start()?;
+        Ok(())
+    }
+}
+
+/// Starts a daemon that outlives this process and its terminal; its log. An error has what the daemon said.
+fn start_daemon(data: &Path, listen: &Address) -> Result<PathBuf> {
+    let data = std::fs::canonicalize(data).with_context(|| format!("{} cannot be used", data.display()))?;
+    let log = data.join(LOG_FILE);
+    let output = File::create(&log).with_context(|| format!("{} cannot be written", log.display()))?;
+    let program = std::env::current_exe().context("this program's file is not known")?;
+    let mut command = Command::new(program);
+    command.arg("serve").arg("--data").arg(&data).arg("--listen").arg(listen.to_string());
+    command.current_dir("/").stdin(Stdio::null()).stdout(Stdio::null()).stderr(output);
+    // SAFETY: a system call alone, which takes no lock and allocates nothing.
+    unsafe {
+        command.pre_exec(|| {
+            // Fails only for the leader of a group, which a new child never is.
+            let _ = rustix::process::setsid();
+            Ok(())
+        });
+    }
+    let mut daemon = command.spawn().context("the daemon cannot be started")?;
+    let socket = places::data_socket(&data)?;
+    let until = Instant::now() + START_MAX;
+    loop {
+        if let Some(status) = daemon.try_wait().context("the daemon cannot be waited for")? {
+            let said = std::fs::read_to_string(&log).unwrap_or_default();
+            let last: Vec<&str> = said.trim().lines().rev().take(2).collect();
+            bail!(
+                "The daemon ended at once ({status}): {}\nThe node is made. Start it when that is mended: atoll serve --data {}",
+                last.into_iter().rev().collect::<Vec<_>>().join(" "),
+                data.display()
+            );
+        }
+        if let Ok(ControlReply::Described { .. }) = try_ask(&socket.address, Control::Describe, QUESTION) {
+            return Ok(log);
+        }
+        if Instant::now() > until {
+            bail!("The daemon does not answer after {} s.\nIts log: {}", START_MAX.as_secs(), log.display());
+        }
+        std::thread::sleep(PAUSE);
+    }
+}

@@ -1,0 +1,293 @@
+//! Several machines: a cluster with certificates, who joins it, and who does not.
+
+mod common;
+
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use atoll_ca::JoinLine;
+use atoll_needs::needs;
+use common::{
+    Daemon, Mounted, PATIENCE, Scratch, atoll, bad, detach, eventually, free_port, good, signal, text,
+};
+
+/// Nodes of a cluster with certificates, each a process.
+struct Secured {
+    // Before the directory: a daemon whose files go away complains.
+    nodes: Vec<Daemon>,
+    scratch: Scratch,
+}
+
+impl Secured {
+    /// A first node, and so many that have joined it.
+    fn new(joined: usize) -> Self {
+        let scratch = Scratch::new();
+        let listen = local();
+        good(["init", "--data", text(&scratch.path("node1")), "--listen", &listen, "--no-start"]);
+        let nodes = vec![serve(&scratch.path("node1"), &listen)];
+        let mut this = Self { nodes, scratch };
+        (0..joined).for_each(|_| this.join());
+        this
+    }
+
+    fn data(&self, node: usize) -> PathBuf {
+        self.scratch.path(&format!("node{node}"))
+    }
+
+    /// A line to join by.
+    fn line(&self) -> String {
+        let line = good(["node", "invite", "--data", text(&self.data(1))]);
+        line.trim().strip_prefix("atoll join ").expect("the command to give").to_owned()
+    }
+
+    /// One more node joins, and serves.
+    fn join(&mut self) {
+        let (data, listen) = (self.data(self.nodes.len() + 1), local());
+        good(["join", &self.line(), "--data", text(&data), "--listen", &listen, "--no-start"]);
+        self.nodes.push(serve(&data, &listen));
+    }
+
+    fn listed(&self, of: usize) -> Vec<(String, String)> {
+        let told = good(["node", "list", "--json", "--data", text(&self.data(of))]);
+        let told: serde_json::Value = serde_json::from_str(&told).unwrap();
+        let word = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
+        told.as_array().unwrap().iter().map(|node| (word(&node["name"]), word(&node["address"]))).collect()
+    }
+
+    /// Where a node listens.
+    fn address(&self, node: usize) -> String {
+        self.nodes[node - 1].told("listens").to_owned()
+    }
+
+    /// A volume over the nodes with these numbers.
+    fn volume(&self, name: &str, nodes: &[usize]) {
+        let addresses: Vec<String> = nodes.iter().map(|node| self.address(*node)).collect();
+        good(["volume", "create", name, "--data", text(&self.data(1)), "--nodes", &addresses.join(",")]);
+    }
+
+    /// The credentials of a new client.
+    fn client(&self, name: &str, limits: &[&str]) -> PathBuf {
+        let file = self.scratch.path(&format!("{name}.pem"));
+        let data = self.data(1);
+        let arguments = ["client", "add", name, "--out", text(&file), "--data", text(&data)];
+        good(arguments.iter().chain(limits));
+        file
+    }
+
+    /// A mount by these credentials.
+    fn mount(&self, volume: &str, name: &str, credentials: &Path) -> Mounted {
+        let point = self.scratch.dir(name);
+        let source = format!("{}:/{volume}", self.address(1));
+        let arguments = ["--credentials", text(credentials), "mount", &source, text(&point)];
+        eventually("the nodes have heard of the client", || atoll(arguments).status().unwrap().success());
+        Mounted(point)
+    }
+}
+
+fn local() -> String {
+    format!("127.0.0.1:{}", free_port())
+}
+
+fn serve(data: &Path, listen: &str) -> Daemon {
+    Daemon::start(["serve", "--data", text(data), "--listen", listen], "volumes")
+}
+
+/// The error number of a call.
+fn errno<T>(result: std::io::Result<T>) -> Option<i32> {
+    result.err().and_then(|e| e.raw_os_error())
+}
+
+#[test]
+fn machines_join_by_one_line_each_and_everybody_knows_them() {
+    let mut cluster = Secured::new(1);
+    let line = cluster.line();
+    let third = cluster.scratch.path("node3");
+    let listen = local();
+    let said =
+        good(["join", &line, "--data", text(&third), "--listen", &listen, "--name", "store-3", "--no-start"]);
+    assert!(said.contains("(3 nodes)") && said.contains(&format!("store-3 at {listen}")), "{said}");
+    // The line was used.
+    let fourth = cluster.scratch.path("node4");
+    let said = bad(["join", &line, "--data", text(&fourth), "--listen", &local(), "--no-start"]);
+    assert!(said.contains("used already, by another node"), "{said}");
+    assert!(!fourth.exists(), "it is as before");
+    cluster.nodes.push(serve(&third, &listen));
+    for node in 1..=3 {
+        let names: Vec<String> = cluster.listed(node).into_iter().map(|(name, _)| name).collect();
+        assert_eq!(names, ["node1", "node2", "store-3"]);
+    }
+    good(["node", "rename", "store-3", "node3", "--data", text(&cluster.data(2))]);
+    assert_eq!(cluster.listed(1)[2], ("node3".to_owned(), listen));
+    let said = bad(["node", "rename", "node3", "node1", "--data", text(&cluster.data(2))]);
+    assert!(said.contains("There is a node node1 already"), "{said}");
+    // All nodes of the cluster, with copies.
+    let said = good(["volume", "create", "home", "--replicas", "2", "--data", text(&cluster.data(3))]);
+    assert!(said.contains("on 3 nodes, 2 copies of each"), "{said}");
+    let said = bad(["node", "remove", "node3", "--data", text(&cluster.data(1))]);
+    assert!(said.contains("keeps a part of volume home"), "{said}");
+    let said = bad(["node", "remove", "node9", "--data", text(&cluster.data(1))]);
+    assert!(said.contains("There is no node node9"), "{said}");
+}
+
+#[test]
+fn files_go_over_encrypted_links_and_a_client_has_its_limits() {
+    needs!(Mounts, Root);
+    let cluster = Secured::new(1);
+    cluster.volume("home", &[1, 2]);
+    cluster.volume("other", &[1]);
+    let whole = cluster.mount("home", "whole", &cluster.client("desk", &[]));
+    std::fs::write(whole.path("secret"), vec![7; 3_000_000]).unwrap();
+    std::fs::set_permissions(whole.path("secret"), PermissionsExt::from_mode(0o600)).unwrap();
+    std::fs::write(whole.path("public"), b"hello").unwrap();
+    let reader = cluster.mount("home", "reader", &cluster.client("reader", &["--ro", "--volume", "home"]));
+    assert_eq!(std::fs::read(reader.path("secret")).unwrap(), vec![7; 3_000_000]);
+    assert_eq!(errno(std::fs::write(reader.path("mine"), b"x")), Some(libc::EROFS));
+    assert_eq!(errno(std::fs::remove_file(reader.path("public"))), Some(libc::EROFS));
+    assert_eq!(errno(std::fs::write(reader.path("public"), b"x")), Some(libc::EROFS));
+    let squashed = cluster.mount("home", "squashed", &cluster.client("squashed", &["--squash", "1000:1000"]));
+    assert_eq!(std::fs::read(squashed.path("public")).unwrap(), b"hello");
+    assert_eq!(errno(std::fs::read(squashed.path("secret"))), Some(libc::EACCES), "as root of its machine");
+    // A volume that is not its own is none.
+    let credentials = cluster.scratch.path("reader.pem");
+    let source = format!("{}:/other", cluster.address(1));
+    let point = cluster.scratch.dir("none");
+    let said = bad(["--credentials", text(&credentials), "mount", &source, text(&point)]);
+    assert!(said.contains("There is no volume \"other\""), "{said}");
+    // It is taken away while it is mounted.
+    good(["client", "remove", "reader", "--data", text(&cluster.data(2))]);
+    let said = good(["client", "list", "--data", text(&cluster.data(1))]);
+    assert!(said.contains("squash 1000:1000") && !said.contains("reader"), "{said}");
+    eventually("nobody lets it in", || {
+        let source = format!("{}:/home", cluster.address(1));
+        let output =
+            atoll(["--credentials", text(&credentials), "mount", &source, text(&point)]).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        !output.status.success() && said.contains("not in the list of the cluster")
+    });
+    detach(&reader.0);
+}
+
+#[test]
+fn without_credentials_or_with_those_of_another_cluster_there_is_nothing() {
+    let (cluster, other) = (Secured::new(0), Secured::new(0));
+    let address = cluster.address(1);
+    let of_other = other.client("c", &[]);
+    let none = cluster.scratch.path("none");
+    std::fs::write(&none, b"nothing").unwrap();
+    let said = bad(["status", &address]);
+    assert!(said.contains("it wants TLS, and this program has no credentials"), "{said}");
+    let said = bad(["--credentials", text(&of_other), "status", &address]);
+    assert!(said.contains("of another cluster"), "{said}");
+    let said = bad(["--credentials", text(&none), "status", &address]);
+    assert!(said.contains("has no credentials"), "{said}");
+    let said = bad(["--credentials", text(&cluster.scratch.path("absent")), "status", &address]);
+    assert!(said.contains("cannot be read"), "{said}");
+    // A client gives no orders.
+    let client = cluster.client("c", &[]);
+    let said = bad(["--credentials", text(&client), "status", &address]);
+    assert!(said.contains("for nodes and administrators"), "{said}");
+    let said = bad(["client", "add", "c", "--data", text(&cluster.data(1))]);
+    assert!(said.contains("There is a client c already"), "{said}");
+    let said = bad(["client", "add", "d", "--out", text(&client), "--data", text(&cluster.data(1))]);
+    assert!(said.contains("is there already"), "{said}");
+    assert_eq!(std::fs::metadata(&client).unwrap().permissions().mode() & 0o777, 0o600);
+    // And a node without certificates is told from one with them.
+    let plain = Scratch::new();
+    let daemon = serve(&plain.path("data"), "127.0.0.1:0");
+    let said = bad(["--credentials", text(&client), "status", daemon.told("listens")]);
+    assert!(said.contains("it does not speak TLS"), "{said}");
+    let said = bad(["node", "list", "--data", text(&plain.path("data"))]);
+    assert!(said.contains("in no cluster with certificates"), "{said}");
+}
+
+#[test]
+fn a_line_that_is_not_good_makes_nothing() {
+    let cluster = Secured::new(0);
+    let good_line = cluster.line();
+    let data = cluster.scratch.path("new");
+    let join = |line: &str, listen: &str| {
+        bad(["join", line, "--data", text(&data), "--listen", listen, "--no-start"])
+    };
+    let line: JoinLine = good_line.parse().unwrap();
+    let altered = good_line.replace(&good_line[20..24], "AAAA");
+    let expired = JoinLine { until: 1000, secret: [1; 16], ..line.clone() };
+    let unknown = JoinLine { secret: [1; 16], ..line.clone() };
+    let wrong_ca = JoinLine { ca: [1; 32], ..line.clone() };
+    let nowhere = JoinLine { addresses: vec![local().parse().unwrap()], ..line };
+    for (line, word) in [
+        ("hello".to_owned(), "no line to join by"),
+        (altered, "was altered"),
+        (expired.to_string(), "has expired"),
+        (unknown.to_string(), "does not know this line"),
+        (wrong_ca.to_string(), "of another cluster"),
+        (nowhere.to_string(), "cannot be reached"),
+    ] {
+        let said = join(&line, &local());
+        assert!(said.contains(word), "{word}: {said}");
+        assert!(!data.exists(), "{word}");
+    }
+    // Neither the port nor the directory is free.
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let said = join(&good_line, &taken.local_addr().unwrap().to_string());
+    assert!(said.contains("is in use by another program") && !data.exists(), "{said}");
+    let of_node = cluster.data(1);
+    let said = bad(["join", &good_line, "--data", text(&of_node), "--listen", &local(), "--no-start"]);
+    assert!(said.contains("in use by"), "{said}");
+    let other = Secured::new(0);
+    let mut nodes = other.nodes;
+    nodes.iter_mut().for_each(Daemon::stop);
+    let of_other = other.scratch.path("node1");
+    let said = bad(["join", &good_line, "--data", text(&of_other), "--listen", &local(), "--no-start"]);
+    assert!(said.contains("is one of a node already"), "{said}");
+    let said = bad(["init", "--data", text(&of_other), "--listen", &local(), "--no-start"]);
+    assert!(said.contains("is one of a node already"), "{said}");
+    let photos = cluster.scratch.dir("photos");
+    std::fs::write(photos.join("a.jpg"), b"mine").unwrap();
+    let said = bad(["join", &good_line, "--data", text(&photos), "--listen", &local(), "--no-start"]);
+    assert!(said.contains("is not a data directory"), "{said}");
+    assert_eq!(std::fs::read_dir(&photos).unwrap().count(), 1);
+    // The line is as good as before.
+    good(["join", &good_line, "--data", text(&data), "--listen", &local(), "--no-start"]);
+    // Credentials that are lost are not taken for a node that needs none.
+    std::fs::remove_file(data.join("credentials.pem")).unwrap();
+    let said = bad(["serve", "--data", text(&data), "--listen", &local(), "--no-restart"]);
+    assert!(said.contains("credentials.pem is damaged: it is missing"), "{said}");
+}
+
+#[test]
+fn a_node_that_was_removed_is_told_so_and_serves_nothing() {
+    let mut cluster = Secured::new(2);
+    let listen = cluster.address(3);
+    good(["node", "remove", "node3", "--data", text(&cluster.data(2))]);
+    assert_eq!(cluster.listed(1).len(), 2);
+    cluster.nodes[2].stop();
+    let said = bad(["serve", "--data", text(&cluster.data(3)), "--listen", &listen, "--no-restart"]);
+    assert!(said.contains("was removed from its cluster"), "{said}");
+    let said = bad(["node", "remove", "node1", "--data", text(&cluster.data(2))]);
+    assert!(said.contains("keeps the list"), "{said}");
+    // It is known of those that are left while the one that keeps the list is away.
+    cluster.nodes[0].stop();
+    assert_eq!(cluster.listed(2).len(), 2);
+    cluster.nodes[1].stop();
+    cluster.nodes[1] = serve(&cluster.data(2), cluster.nodes[1].told("listens"));
+    assert_eq!(cluster.listed(2).len(), 2);
+}
+
+#[test]
+fn a_daemon_that_init_has_started_serves_when_the_command_ends() {
+    let scratch = Scratch::new();
+    let (data, listen) = (scratch.path("node"), local());
+    let said = good(["init", "--data", text(&data), "--listen", &listen]);
+    assert!(said.contains("join     atoll join atoll-join-1."), "{said}");
+    let told: serde_json::Value =
+        serde_json::from_str(&good(["status", "--data", text(&data), "--json"])).unwrap();
+    let pid = told["processes"][0]["pid"].as_u64().unwrap() as u32;
+    let parent = Command::new("ps").args(["-o", "ppid=", "-p", &pid.to_string()]).output().unwrap();
+    let parent: u32 = String::from_utf8(parent.stdout).unwrap().trim().parse().unwrap();
+    signal(parent, rustix::process::Signal::TERM);
+    eventually("it has stopped", || !common::is_alive(parent));
+    assert!(PATIENCE.as_secs() > 0);
+    assert!(std::fs::read_to_string(data.join("daemon.log")).unwrap().is_empty(), "nothing to complain of");
+}

@@ -1,0 +1,165 @@
+//! The certificates of this process: where they are found, and how they are renewed.
+
+use std::fs::File;
+use std::io::{ErrorKind, Read};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, Weak};
+use std::thread;
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context, Result, anyhow, bail};
+use atoll_ca::{Authority, Key, LIFETIME_DAYS, to_pem, valid_until};
+use atoll_control::{DataDir, replace_file};
+use atoll_proto::Issued;
+use atoll_rpc::{Credentials, Goodbye, Listener, Peer, Reason, Security, Trust};
+use atoll_server::{Node, Secured};
+use rustls_pki_types::PrivateKeyDer;
+use rustls_pki_types::pem::PemObject;
+
+/// Where commands and mounts look for credentials if none are named: a client's, then those of a node of this machine.
+const DEFAULTS: [&str; 2] = ["/etc/atoll/credentials.pem", "/var/lib/atoll/credentials.pem"];
+
+/// Name of the file in a data directory.
+pub const FILE: &str = "credentials.pem";
+
+/// Longest file, in bytes.
+const FILE_BYTES_MAX: u64 = 64 * 1024;
+
+/// How often a node reads the cluster's list.
+const REFRESH: Duration = Duration::from_secs(2);
+
+/// How often a node looks whether its certificate ends soon, in such pauses.
+const LOOKS: u32 = 300;
+
+/// Credentials as text (PEM).
+pub fn to_text(issued: &Issued, key: &Key) -> String {
+    [
+        to_pem("CERTIFICATE", &issued.certificate),
+        to_pem("CERTIFICATE", &issued.ca),
+        to_pem("PRIVATE KEY", &key.der()),
+    ]
+    .concat()
+}
+
+/// Reads a file of credentials.
+pub fn read(file: &Path) -> Result<Credentials> {
+    let mut text = Vec::new();
+    File::open(file)
+        .and_then(|opened| opened.take(FILE_BYTES_MAX).read_to_end(&mut text))
+        .with_context(|| format!("The credentials {} cannot be read", file.display()))?;
+    Credentials::from_pem(&text).map_err(|why| {
+        anyhow!(
+            "{} has no credentials: {why}.\nMake such a file on a node: atoll client add NAME --out FILE",
+            file.display()
+        )
+    })
+}
+
+/// Uses the certificates of a file for all links of this process. If none is named, those in the data directory that a command is
+/// about, or else those of this machine, if there are any that this user may read.
+pub fn use_for_process(file: Option<&Path>, data: Option<&Path>) -> Result<()> {
+    let of_data = data.map(|data| data.join(FILE)).filter(|file| file.exists());
+    let credentials = match file.map(Path::to_owned).or(of_data) {
+        Some(file) => read(&file)?,
+        None => {
+            let may_read = |path: &&&str| match File::open(path) {
+                Ok(_) => true,
+                Err(e) => !matches!(e.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied),
+            };
+            match DEFAULTS.iter().find(may_read) {
+                Some(path) => read(Path::new(path))?,
+                None => return Ok(()),
+            }
+        }
+    };
+    Security::new(&credentials)?.install();
+    Ok(())
+}
+
+/// The certificates of a node, and their use for all links of this process; none if the node's links are not encrypted.
+pub(crate) fn of_node(dir: &DataDir) -> Result<Option<Secured>> {
+    let Some(text) = dir.credentials()? else { return Ok(None) };
+    let file = dir.path().join(FILE);
+    let credentials =
+        Credentials::from_pem(&text).with_context(|| format!("{} is damaged", file.display()))?;
+    if credentials.peer()? != Peer::Node(dir.identity().node) {
+        bail!(
+            "{} is of another node.\nRestore that file from a backup of this data directory.",
+            file.display()
+        );
+    }
+    let Trust::Ca(ca) = &credentials.trust else { bail!("{} names no CA", file.display()) };
+    let key = dir.ca_key()?.map(|text| PrivateKeyDer::from_pem_slice(&text)).transpose();
+    let key = key.map_err(|_| anyhow!("{} is damaged", dir.path().join("ca.key").display()))?;
+    let authority = key.map(|key| Authority::from_parts(ca, key.secret_der())).transpose()?;
+    let ca = ca.to_vec();
+    Ok(Some(Secured { security: Security::new(&credentials)?.install(), ca, authority }))
+}
+
+/// A node whose cluster is watched.
+pub(crate) struct Watched {
+    pub(crate) node: Weak<Node>,
+    pub(crate) listeners: Weak<Mutex<Vec<Listener>>>,
+    pub(crate) data: PathBuf,
+    pub(crate) security: Arc<Security>,
+}
+
+/// Reads the cluster's list from time to time, ends the links of whoever was removed, and renews the node's certificate, as long as
+/// the node is there.
+pub(crate) fn watch(watched: Watched) -> Result<()> {
+    let run = move || {
+        for round in 0_u32.. {
+            let Some(node) = watched.node.upgrade() else { return };
+            match node.refresh_cluster() {
+                Ok(is_known) => {
+                    let Some(listeners) = watched.listeners.upgrade() else { return };
+                    let listeners = listeners.lock().expect("no panic while it is held");
+                    let links = listeners.iter().flat_map(Listener::links);
+                    for link in links.filter(|link| !is_known(link)).collect::<Vec<_>>() {
+                        link.close(Goodbye::new(
+                            Reason::NotAllowed,
+                            "its owner was removed from the cluster",
+                        ));
+                    }
+                }
+                Err(why) => tracing::debug!("the cluster's list is not read: {why}"),
+            }
+            if round.is_multiple_of(LOOKS)
+                && let Err(why) = watched.renew_if_due(&node)
+            {
+                tracing::warn!("the node's certificate is not renewed: {why:#}");
+            }
+            drop(node);
+            thread::sleep(REFRESH);
+        }
+    };
+    thread::Builder::new()
+        .name("atoll-cluster".into())
+        .spawn(run)
+        .context("no thread for the cluster's list")?;
+    Ok(())
+}
+
+/// Whether a certificate is to be renewed: a third of its life is left, or less.
+fn is_due(until: u64) -> bool {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+    until.saturating_sub(now) < u64::from(LIFETIME_DAYS) * 24 * 60 * 60 / 3
+}
+
+impl Watched {
+    fn renew_if_due(&self, node: &Node) -> Result<()> {
+        let file = self.data.join(FILE);
+        let credentials = read(&file)?;
+        if !valid_until(&credentials.certificate).is_none_or(is_due) {
+            return Ok(());
+        }
+        let key = Key::from_der(credentials.key.secret_der())?;
+        let issued = node.renew_certificate(&key).map_err(|why| anyhow!("{why}"))?;
+        let text = to_text(&issued, &key);
+        let renewed = Credentials::from_pem(text.as_bytes())?;
+        self.security.renew(&renewed)?;
+        replace_file(&self.data, "credentials.pem.new", FILE, text.as_bytes())?;
+        tracing::info!("the node's certificate is renewed");
+        Ok(())
+    }
+}

@@ -1,0 +1,273 @@
+//! Makes a cluster, and nodes that join it: each wholly or not at all.
+
+use std::net::UdpSocket;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Result, anyhow, bail};
+use atoll_ca::{Authority, Holder, JoinLine, Key, guest, to_pem};
+use atoll_control::{ClusterStore, ControlStore, EmbeddedStore, NewNode};
+use atoll_proto::cluster::{
+    CertificateFor, Cluster, ClusterNode, Invitation, Issued, StoredCluster, check_name,
+};
+use atoll_proto::group::{Revision, Swapped};
+use atoll_proto::{Control, ControlReply};
+use atoll_rpc::{Address, ClusterId, Listener, Options, Security};
+use aws_lc_rs::digest::{SHA256, digest};
+
+use crate::ask::{NoAnswer, ORDER, strange, try_ask_with};
+use crate::credentials::to_text;
+use crate::node::random;
+
+/// Where a node listens if nothing else is said.
+pub const LISTEN: &str = "0.0.0.0:7100";
+
+/// The data directory of a machine's node if no other one is named.
+pub const DATA: &str = "/var/lib/atoll";
+
+/// How long a line to join by holds if nothing else is said.
+pub const LINE_HOURS: u64 = 24;
+
+/// A node that is to be made.
+#[derive(Debug)]
+pub struct Place {
+    /// Its data directory.
+    pub data: PathBuf,
+    /// Where it listens.
+    pub listen: Address,
+    /// Where others reach it; none: where it listens, or the address that it connects from.
+    pub address: Option<Address>,
+    /// Its name; none: one is made.
+    pub name: Option<String>,
+}
+
+/// A node that was made.
+#[derive(Debug)]
+pub struct Made {
+    /// The list of its cluster.
+    pub cluster: Cluster,
+    /// It.
+    pub node: ClusterNode,
+}
+
+fn host_and_port(address: &Address) -> Result<(&str, u16)> {
+    match address {
+        Address::Tcp { host, port } => Ok((host, *port)),
+        Address::Unix { .. } => bail!("{address} reaches no other machine.\nName HOST:PORT."),
+    }
+}
+
+/// Whether a node that listens there can be reached at any address of its machine.
+fn is_any(host: &str) -> bool {
+    matches!(host, "0.0.0.0" | "::")
+}
+
+impl Place {
+    /// Refuses what cannot work before anything is made: the port must be free, and the name one.
+    fn check(&self) -> Result<()> {
+        host_and_port(&self.listen)?;
+        if let Some(name) = &self.name {
+            check_name(name)
+                .map_err(|why| anyhow!("\"{}\" cannot name a node: {why}.", name.escape_debug()))?;
+        }
+        if let Some(address) = &self.address
+            && is_any(host_and_port(address)?.0)
+        {
+            bail!(
+                "{address} is no address that others can reach.\nName one of this machine: --address HOST:PORT"
+            );
+        }
+        Listener::bind(&self.listen, &Options::default())?;
+        Ok(())
+    }
+
+    /// Where others reach it, as the list has it. With an empty host: where the connection to another node comes from.
+    fn reached(&self) -> Result<String> {
+        if let Some(address) = &self.address {
+            return Ok(address.to_string());
+        }
+        let (host, port) = host_and_port(&self.listen)?;
+        Ok(if is_any(host) { format!(":{port}") } else { self.listen.to_string() })
+    }
+
+    /// The same for the first node, which connects to nobody: the address of this machine by which it reaches others.
+    fn reached_of_first(&self) -> Result<String> {
+        let reached = self.reached()?;
+        let Some(port) = reached.strip_prefix(':') else { return Ok(reached) };
+        let Some(host) = own_address() else {
+            bail!(
+                "This machine has no way to others, so its address is not known.\nName the one that others reach: --address HOST:{port}"
+            );
+        };
+        Ok(match host {
+            std::net::IpAddr::V4(host) => format!("{host}:{port}"),
+            std::net::IpAddr::V6(host) => format!("[{host}]:{port}"),
+        })
+    }
+}
+
+/// The address from which this machine reaches others. Nothing is sent.
+fn own_address() -> Option<std::net::IpAddr> {
+    // Addresses for documentation (RFC 5737, RFC 3849): only the way to them matters.
+    for (from, to) in [("0.0.0.0:0", "192.0.2.1:9"), ("[::]:0", "[2001:db8::1]:9")] {
+        let Ok(socket) = UdpSocket::bind(from) else { continue };
+        if socket.connect(to).is_ok()
+            && let Ok(own) = socket.local_addr()
+            && !own.ip().is_unspecified()
+        {
+            return Some(own.ip());
+        }
+    }
+    None
+}
+
+fn seconds_now() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+fn sha256(bytes: &[u8]) -> [u8; 32] {
+    digest(&SHA256, bytes).as_ref().try_into().expect("SHA-256 has 32 bytes")
+}
+
+/// Begins a data directory. Text of a new key that it keeps from then on.
+fn begin(data: &Path) -> Result<(NewNode, Key)> {
+    let fresh = Key::generate()?;
+    let node = NewNode::begin(data, std::process::id(), || fresh.der())?;
+    let key = Key::from_der(node.key())?;
+    Ok((node, key))
+}
+
+/// Makes a cluster of one node, with a CA of its own. Its daemon has yet to be started.
+pub fn init(place: &Place) -> Result<Made> {
+    place.check()?;
+    let address = place.reached_of_first()?;
+    let (new, key) = begin(&place.data)?;
+    let result = first_node(place, &new, &key, address);
+    finish(new, &key, result)
+}
+
+fn first_node(place: &Place, new: &NewNode, key: &Key, address: String) -> Result<Issued> {
+    let now = SystemTime::now();
+    let authority = Authority::new(now)?;
+    let name = place.name.clone().unwrap_or_else(|| "node1".to_owned());
+    let (daemon, public) = (new.daemon(), key.public());
+    let certificate = authority.issue(Holder::Node(daemon), &public, now)?;
+    let joined = seconds_now();
+    let node = ClusterNode { daemon: daemon.0, name, address, joined, key: public.into(), has_ca_key: true };
+    let cluster = Cluster { id: random()?, store: daemon.0, nodes: vec![node], ..Cluster::default() };
+    Ok(Issued {
+        certificate: certificate.to_vec().into(),
+        ca: authority.certificate().to_vec().into(),
+        ca_key: authority.key_der().into(),
+        cluster: StoredCluster { revision: Revision::NONE, cluster },
+    })
+}
+
+/// Joins the cluster of a line. The node's daemon has yet to be started.
+pub fn join(line: &JoinLine, place: &Place) -> Result<Made> {
+    place.check()?;
+    let address = place.reached()?;
+    let (new, key) = begin(&place.data)?;
+    let result = ask_to_join(line, place, &new, &key, address);
+    finish(new, &key, result)
+}
+
+fn ask_to_join(line: &JoinLine, place: &Place, new: &NewNode, key: &Key, address: String) -> Result<Issued> {
+    let (credentials, _) = guest(&line.secret, line.ca)?;
+    let security = std::sync::Arc::new(Security::new(&credentials)?);
+    let purpose = CertificateFor::Join {
+        daemon: new.daemon().0,
+        name: place.name.clone().unwrap_or_default(),
+        address,
+    };
+    let order = Control::Certify { purpose, key: key.public().into() };
+    let mut last = anyhow!("The line to join by names no node.");
+    for node in &line.addresses {
+        match try_ask_with(node, order.clone(), ORDER, Some(security.clone())) {
+            Ok(ControlReply::Issued { issued }) => return Ok(*issued),
+            Ok(ControlReply::Refused { text }) => bail!("{text}"),
+            Ok(_) => return Err(strange(node)),
+            Err(NoAnswer::Unreachable(atoll_rpc::ConnectError::NotTrusted { why, .. })) => {
+                last = not_trusted(line, node, &why);
+            }
+            Err(why) => last = why.into_error(),
+        }
+    }
+    Err(last)
+}
+
+/// Why a node does not let a guest in, as far as the line tells.
+fn not_trusted(line: &JoinLine, node: &Address, why: &str) -> anyhow::Error {
+    let (now, until) = (seconds_now(), line.until);
+    if until < now {
+        let ago = (now - until) / 60;
+        return anyhow!(
+            "The line to join by has expired, {ago} min ago by the clock of this machine.\nMake another one: atoll node invite"
+        );
+    }
+    if why.contains("certificate of this program") {
+        return anyhow!(
+            "{node} does not know this line to join by: it was used by another node, or has expired by the clock there.\n\
+            Make another one: atoll node invite"
+        );
+    }
+    anyhow!("{node} cannot be trusted: {why}")
+}
+
+/// The directory is a node's, or as it was before.
+fn finish(new: NewNode, key: &Key, result: Result<Issued>) -> Result<Made> {
+    let issued = match result.and_then(|issued| keep_list(&new, &issued).map(|()| issued)) {
+        Ok(issued) => issued,
+        Err(why) => {
+            new.discard()?;
+            return Err(why);
+        }
+    };
+    let cluster = issued.cluster.cluster.clone();
+    let node = cluster.node(new.daemon().0).cloned();
+    let node = node.ok_or_else(|| anyhow!("The cluster's list does not have the new node."))?;
+    let ca_key = (!issued.ca_key.is_empty()).then(|| to_pem("PRIVATE KEY", &issued.ca_key));
+    let text = to_text(&issued, key);
+    new.finish(
+        ClusterId(cluster.id),
+        sha256(&issued.ca),
+        text.as_bytes(),
+        ca_key.as_ref().map(String::as_bytes),
+    )?;
+    Ok(Made { cluster, node })
+}
+
+/// Writes the list to the store of the directory.
+fn keep_list(new: &NewNode, issued: &Issued) -> Result<()> {
+    let list = &issued.cluster;
+    list.cluster.check().map_err(|why| anyhow!("The cluster's list cannot be read: {why}."))?;
+    let store = EmbeddedStore::open(&new.path().join(EmbeddedStore::FILE))?;
+    if list.revision != Revision::NONE {
+        return Ok(store.note_cluster(list)?);
+    }
+    match store.swap_cluster(Revision::NONE, &list.cluster) {
+        Swapped::Done { .. } => Ok(()),
+        // Of a beginning that was cut short.
+        Swapped::Conflict => {
+            let known = store.cluster()?.map_or(Revision::NONE, |known| known.revision);
+            let revision = Revision(known.0 + 1);
+            Ok(store.note_cluster(&StoredCluster { revision, cluster: list.cluster.clone() })?)
+        }
+        Swapped::Unknown { why } => bail!("The cluster's list cannot be stored: {why}."),
+    }
+}
+
+/// A line to join by, and the invitation that belongs to it. `ca`: the CA's certificate.
+pub(crate) fn invitation(
+    ca: &[u8],
+    addresses: Vec<Address>,
+    valid: Duration,
+) -> Result<(JoinLine, Invitation)> {
+    let mut secret = [0; 16];
+    secret[..8].copy_from_slice(&random()?.to_le_bytes());
+    secret[8..].copy_from_slice(&random()?.to_le_bytes());
+    let (ca, until) = (sha256(ca), seconds_now() + valid.as_secs());
+    let (_, public) = guest(&secret, ca)?;
+    let line = JoinLine { addresses, secret, ca, until };
+    Ok((line, Invitation { guest: public.into(), until, used_by: None }))
+}

@@ -1,0 +1,124 @@
+//! The limits of a client, at the door of a node: before a request comes to an island.
+//!
+//! A client's kernel checks permissions for its users, and the client says who they are. So whoever is limited is not believed:
+//! what changes something is refused here, and a squashed client's requests get the user of the grant, and are checked whole by
+//! the island.
+
+use atoll_posix::{Caller, Errno, Op, RequestOptions};
+use atoll_proto::{ClientOp, Grant, Request};
+
+/// The request as the island may have it, or why it may not.
+pub(crate) fn limited(grant: &Grant, mut request: Request) -> Result<Request, Errno> {
+    if grant.read_only && !only_reads(&request.op) {
+        return Err(Errno::EROFS);
+    }
+    if let Some((uid, gid)) = grant.squash {
+        request.caller = Caller { uid, gid, groups: Some(Vec::new()) };
+        let (op, options) = request.op.without_options();
+        request.op = op.with_options(RequestOptions { unchecked: true, ..options });
+    }
+    Ok(request)
+}
+
+/// What a client that changes nothing may ask. Everything is named: a new operation is none until somebody has thought about it.
+fn only_reads(op: &ClientOp) -> bool {
+    if let Some(op) = op.operation() {
+        return match op {
+            Op::Lookup { .. }
+            | Op::GetAttr { .. }
+            | Op::Readlink { .. }
+            | Op::Read { .. }
+            | Op::Seek { .. }
+            | Op::ReadDir { .. }
+            | Op::GetXattr { .. }
+            | Op::ListXattr { .. }
+            | Op::Statfs
+            | Op::GetLock { .. }
+            | Op::Access { .. }
+            | Op::Parent { .. }
+            // They ask for what others have changed to be safe, and change nothing.
+            | Op::Fsync { .. }
+            | Op::FsyncDir { .. } => true,
+            // Times of access are changes, too.
+            Op::Accessed { .. }
+            | Op::SetAttr { .. }
+            | Op::Create { .. }
+            | Op::Mkdir { .. }
+            | Op::Unlink { .. }
+            | Op::Rmdir { .. }
+            | Op::Rename { .. }
+            | Op::Link { .. }
+            | Op::Write { .. }
+            | Op::Fallocate { .. }
+            | Op::CopyRange { .. }
+            | Op::SetXattr { .. }
+            | Op::RemoveXattr { .. }
+            | Op::SetLock { .. }
+            | Op::Tmpfile { .. } => false,
+        };
+    }
+    match op {
+        ClientOp::Attach { .. }
+        | ClientOp::Detach
+        | ClientOp::Resolve { .. }
+        | ClientOp::Skeleton { .. }
+        | ClientOp::SkeletonAttr { .. }
+        | ClientOp::SkeletonTarget { .. }
+        | ClientOp::Release { .. }
+        | ClientOp::Renew
+        | ClientOp::Cancel { .. }
+        | ClientOp::Dropped
+        | ClientOp::Hints { .. } => true,
+        // A listing of everything holds back the changes of others.
+        ClientOp::Hold { .. }
+        | ClientOp::Cut { .. }
+        | ClientOp::ListAt { .. }
+        | ClientOp::EntryAt { .. }
+        | ClientOp::FilesAt { .. }
+        | ClientOp::EndCut { .. } => false,
+        ClientOp::Fs { .. }
+        | ClientOp::Rename { .. }
+        | ClientOp::Link { .. }
+        | ClientOp::WithOptions { .. } => {
+            unreachable!("they are operations of a file system")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use atoll_core::{Ino, SessionId};
+
+    use super::*;
+
+    const INO: Ino = Ino(7);
+
+    fn request(op: ClientOp) -> Request {
+        let (session, caller) = (SessionId(1), Caller::ROOT);
+        Request { session, seq: 3, acked: 0, table: 1, vector: Vec::new(), caller, op }
+    }
+
+    #[test]
+    fn whoever_reads_only_changes_nothing_under_any_shape_of_a_request() {
+        let grant = Grant { read_only: true, ..Grant::default() };
+        let write = Op::Write { ino: INO, offset: 0, append: false, kill_set_id: false };
+        let asked = |op| limited(&grant, request(op)).map(|request| request.op);
+        let read = ClientOp::Fs { op: Op::Read { ino: INO, offset: 0, len: 9 } };
+        assert_eq!(asked(read.clone()), Ok(read.clone()));
+        let write = ClientOp::Fs { op: write };
+        assert_eq!(asked(write.clone()), Err(Errno::EROFS));
+        assert_eq!(asked(write.with_options(RequestOptions::default())), Err(Errno::EROFS));
+        assert_eq!(asked(ClientOp::Hold { cut: 1, again: false }), Err(Errno::EROFS));
+        assert_eq!(asked(ClientOp::Renew), Ok(ClientOp::Renew));
+    }
+
+    #[test]
+    fn a_squashed_client_is_one_user_whom_the_island_checks() {
+        let grant = Grant { squash: Some((1000, 100)), ..Grant::default() };
+        let read = Op::Read { ino: INO, offset: 0, len: 9 };
+        let squashed = limited(&grant, request(ClientOp::Fs { op: read.clone() })).unwrap();
+        assert_eq!(squashed.caller, Caller { uid: 1000, gid: 100, groups: Some(Vec::new()) });
+        let (op, options) = squashed.op.without_options();
+        assert_eq!((op, options.unchecked), (ClientOp::Fs { op: read }, true));
+    }
+}

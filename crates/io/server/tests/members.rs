@@ -1,0 +1,446 @@
+//! A node with certificates: whom it lets in, what each may ask, and whom it takes into its cluster.
+
+mod common;
+
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::time::SystemTime;
+
+use atoll_ca::{Authority, Holder, Key, guest};
+use atoll_control::{ClusterStore, EmbeddedStore};
+use atoll_core::{IslandId, NodeId, SessionId, VolumeId};
+use atoll_posix::{Answer, Caller, Errno, Op};
+use atoll_proto::cluster::{CertificateFor, Cluster, ClusterClient, ClusterNode, Grant, Invitation};
+use atoll_proto::group::{GroupRecord, Revision, Swapped};
+use atoll_proto::{
+    ClientOp, Control, ControlReply, Outcome, Reply, Request, Seat, StoredCluster, UnionOrder, VolumeConfig,
+};
+use atoll_rpc::{
+    Address, Closed, Credentials, DaemonId, Frame, Handler, Hello, Kind, Link, Listener, Options, Outgoing,
+    Role, Security, guest_number,
+};
+use atoll_server::{Node, Secured, session_prefix};
+use common::node::{LONG, VOLUME, config, listen_with, secured_node, shelf};
+
+const ME: u64 = 1;
+const OTHER: u64 = 0xb;
+const ELSEWHERE: VolumeId = VolumeId(77);
+
+/// A node of a cluster, whose list the test writes.
+struct World {
+    ca: Authority,
+    security: Arc<Security>,
+    node: Arc<Node>,
+    listener: Listener,
+    data: tempfile::TempDir,
+}
+
+fn credentials(ca: &Authority, holder: Holder, key: Key) -> Credentials {
+    let certificate = ca.issue(holder, &key.public(), SystemTime::now()).unwrap();
+    key.with(&certificate, ca.certificate())
+}
+
+fn of_list(daemon: u64, key: &Key) -> ClusterNode {
+    let (name, address) = (format!("n{daemon}"), format!("127.0.0.1:{daemon}"));
+    ClusterNode { daemon, name, address, joined: 5, key: key.public().into(), has_ca_key: daemon == ME }
+}
+
+fn client(number: u64, grant: Grant) -> ClusterClient {
+    ClusterClient { client: number, name: format!("c{number}"), added: 5, grant }
+}
+
+fn in_an_hour() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs() + 3600
+}
+
+impl World {
+    /// With a volume of two nodes, of which the other one is in the list too. Clients 2 to 5 have the grants.
+    fn new(grants: Vec<Grant>) -> Self {
+        let data = tempfile::tempdir().unwrap();
+        let ca = Authority::new(SystemTime::now()).unwrap();
+        let (mine, others) = (Key::generate().unwrap(), Key::generate().unwrap());
+        let list = Cluster {
+            id: 9,
+            store: ME,
+            nodes: vec![of_list(ME, &mine), of_list(OTHER, &others)],
+            clients: grants.into_iter().zip(2..).map(|(grant, number)| client(number, grant)).collect(),
+            invitations: Vec::new(),
+        };
+        let store = EmbeddedStore::open(&data.path().join(EmbeddedStore::FILE)).unwrap();
+        assert!(matches!(store.swap_cluster(Revision::NONE, &list), Swapped::Done { .. }));
+        drop(store);
+        let security = Arc::new(Security::new(&credentials(&ca, Holder::Node(DaemonId(ME)), mine)).unwrap());
+        let authority = Authority::from_parts(ca.certificate(), &ca.key_der()).unwrap();
+        let secured = Secured {
+            security: Arc::clone(&security),
+            ca: ca.certificate().to_vec(),
+            authority: Some(authority),
+        };
+        let node = secured_node(data.path(), 1, shelf(), Some(secured));
+        let mut config: VolumeConfig = config([&[0], &[]], "127.0.0.1:9");
+        config.nodes[0].daemon = ME;
+        config.nodes[1].daemon = OTHER;
+        node.prepare(&config, NodeId(0)).unwrap();
+        node.activate(config.id).unwrap();
+        let options = Options { security: Some(Arc::clone(&security)), ..Options::default() };
+        let listener = listen_with(&node, options);
+        Self { ca, security, node, listener, data }
+    }
+
+    fn holder(&self, holder: Holder) -> Credentials {
+        credentials(&self.ca, holder, Key::generate().unwrap())
+    }
+
+    fn list(&self) -> StoredCluster {
+        (*self.node.cluster_list().unwrap()).clone()
+    }
+
+    /// Changes the list, as an administrator of this machine does.
+    fn change(&self, change: impl FnOnce(&mut Cluster)) {
+        let StoredCluster { revision, cluster: mut next } = self.list();
+        change(&mut next);
+        let order = Control::SwapCluster { expected: revision, next: Box::new(next) };
+        let reply = atoll_server::Desk::answer(&*self.node, order);
+        assert!(matches!(reply, ControlReply::Swapped { swapped: Swapped::Done { .. } }), "{reply:?}");
+    }
+
+    fn connect(&self, who: &Credentials, role: Role) -> Result<Asker, String> {
+        Asker::new(self.listener.address(), who, role)
+    }
+
+    fn tool(&self, who: &Credentials) -> Asker {
+        self.connect(who, Role::Tool).unwrap()
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        self.listener.stop();
+        self.node.stop();
+        let _ = &self.data;
+    }
+}
+
+/// Whoever asks a node, over a link.
+struct Asker {
+    link: Arc<Link>,
+    heard: Receiver<Frame>,
+    _outgoing: Outgoing,
+}
+
+struct Ear(Mutex<Sender<Frame>>);
+
+impl Handler for Ear {
+    fn frame(&self, _link: &Arc<Link>, frame: Frame) {
+        let _ = self.0.lock().unwrap().send(frame);
+    }
+
+    fn closed(&self, _link: &Arc<Link>, _why: &Closed) {}
+}
+
+impl Asker {
+    fn new(address: &Address, who: &Credentials, role: Role) -> Result<Self, String> {
+        let (send, heard) = channel();
+        let security = Some(Arc::new(Security::new(who).unwrap()));
+        let greeting = Box::new(move || Hello::new(role.clone(), None));
+        let ear = Arc::new(Ear(Mutex::new(send)));
+        let outgoing =
+            Outgoing::new(address.clone(), greeting, ear, Options { security, ..Options::default() });
+        let link = outgoing.connect(LONG).map_err(|why| why.to_string())?;
+        Ok(Self { link, heard, _outgoing: outgoing })
+    }
+
+    /// The answer to an order.
+    fn order(&self, order: &Control) -> ControlReply {
+        self.link.send(Kind::Control, IslandId(0), 1, order, &[]).unwrap();
+        loop {
+            let frame = self.heard.recv_timeout(LONG).unwrap();
+            if frame.kind == Kind::ControlReply {
+                return frame.decode().unwrap();
+            }
+        }
+    }
+
+    /// How an operation of this session ends at island 0.
+    fn request(&self, session: SessionId, seq: u64, caller: Caller, op: ClientOp) -> Outcome {
+        let request = Request { session, seq, acked: 0, table: 1, vector: Vec::new(), caller, op };
+        loop {
+            self.link.send(Kind::Request, IslandId(0), 7, &request, &[]).unwrap();
+            let outcome = loop {
+                let frame = self.heard.recv_timeout(LONG).unwrap();
+                if frame.kind == Kind::Reply && frame.id == 7 {
+                    break frame.decode::<Reply>().unwrap().outcome;
+                }
+            };
+            match outcome {
+                // Its islands have yet to hear of the other node's, which is not there.
+                Outcome::NotNow => std::thread::sleep(std::time::Duration::from_millis(20)),
+                outcome => return outcome,
+            }
+        }
+    }
+}
+
+/// A session that the client with this number may have.
+fn session_of(number: u64) -> SessionId {
+    SessionId(u64::from(session_prefix(number)) << 32 | 5)
+}
+
+fn as_client(number: u64, volume: VolumeId) -> Role {
+    Role::Client { volume, session: session_of(number) }
+}
+
+/// One of each order.
+fn orders() -> Vec<Control> {
+    let (volume, island) = (VOLUME, IslandId(0));
+    let in_sync = vec![Seat { node: NodeId(0), tenure: 1 }, Seat { node: NodeId(1), tenure: 1 }];
+    let record = GroupRecord { epoch: 0, primary: None, in_sync, wanted: 2, power_cut: false };
+    let all = vec![
+        Control::Describe,
+        Control::Volume { name: "home".to_owned() },
+        Control::Prepare { config: Box::new(config([&[0], &[]], "127.0.0.1:9")), node: NodeId(0) },
+        Control::Activate { volume: ELSEWHERE },
+        Control::Discard { volume: ELSEWHERE },
+        Control::Status,
+        Control::Trace { volume, ino: atoll_core::Ino(9) },
+        Control::Union { order: UnionOrder::Status },
+        Control::Group { volume, island },
+        Control::SwapGroup { volume, island, expected: Revision(9), next: record },
+        Control::Groups { volume, since: Revision(9), wait_ms: 0 },
+        Control::MoveIsland { volume, island, to: NodeId(1) },
+        Control::ForceIsland { volume, island, node: NodeId(0) },
+        Control::Cluster,
+        Control::SwapCluster { expected: Revision(99), next: Box::default() },
+        Control::Certify { purpose: CertificateFor::Renewal, key: Key::generate().unwrap().public().into() },
+    ];
+    // A new order must come here.
+    for order in &all {
+        match order {
+            Control::Describe
+            | Control::Volume { .. }
+            | Control::Prepare { .. }
+            | Control::Activate { .. }
+            | Control::Discard { .. }
+            | Control::Status
+            | Control::Trace { .. }
+            | Control::Union { .. }
+            | Control::Group { .. }
+            | Control::SwapGroup { .. }
+            | Control::Groups { .. }
+            | Control::MoveIsland { .. }
+            | Control::ForceIsland { .. }
+            | Control::Cluster
+            | Control::SwapCluster { .. }
+            | Control::Certify { .. } => {}
+        }
+    }
+    all
+}
+
+fn is_denied(reply: &ControlReply) -> bool {
+    matches!(reply, ControlReply::Refused { text } if text.contains("for nodes and administrators"))
+}
+
+#[test]
+fn a_client_and_a_guest_may_give_no_order_of_an_administrator() {
+    let world = World::new(vec![Grant::default()]);
+    let (line, key) = guest(&[7; 16], digest(&world.ca)).unwrap();
+    world.change(|list| {
+        list.invitations.push(Invitation { guest: key.into(), until: in_an_hour(), used_by: None });
+    });
+    let client = world.tool(&world.holder(Holder::Client(2)));
+    let of_client = world.connect(&world.holder(Holder::Client(2)), as_client(2, VOLUME)).unwrap();
+    let guest = world.tool(&line);
+    for order in orders() {
+        let may = matches!(order, Control::Volume { .. } | Control::Certify { .. });
+        assert_eq!(!is_denied(&client.order(&order)), may, "{order:?}");
+        assert_eq!(!is_denied(&of_client.order(&order)), may, "{order:?}");
+        assert!(is_denied(&guest.order(&order)), "{order:?}");
+    }
+    let certify = |purpose| Control::Certify { purpose, key: Key::generate().unwrap().public().into() };
+    assert!(is_denied(&client.order(&certify(CertificateFor::Client { client: 2 }))), "for somebody");
+    let joins = CertificateFor::Join { daemon: 3, name: String::new(), address: ":1".to_owned() };
+    assert!(is_denied(&client.order(&certify(joins.clone()))));
+    let node = world.tool(&world.holder(Holder::Node(DaemonId(OTHER))));
+    assert!(is_denied(&node.order(&certify(joins))), "without an invitation");
+    assert!(!is_denied(&node.order(&Control::Describe)));
+}
+
+fn digest(ca: &Authority) -> [u8; 32] {
+    aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, ca.certificate()).as_ref().try_into().unwrap()
+}
+
+#[test]
+fn a_client_sees_the_volume_of_its_grant_and_speaks_for_its_own_sessions() {
+    let only = |volume| Grant { volume: Some(volume), ..Grant::default() };
+    let world = World::new(vec![only(VOLUME), only(ELSEWHERE)]);
+    let (first, second) = (world.holder(Holder::Client(2)), world.holder(Holder::Client(3)));
+    world.connect(&first, as_client(2, VOLUME)).unwrap();
+    let why = world.connect(&second, as_client(3, VOLUME)).err().unwrap();
+    assert!(why.contains("no such volume"), "{why}");
+    let why = world.connect(&first, as_client(3, VOLUME)).err().unwrap();
+    assert!(why.contains("session belongs to another client"), "{why}");
+    let by_relay = Role::Relay { volume: VOLUME, to: NodeId(1) };
+    let why = world.connect(&second, by_relay).err().unwrap();
+    assert!(why.contains("no such volume"), "{why}");
+    // Not even its name is there.
+    let ask = Control::Volume { name: "home".to_owned() };
+    let reply = world.tool(&second).order(&ask);
+    assert!(
+        matches!(&reply, ControlReply::Refused { text } if text.contains("There is no volume")),
+        "{reply:?}"
+    );
+    assert!(matches!(world.tool(&first).order(&ask), ControlReply::Volume { .. }));
+    let greets = |daemon| Role::Node {
+        daemon: DaemonId(daemon),
+        incarnation: 1,
+        boot: 1,
+        directory: 1,
+        members: vec![(VOLUME, NodeId(1))],
+    };
+    assert!(world.connect(&first, greets(OTHER)).is_err(), "a client is no node");
+    // A node of the cluster, but not that one of the volume.
+    let third = Key::generate().unwrap();
+    world.change(|list| list.nodes.push(of_list(0xc, &third)));
+    let why = world.connect(&world.holder(Holder::Node(DaemonId(0xc))), greets(0xc)).err().unwrap();
+    assert!(why.contains("is another node of the cluster"), "{why}");
+    world.connect(&world.holder(Holder::Node(DaemonId(OTHER))), greets(OTHER)).unwrap();
+}
+
+#[test]
+fn whoever_was_removed_is_not_let_in_and_its_links_are_known() {
+    let world = World::new(vec![Grant::default()]);
+    let who = world.holder(Holder::Client(2));
+    let asker = world.tool(&who);
+    let still = |world: &World| {
+        let links = world.listener.links();
+        let is_known = world.node.refresh_cluster().unwrap();
+        links.iter().filter(|link| is_known(link)).count()
+    };
+    // The node counts it a moment after it has let it in.
+    let until = std::time::Instant::now() + LONG;
+    while still(&world) != 1 {
+        assert!(std::time::Instant::now() < until);
+    }
+    world.change(|list| list.clients.clear());
+    assert_eq!(still(&world), 0);
+    let reply = asker.order(&Control::Volume { name: "home".to_owned() });
+    assert!(
+        matches!(&reply, ControlReply::Refused { text } if text.contains("not in the list of the cluster")),
+        "{reply:?}"
+    );
+    let why = world.connect(&who, Role::Tool).err().unwrap();
+    assert!(why.contains("was removed"), "{why}");
+    let stranger = world.holder(Holder::Node(DaemonId(0x99)));
+    assert!(world.connect(&stranger, Role::Tool).is_err(), "a certificate is not enough");
+}
+
+fn outcome_errno(outcome: &Outcome) -> Option<Errno> {
+    match outcome {
+        Outcome::Failed { errno } => Some(*errno),
+        _ => None,
+    }
+}
+
+#[test]
+fn the_limits_of_a_client_hold_at_the_island_whatever_the_client_says() {
+    let reads = Grant { read_only: true, ..Grant::default() };
+    let squashed = Grant { squash: Some((1000, 1000)), ..Grant::default() };
+    let world = World::new(vec![Grant::default(), reads, squashed]);
+    let attached = |number: u64| {
+        let asker = world.connect(&world.holder(Holder::Client(number)), as_client(number, VOLUME)).unwrap();
+        let session = session_of(number);
+        let attach = ClientOp::Attach { mount: false };
+        let outcome = asker.request(session, 1, Caller::ROOT, attach);
+        assert!(matches!(outcome, Outcome::Attached { .. }), "{outcome:?}");
+        move |seq, op| asker.request(session, seq, Caller::ROOT, ClientOp::Fs { op })
+    };
+    let root = atoll_core::Ino::ROOT;
+    let create = |name: &str, mode| Op::Create {
+        dir: root,
+        name: atoll_core::Name::new(name.as_bytes()).unwrap(),
+        kind: atoll_posix::Kind::Regular,
+        mode,
+        umask: 0,
+        rdev: 0,
+        exclusive: true,
+        target: bytes::Bytes::new(),
+    };
+    let whole = attached(2);
+    let made = whole(2, create("secret", 0o600));
+    let Outcome::Ok { answer: Answer::Found { found }, .. } = made else { panic!("{made:?}") };
+    let ino = found.attr.ino;
+    let read = || Op::Read { ino, offset: 0, len: 10 };
+    let limited = attached(3);
+    assert_eq!(outcome_errno(&limited(2, create("mine", 0o600))), Some(Errno::EROFS));
+    assert_eq!(outcome_errno(&limited(0, read())), None);
+    let squashed = attached(4);
+    assert_eq!(outcome_errno(&squashed(0, read())), Some(Errno::EACCES), "it said that it is root");
+    assert_eq!(outcome_errno(&whole(0, read())), None);
+}
+
+#[test]
+fn a_guest_joins_once_and_may_ask_again_with_the_same_key() {
+    let world = World::new(Vec::new());
+    let (line, key) = guest(&[7; 16], digest(&world.ca)).unwrap();
+    let (late, late_key) = guest(&[8; 16], digest(&world.ca)).unwrap();
+    world.tool_is_refused(&line);
+    world.change(|list| {
+        list.invitations.push(Invitation { guest: key.clone().into(), until: in_an_hour(), used_by: None });
+        list.invitations.push(Invitation { guest: late_key.into(), until: 1, used_by: None });
+    });
+    world.tool_is_refused(&late);
+    let join = |key: &Key, daemon, name: &str, address: &str| {
+        let purpose = CertificateFor::Join { daemon, name: name.to_owned(), address: address.to_owned() };
+        world.tool(&line).order(&Control::Certify { purpose, key: key.public().into() })
+    };
+    let refused = |reply: ControlReply| match reply {
+        ControlReply::Refused { text } => text,
+        reply => panic!("{reply:?}"),
+    };
+    let new = Key::generate().unwrap();
+    for (name, address, word) in [
+        ("n1", ":7", "There is a node n1 already"),
+        ("a b", ":7", "cannot name a node"),
+        ("", "127.0.0.1:1", "is the address of node n1"),
+        ("", "unix:/x", "HOST:PORT"),
+        ("", "nonsense", "is not an address"),
+    ] {
+        let text = refused(join(&new, 0x20, name, address));
+        assert!(text.contains(word), "{text}");
+    }
+    assert_eq!(world.list().cluster.nodes.len(), 2, "nothing is half-made");
+    let joined = |reply| match reply {
+        ControlReply::Issued { issued } => *issued,
+        reply => panic!("{reply:?}"),
+    };
+    let first = joined(join(&new, 0x20, "", ":7100"));
+    let of_list = first.cluster.cluster.node(0x20).unwrap().clone();
+    assert_eq!((of_list.name.as_str(), of_list.address.as_str()), ("node1", "127.0.0.1:7100"));
+    assert!(!first.ca_key.is_empty() && of_list.has_ca_key, "the second one that keeps it");
+    // The answer was lost.
+    let again = joined(join(&new, 0x20, "", ":7100"));
+    assert_eq!(again.cluster.cluster.nodes.len(), 3);
+    let other = Key::generate().unwrap();
+    assert!(refused(join(&other, 0x20, "", ":7100")).contains("another key"));
+    assert!(refused(join(&other, 0x21, "", ":7101")).contains("used already"));
+    let mine = new.with(&again.certificate, &again.ca);
+    assert!(matches!(world.tool(&mine).order(&Control::Describe), ControlReply::Described { .. }));
+    assert_eq!(guest_number(&key), guest_number(&key));
+    // It is renewed with its own key only.
+    let renew = |key: &Key| {
+        world
+            .tool(&mine)
+            .order(&Control::Certify { purpose: CertificateFor::Renewal, key: key.public().into() })
+    };
+    assert!(refused(renew(&other)).contains("not the one that this node has joined with"));
+    let own = Key::from_der(mine.key.secret_der()).unwrap();
+    assert!(matches!(renew(&own), ControlReply::Issued { .. }));
+    assert!(world.security.me() == atoll_rpc::Peer::Node(DaemonId(ME)));
+}
+
+impl World {
+    fn tool_is_refused(&self, who: &Credentials) {
+        assert!(self.connect(who, Role::Tool).is_err());
+    }
+}
