@@ -27,6 +27,7 @@ mod log;
 mod machine;
 mod members;
 mod progress;
+mod rebuild;
 mod record;
 mod rounds;
 mod seat;
@@ -41,4 +42,5 @@ pub use lease::{
 };
 pub use machine::{Config, Group, Role};
 pub use progress::WINDOW;
+pub use rebuild::{CannotRebuild, Rebuilt, rebuilt};
 pub use seat::{SLOT_BYTES, SeatError, SeatFile};
