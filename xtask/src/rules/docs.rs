@@ -7,8 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 const GLOSSARY: &str = "docs/GLOSSARY.md";
 const ARCHITECTURE: &str = "docs/ARCHITECTURE.md";
-const COPIES: &str = "docs/design/018-copies.md";
-/// Where it says which sequences are tests.
+/// Pages that name a test for each dangerous sequence.
+const WITH_SEQUENCES: &[&str] = &["docs/design/018-copies.md", "docs/design/021-etcd.md"];
+/// Where they do.
 const SEQUENCES: &str = "## Dangerous sequences";
 
 /// The head of each table in the glossary.
@@ -72,8 +73,12 @@ pub(super) fn architecture(repo: &Repo) -> Vec<Violation> {
 
 /// Each test that the tables of dangerous sequences name, in the last cell of a row, is there.
 pub(super) fn sequences(repo: &Repo) -> Vec<Violation> {
-    let Some(text) = repo.get(COPIES) else { return Vec::new() };
     let tests: BTreeSet<&str> = repo.ending(&[".rs"]).flat_map(|(_, text)| tests_of(text)).collect();
+    let pages = WITH_SEQUENCES.iter().filter_map(|page| Some((*page, repo.get(page)?)));
+    pages.flat_map(|(page, text)| missing_tests(page, text, &tests)).collect()
+}
+
+fn missing_tests(page: &str, text: &str, tests: &BTreeSet<&str>) -> Vec<Violation> {
     let lines = (1..).zip(text.lines()).skip_while(|(_, line)| *line != SEQUENCES).skip(1);
     lines
         .take_while(|(_, line)| !line.starts_with("## "))
@@ -81,7 +86,7 @@ pub(super) fn sequences(repo: &Repo) -> Vec<Violation> {
         .flat_map(|(at, cell)| cell.split('`').skip(1).step_by(2).map(move |name| (at, name)))
         // The others are commands.
         .filter(|(_, name)| name.contains('_') && !name.contains([' ', '*']) && !tests.contains(name))
-        .map(|(at, name)| Violation::new(COPIES, at, format!("there is no test {name}")))
+        .map(|(at, name)| Violation::new(page, at, format!("there is no test {name}")))
         .collect()
 }
 
@@ -146,8 +151,10 @@ mod tests {
         let page = "| 1 | a | `not_a_row` |\n## Dangerous sequences\n| 2 | b | d `is_there`, `cli --test my_check` |\n\
                     | 3 | `any_thing` | d `is_not`, g `helps_it` |\n## Bounds\n| `other_table` |\n";
         let tests = "#[test]\npub(crate) fn is_there() {}\nfn helps_it() {}\n";
-        let found = sequences(&Repo::of(&[(COPIES, page), ("crates/a/tests/t.rs", tests)]));
-        let found: Vec<_> = found.iter().map(|v| (v.line, v.what.as_str())).collect();
-        assert_eq!(found, [(4, "there is no test is_not"), (4, "there is no test helps_it")]);
+        for name in WITH_SEQUENCES {
+            let found = sequences(&Repo::of(&[(name, page), ("crates/a/tests/t.rs", tests)]));
+            let found: Vec<_> = found.iter().map(|v| (v.line, v.what.as_str())).collect();
+            assert_eq!(found, [(4, "there is no test is_not"), (4, "there is no test helps_it")], "{name}");
+        }
     }
 }

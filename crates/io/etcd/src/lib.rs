@@ -7,15 +7,23 @@
 
 mod admin;
 mod api;
+mod care;
+mod child;
 mod client;
 mod endpoint;
+mod grow;
 mod keys;
 mod plan;
+mod plan_file;
 mod source;
 mod store;
 mod watch;
 
 pub use admin::{EtcdAdmin, EtcdAlarm, EtcdError, EtcdMember, MemberStatus};
+pub use care::{EtcdCare, SNAPSHOT_EVERY};
+pub use child::{Happened, Supervised};
+pub use grow::{Grown, grow};
 pub use plan::{Beginning, MemberPlan, MemberStep, MemberTls, Restarts, VOTERS, next_step, wanted_members};
+pub use plan_file::PlanFileError;
 pub use source::{ETCD_HOSTS_MAX, ETCD_PREFIX, EtcdSource, EtcdSourceError, Password, Tls};
 pub use store::EtcdStore;
