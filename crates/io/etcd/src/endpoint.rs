@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use http::uri::PathAndQuery;
 use prost::Message;
+use tokio::time::timeout;
 use tokio_stream::StreamExt;
 use tonic::client::Grpc;
 use tonic::metadata::AsciiMetadataValue;
@@ -29,6 +30,7 @@ const CONNECT_MAX: Duration = Duration::from_secs(1);
 /// A connection with a call under way is asked this often whether it is alive. etcd ends connections that ask every 5 s or more often.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 const KEEP_ALIVE_MAX: Duration = Duration::from_secs(3);
+const AUTHENTICATE_MAX: Duration = Duration::from_secs(2);
 
 /// Why a call was not answered.
 #[derive(Debug, Clone)]
@@ -55,11 +57,13 @@ impl Failure {
 pub(crate) struct Access {
     pub(crate) source: EtcdSource,
     token: Mutex<Option<AsciiMetadataValue>>,
+    /// Held by who asks for a token. A password costs etcd a tenth of a second of its processor, so it is asked one time only.
+    asks: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl Access {
     pub(crate) fn new(source: EtcdSource) -> Self {
-        Self { source, token: Mutex::default() }
+        Self { source, token: Mutex::default(), asks: Arc::default() }
     }
 
     fn token(&self) -> Option<AsciiMetadataValue> {
@@ -120,10 +124,10 @@ impl Endpoint {
         R: Message + Default + 'static,
     {
         let channel = self.channel().await?;
-        let token = self.authenticate(&channel, false).await?;
-        match once(&channel, path, self.access.request(message.clone(), token)).await {
-            Err(status) if is_old_token(&status) && self.access.source.user.is_some() => {
-                let token = self.authenticate(&channel, true).await?;
+        let token = self.authenticate(&channel, None).await?;
+        match once(&channel, path, self.access.request(message.clone(), token.clone())).await {
+            Err(status) if is_old_token(&status) && token.is_some() => {
+                let token = self.authenticate(&channel, token).await?;
                 let again = once(&channel, path, self.access.request(message, token)).await;
                 again.map_err(|status| self.failed(status))
             }
@@ -138,18 +142,19 @@ impl Endpoint {
         R: Message + Default + 'static,
     {
         let channel = self.channel().await?;
-        let mut token = self.authenticate(&channel, false).await?;
+        let mut token = self.authenticate(&channel, None).await?;
         let mut is_second = false;
         loop {
             let mut grpc = Grpc::new(channel.clone()).max_decoding_message_size(ANSWER_BYTES_MAX);
             grpc.ready().await.map_err(|why| Failure::Away(chain(&why)))?;
             let asked = tokio_stream::once(message.clone()).chain(tokio_stream::pending());
             let path = PathAndQuery::from_static(path);
-            let answer = grpc.streaming(self.access.request(asked, token), path, ProstCodec::default()).await;
+            let answer =
+                grpc.streaming(self.access.request(asked, token.clone()), path, ProstCodec::default()).await;
             match answer {
                 Ok(answer) => return Ok(answer.into_inner()),
-                Err(status) if is_old_token(&status) && self.access.source.user.is_some() && !is_second => {
-                    token = self.authenticate(&channel, true).await?;
+                Err(status) if is_old_token(&status) && token.is_some() && !is_second => {
+                    token = self.authenticate(&channel, token).await?;
                     is_second = true;
                 }
                 Err(status) => return Err(self.failed(status)),
@@ -157,22 +162,35 @@ impl Endpoint {
         }
     }
 
-    /// The token for the password, if there is one: the known one, or another.
+    /// The token for the password, if there is one: the known one, or another if that is `refused`.
     async fn authenticate(
         &self,
         channel: &Channel,
-        is_old: bool,
+        refused: Option<AsciiMetadataValue>,
     ) -> Result<Option<AsciiMetadataValue>, Failure> {
         let Some((name, password)) = &self.access.source.user else { return Ok(None) };
-        if let Some(token) = self.access.token().filter(|_| !is_old) {
+        let known = |access: &Access| access.token().filter(|token| refused.as_ref() != Some(token));
+        if let Some(token) = known(&self.access) {
             return Ok(Some(token));
         }
+        let turn = Arc::clone(&self.access.asks).lock_owned().await;
+        if let Some(token) = known(&self.access) {
+            return Ok(Some(token));
+        }
+        // It goes on if the call is given up, so that the next one finds a token.
         let message = AuthenticateRequest { name: name.clone(), password: password.0.clone() };
-        let answer: AuthenticateResponse =
-            once(channel, AUTHENTICATE, Request::new(message)).await.map_err(|status| self.failed(status))?;
-        let token: AsciiMetadataValue =
-            answer.token.parse().map_err(|_| Failure::Away("its token cannot be sent back".to_owned()))?;
-        *self.access.token.lock().expect("no panic while it is held") = Some(token.clone());
+        let (access, channel) = (Arc::clone(&self.access), channel.clone());
+        let asked = tokio::spawn(async move {
+            let answer = timeout(AUTHENTICATE_MAX, once(&channel, AUTHENTICATE, Request::new(message))).await;
+            let late = || Status::deadline_exceeded("no answer to a name and a password");
+            let answer: AuthenticateResponse = answer.unwrap_or_else(|_| Err(late()))?;
+            let token: AsciiMetadataValue =
+                answer.token.parse().map_err(|_| Status::internal("its token cannot be sent back"))?;
+            *access.token.lock().expect("no panic while it is held") = Some(token.clone());
+            drop(turn);
+            Ok(token)
+        });
+        let token = asked.await.expect("it does not panic").map_err(|status: Status| self.failed(status))?;
         Ok(Some(token))
     }
 
