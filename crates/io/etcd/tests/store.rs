@@ -10,11 +10,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use atoll_control::conformance::{self, record};
-use atoll_control::{ControlError, GroupStore};
-use atoll_core::{IslandId, VolumeId};
-use atoll_etcd::EtcdStore;
+use atoll_control::{ControlError, ControlStore, EmbeddedStore, GroupStore};
+use atoll_core::{IslandId, NodeId, Table, VolumeId};
+use atoll_etcd::{EtcdControl, EtcdStore};
 use atoll_needs::needs;
 use atoll_proto::group::{Revision, Swapped};
+use atoll_proto::{Copies, IslandGroup, NodeConfig, VolumeConfig, VolumeKind};
 use atoll_rpc::ClusterId;
 
 use cluster::{Cluster, LONG};
@@ -70,6 +71,59 @@ fn three_members_keep_groups_as_every_store_does() {
     conformance::behaves(&mut || Arc::new(fresh(&cluster.source())));
     the_first_groups_of_a_volume_are_put_in_once(&fresh(&cluster.source()));
     what_is_not_there_is_not_taken_for_empty(&cluster);
+    a_node_takes_out_the_groups_that_it_has_put_in(&cluster);
+}
+
+fn a_node_takes_out_the_groups_that_it_has_put_in(cluster: &Cluster) {
+    let folder = tempfile::tempdir().unwrap();
+    let of = |name: &str| {
+        let own = EmbeddedStore::open(&folder.path().join(name)).unwrap();
+        EtcdControl::new(Box::new(own), EtcdStore::open(&cluster.source(), ClusterId(0xeeee)).unwrap())
+    };
+    let (puts, other) = (of("a"), of("b"));
+    assert!(puts.is_for_all());
+    let first = [(IslandId(0), record(1)), (IslandId(1), record(1))];
+    let groups =
+        |store: &EtcdControl| store.groups(VOLUME, Revision::NONE, Duration::ZERO).unwrap().groups.len();
+    assert!(puts.group(VOLUME, IslandId(0)).is_err(), "there is no store");
+    puts.create_groups(VOLUME, &first).unwrap();
+    assert_eq!([groups(&puts), groups(&other)], [2, 2], "both have the same");
+    let swapped = other.swap_group(VOLUME, IslandId(0), Revision::NONE, &record(1));
+    assert_eq!(swapped, Swapped::Conflict);
+    other.discard_groups(VOLUME).unwrap();
+    assert_eq!(groups(&puts), 2, "they are not its own");
+    puts.discard_groups(VOLUME).unwrap();
+    puts.discard_groups(VOLUME).unwrap();
+    assert_eq!(groups(&other), 0);
+    // Once the volume is there they stay.
+    let node = |node, islands: &[u16]| NodeConfig {
+        node: NodeId(node),
+        address: format!("n{node}:1"),
+        islands: islands.iter().copied().map(IslandId).collect(),
+    };
+    let group = |island| IslandGroup { island: IslandId(island), nodes: vec![NodeId(0), NodeId(1)] };
+    let groups_of = vec![group(0), group(1)];
+    let config = VolumeConfig {
+        id: VOLUME,
+        name: "home".to_owned(),
+        seed: 1,
+        table: Table::new(2),
+        nodes: vec![node(0, &[0, 1]), node(1, &[])],
+        kind: VolumeKind::Cluster,
+        copies: Some(Copies { wanted: 2, store: NodeId(0), groups: groups_of, racks: Vec::new() }),
+    };
+    puts.create_groups(VOLUME, &first).unwrap();
+    puts.create_volume(&config).unwrap();
+    puts.discard_groups(VOLUME).unwrap();
+    other.discard_groups(VOLUME).unwrap();
+    assert_eq!((groups(&other), puts.volumes().unwrap()), (2, vec![config]));
+    // An etcd that has lost its data is not made anew by another volume.
+    cluster.ctl(0, &["del", "--prefix", "/atoll/000000000000eeee/"]);
+    assert!(puts.create_groups(VolumeId(8), &first).is_err());
+    assert!(puts.group(VOLUME, IslandId(0)).is_err());
+    assert!(EtcdStore::open(&cluster.source(), ClusterId(0xeeee)).unwrap().make().unwrap());
+    puts.remove_volume(VOLUME).unwrap();
+    assert_eq!((groups(&other), puts.volumes().unwrap()), (0, Vec::new()));
 }
 
 fn the_first_groups_of_a_volume_are_put_in_once(store: &EtcdStore) {

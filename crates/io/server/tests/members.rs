@@ -76,7 +76,7 @@ impl World {
             ca: ca.certificate().to_vec(),
             authority: Some(authority),
         };
-        let node = secured_node(data.path(), 1, shelf(), Some(secured));
+        let node = secured_node(data.path(), 1, shelf(), Some(secured), |own| Arc::new(own));
         let mut config: VolumeConfig = config([&[0], &[]], "127.0.0.1:9");
         config.nodes[0].daemon = ME;
         config.nodes[1].daemon = OTHER;

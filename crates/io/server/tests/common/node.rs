@@ -55,7 +55,17 @@ pub fn shelf() -> Shelf<RealDisk> {
 
 /// A node that serves nothing yet, in a data directory. `shelf` opens the folders of its islands.
 pub fn node(data: &Path, incarnation: u32, shelf: Shelf<RealDisk>) -> Arc<Node> {
-    secured_node(data, incarnation, shelf, None)
+    secured_node(data, incarnation, shelf, None, |own| Arc::new(own))
+}
+
+/// The same. `store` makes its control store of its own one.
+pub fn node_with(
+    data: &Path,
+    incarnation: u32,
+    shelf: Shelf<RealDisk>,
+    store: impl FnOnce(EmbeddedStore) -> Arc<dyn ControlStore>,
+) -> Arc<Node> {
+    secured_node(data, incarnation, shelf, None, store)
 }
 
 /// The same with certificates.
@@ -64,8 +74,9 @@ pub fn secured_node(
     incarnation: u32,
     shelf: Shelf<RealDisk>,
     secured: Option<Secured>,
+    store: impl FnOnce(EmbeddedStore) -> Arc<dyn ControlStore>,
 ) -> Arc<Node> {
-    let store = |name: &str| Box::new(EmbeddedStore::open(&data.join(name)).unwrap());
+    let own = |name: &str| EmbeddedStore::open(&data.join(name)).unwrap();
     let options = VolumeOptions { incarnation, ..options() };
     let beside: Beside<_> = Arc::new(|folder: &Path| RealDisk::open(folder).map(Arc::new));
     let cluster: Arc<dyn Serve> = Arc::new(Cluster { options, shelf, beside });
@@ -73,8 +84,8 @@ pub fn secured_node(
     Node::new(NodeSetup {
         identity: Identity { node, cluster: cluster_id, created: 0, incarnation, ca: None },
         data: data.to_owned(),
-        store: Arc::new(*store(EmbeddedStore::FILE)),
-        prepared: store("prepared.redb") as Box<dyn ControlStore>,
+        store: store(own(EmbeddedStore::FILE)),
+        prepared: Box::new(own("prepared.redb")),
         secured,
         incarnation,
         kinds: Box::new(move |_| Ok(Arc::clone(&cluster))),
