@@ -12,8 +12,9 @@ use std::time::{Duration, Instant};
 use atoll_control::GroupStore;
 use atoll_core::{IslandId, NodeId};
 use atoll_etcd::{EtcdControl, EtcdStore};
+use atoll_group::{Rebuilt, SLOT_BYTES, SeatFile, rebuilt};
 use atoll_needs::needs;
-use atoll_proto::group::{Host, Primary, Seat, Swapped};
+use atoll_proto::group::{Host, Primary, Revision, Seat, Swapped};
 use atoll_proto::{ClientOp, Copies, GroupRecord, IslandGroup, VolumeConfig};
 use atoll_rpc::{ClusterId, Kind, Listener};
 use atoll_server::Node;
@@ -34,7 +35,7 @@ struct Keeps {
     other: Option<Other>,
     epoch: u32,
     token: u64,
-    _data: tempfile::TempDir,
+    data: tempfile::TempDir,
 }
 
 impl Keeps {
@@ -53,7 +54,7 @@ impl Keeps {
         node.prepare(&config, NodeId(0)).unwrap();
         node.activate(config.id).unwrap();
         let listener = listen(&node);
-        Self { node, listener, store, other: None, epoch: 0, token: 0, _data: data }
+        Self { node, listener, store, other: None, epoch: 0, token: 0, data }
     }
 
     fn record(&self) -> Option<GroupRecord> {
@@ -96,6 +97,14 @@ impl Keeps {
             assert!(Instant::now() < until, "it never leads");
             sleep(Duration::from_millis(5));
         }
+    }
+
+    /// What the copy remembers in its file.
+    fn seat(&self) -> SeatFile {
+        let islands = self.data.path().join("islands/home");
+        let found = std::fs::read(islands.join(format!("{ISLAND}.seat"))).unwrap();
+        let slots = found.chunks_exact(SLOT_BYTES).filter_map(|slot| SeatFile::from_slot(slot).ok());
+        slots.max_by_key(|(number, _)| *number).expect("it has a seat").1
     }
 
     fn end(mut self) {
@@ -174,4 +183,52 @@ fn while_etcd_is_away_nothing_changes_and_afterwards_the_copy_leads() {
         (keeps.epoch + 1, Some(NodeId(0)))
     );
     keeps.end();
+}
+
+#[test]
+fn a_copy_believes_no_etcd_of_yesterday_and_goes_on_when_it_was_rebuilt() {
+    needs!(Programs(&["etcd", "etcdctl"]));
+    let mut etcd = Cluster::start(1);
+    let mut keeps = Keeps::new(&etcd);
+    let backup = etcd.folder.path().join("backup.db");
+    etcd.ctl(0, &["snapshot", "save", backup.to_str().unwrap()]);
+    keeps.is_led();
+    let led = keeps.leads().unwrap();
+    let remembered = wait_for_seat(&keeps, led.epoch);
+    etcd.kill(0);
+    std::fs::remove_dir_all(&etcd.members[0].plan.data).unwrap();
+    etcd.restore(0, &backup);
+    etcd.begin(0);
+    etcd.wait_until_healthy();
+    // The record of yesterday has no primary. The copy does not take its place, and is not led by whoever does.
+    let yesterday = keeps.record().unwrap();
+    assert!(yesterday.epoch < led.epoch, "{yesterday:?}");
+    sleep(Duration::from_secs(4));
+    assert_eq!(keeps.record().as_ref(), Some(&yesterday));
+    assert_eq!(keeps.seat(), remembered);
+    // From what both copies remember. Node 1 has heard of nothing since.
+    let none = SeatFile::of_a_new_member();
+    let missing = rebuilt(&[NodeId(0), NodeId(1)], &[(NodeId(0), remembered.clone())].into());
+    assert!(missing.is_err(), "{missing:?}");
+    let seats = [(NodeId(0), remembered), (NodeId(1), none)].into();
+    let Rebuilt { record, above } = rebuilt(&[NodeId(0), NodeId(1)], &seats).unwrap();
+    assert_eq!(record.epoch, led.epoch + 1);
+    keeps.store.rebuild(Revision(above), &[(VOLUME, ISLAND, record)]).unwrap();
+    keeps.epoch = led.epoch + 1;
+    let again = keeps.leads().unwrap();
+    assert_eq!((again.epoch, again.primary.map(|p| p.node)), (led.epoch + 2, Some(NodeId(0))));
+    keeps.end();
+}
+
+/// Waits until the copy has written down that it has seen this epoch.
+fn wait_for_seat(keeps: &Keeps, epoch: u32) -> SeatFile {
+    let until = Instant::now() + LONG;
+    loop {
+        let seat = keeps.seat();
+        if seat.record.as_ref().is_some_and(|(_, record)| record.epoch == epoch) {
+            return seat;
+        }
+        assert!(Instant::now() < until, "{seat:?}");
+        sleep(Duration::from_millis(20));
+    }
 }

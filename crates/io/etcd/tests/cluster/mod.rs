@@ -6,6 +6,7 @@ use std::net::TcpListener;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -26,10 +27,21 @@ pub(crate) fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Ports that nobody listens on.
-pub(crate) fn free_ports<const N: usize>() -> [u16; N] {
-    let listeners = [(); N].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
-    listeners.map(|listener| listener.local_addr().unwrap().port())
+/// Ports that nobody listens on. They lie below those that the kernel gives to whoever connects, and each process looks for them
+/// at another place.
+fn free_ports<const N: usize>() -> [u16; N] {
+    const FIRST: u32 = 10_000;
+    const NUMBER: u32 = 22_000;
+    static LAST: AtomicU32 = AtomicU32::new(0);
+    [(); N].map(|()| {
+        loop {
+            let nth = LAST.fetch_add(1, Ordering::Relaxed) + std::process::id().wrapping_mul(97) % NUMBER;
+            let port = (FIRST + nth % NUMBER) as u16;
+            if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+                return port;
+            }
+        }
+    })
 }
 
 /// Has the kernel kill the program when the thread that starts it ends.
