@@ -20,7 +20,7 @@ use tonic_prost::ProstCodec;
 use atoll_rpc::Address;
 
 use crate::api::{AUTHENTICATE, AuthenticateRequest, AuthenticateResponse, Nothing, STATUS, StatusResponse};
-use crate::source::{EtcdSource, Tls};
+use crate::source::{EtcdSource, Password, Tls};
 
 /// The oldest etcd that is used: since it, members are first added as learners.
 const VERSION_MIN: (u32, u32) = (3, 4);
@@ -178,7 +178,7 @@ impl Endpoint {
             return Ok(Some(token));
         }
         // It goes on if the call is given up, so that the next one finds a token.
-        let message = AuthenticateRequest { name: name.clone(), password: password.0.clone() };
+        let message = AuthenticateRequest { name: name.clone(), password: read(password)? };
         let (access, channel) = (Arc::clone(&self.access), channel.clone());
         let asked = tokio::spawn(async move {
             let answer = timeout(AUTHENTICATE_MAX, once(&channel, AUTHENTICATE, Request::new(message))).await;
@@ -200,6 +200,18 @@ impl Endpoint {
             self.forget();
         }
         failed(status)
+    }
+}
+
+fn read(password: &Password) -> Result<String, Failure> {
+    match password {
+        Password::Text(text) => Ok(text.clone()),
+        Password::File(path) => {
+            let text = std::fs::read_to_string(path).map_err(|why| {
+                Failure::Refused(format!("the file {} cannot be read: {why}", path.display()))
+            })?;
+            Ok(text.trim_end_matches(['\r', '\n']).to_owned())
+        }
     }
 }
 

@@ -18,11 +18,19 @@ const SCHEME: &str = "etcd://";
 
 /// A password, which no message shows.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Password(pub String);
+pub enum Password {
+    /// The password.
+    Text(String),
+    /// A file with it, which is read whenever it is needed. A line end behind it does not count.
+    File(PathBuf),
+}
 
 impl fmt::Debug for Password {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Password(...)")
+        match self {
+            Self::Text(_) => f.write_str("Text(...)"),
+            Self::File(path) => f.debug_tuple("File").field(path).finish(),
+        }
     }
 }
 
@@ -55,7 +63,7 @@ pub struct EtcdSource {
 #[error(
     "This names no etcd: {why}.\n\
     Write etcd://HOST:PORT,HOST:PORT or etcd://USER:PASSWORD@HOST:PORT, and behind it what is needed of\n\
-    ?ca=FILE&cert=FILE&key=FILE&name=NAME&prefix=/PATH."
+    ?ca=FILE&cert=FILE&key=FILE&name=NAME&prefix=/PATH&password-file=FILE."
 )]
 pub struct EtcdSourceError {
     /// The reason.
@@ -102,15 +110,7 @@ impl FromStr for EtcdSource {
             Some((user, hosts)) => (Some(user), hosts),
             None => (None, place),
         };
-        let user = user.map(|user| {
-            let (name, password) =
-                user.split_once(':').ok_or_else(|| bad("the password of the user is missing"))?;
-            if name.is_empty() || password.is_empty() {
-                return Err(bad("a user has a name and a password"));
-            }
-            Ok((decoded(name)?, Password(decoded(password)?)))
-        });
-        let mut found = Self { user: user.transpose()?, ..Self::plain(Vec::new()) };
+        let mut found = Self::plain(Vec::new());
         for host in hosts.split(',') {
             let address: Address = host.parse().map_err(|e: atoll_rpc::AddressError| bad(e.why))?;
             if matches!(address, Address::Unix { .. }) {
@@ -124,14 +124,39 @@ impl FromStr for EtcdSource {
             }
             found.hosts.push(address);
         }
-        found.read_options(options)?;
+        let password_file = found.read_options(options)?;
+        found.user = user.map(|user| read_user(user, password_file.clone())).transpose()?;
+        if found.user.is_none() && password_file.is_some() {
+            return Err(bad("a password is there, and no user"));
+        }
         Ok(found)
     }
 }
 
+/// `NAME:PASSWORD`, or `NAME` if the password is in a file.
+fn read_user(user: &str, file: Option<PathBuf>) -> Result<(String, Password), EtcdSourceError> {
+    let (name, password) = match (user.split_once(':'), file) {
+        (Some((name, password)), None) => {
+            if password.is_empty() {
+                return Err(bad("the password of the user is missing"));
+            }
+            (name, Password::Text(decoded(password)?))
+        }
+        (None, Some(file)) => (user, Password::File(file)),
+        (None, None) => return Err(bad("the password of the user is missing")),
+        (Some(_), Some(_)) => return Err(bad("there are two passwords, one of them in a file")),
+    };
+    if name.is_empty() {
+        return Err(bad("the name of the user is missing"));
+    }
+    Ok((decoded(name)?, password))
+}
+
 impl EtcdSource {
-    fn read_options(&mut self, options: &str) -> Result<(), EtcdSourceError> {
+    /// Takes what stands behind the question mark. Returns the file of the password.
+    fn read_options(&mut self, options: &str) -> Result<Option<PathBuf>, EtcdSourceError> {
         let (mut ca, mut cert, mut key, mut name, mut prefix) = (None, None, None, None, None);
+        let mut password_file = None;
         for option in options.split('&').filter(|option| !option.is_empty()) {
             let (what, value) = option.split_once('=').ok_or_else(|| bad("an option has no \"=\""))?;
             let place = match what {
@@ -140,6 +165,7 @@ impl EtcdSource {
                 "key" => &mut key,
                 "name" => &mut name,
                 "prefix" => &mut prefix,
+                "password-file" => &mut password_file,
                 other => return Err(bad(format!("there is no option \"{}\"", other.escape_debug()))),
             };
             let value = decoded(value)?;
@@ -170,7 +196,7 @@ impl EtcdSource {
             }
             None => None,
         };
-        Ok(())
+        Ok(password_file.map(PathBuf::from))
     }
 }
 
@@ -204,10 +230,12 @@ mod tests {
         assert_eq!((plain.prefix.as_str(), &plain.user, &plain.tls), ("/atoll", &None, &None));
         let text = "etcd://ann:p%40ss:w@n1:2379?ca=/etc/ca.pem&cert=/c.pem&key=/k%26.pem&name=etcd.x&prefix=/site/atoll";
         let full: EtcdSource = text.parse().unwrap();
-        assert_eq!(full.user, Some(("ann".to_owned(), Password("p@ss:w".to_owned()))));
+        assert_eq!(full.user, Some(("ann".to_owned(), Password::Text("p@ss:w".to_owned()))));
         let own = Some(("/c.pem".into(), "/k&.pem".into()));
         assert_eq!(full.tls, Some(Tls { ca: "/etc/ca.pem".into(), own, name: Some("etcd.x".to_owned()) }));
         assert_eq!(full.prefix, "/site/atoll");
+        let in_file: EtcdSource = "etcd://ann@n1:2379?password-file=/run/p".parse().unwrap();
+        assert_eq!(in_file.user, Some(("ann".to_owned(), Password::File("/run/p".into()))));
         let shown = format!("{full} {full:?}");
         assert!(shown.contains("etcd://ann@n1:2379") && !shown.contains("p@ss"), "{shown}");
     }
@@ -221,7 +249,10 @@ mod tests {
             ("etcd://unix:/x", "not a Unix socket"),
             ("etcd://n1:1,n1:1", "n1:1 is named twice"),
             ("etcd://ann@n1:1", "the password of the user is missing"),
-            ("etcd://:secret@n1:1", "a user has a name and a password"),
+            ("etcd://ann:@n1:1", "the password of the user is missing"),
+            ("etcd://:secret@n1:1", "the name of the user is missing"),
+            ("etcd://ann:secret@n1:1?password-file=/p", "there are two passwords"),
+            ("etcd://n1:1?password-file=/p", "a password is there, and no user"),
             ("etcd://ann:sec%ret@n1:1", "two hexadecimal digits"),
             ("etcd://ann:%ff@n1:1", "is no text"),
             ("etcd://ann:secret@n1:1?ca", "an option has no \"=\""),

@@ -52,7 +52,7 @@ fn refused(source: &EtcdSource) -> (String, EtcdError) {
 }
 
 fn as_user(source: &EtcdSource, name: &str, password: &str) -> EtcdSource {
-    EtcdSource { user: Some((name.to_owned(), Password(password.to_owned()))), ..source.clone() }
+    EtcdSource { user: Some((name.to_owned(), Password::Text(password.to_owned()))), ..source.clone() }
 }
 
 #[test]
@@ -93,6 +93,14 @@ fn a_user_needs_its_password_and_rights_and_stays_known_when_a_member_was_restar
         assert!(why.contains(says), "{source}: {why}");
         assert!(matches!(error, EtcdError::Refused { .. }), "{source}: {error:?}");
     }
+    // A password in a file, which is read when it is needed.
+    let file = cluster.folder.path().join("password");
+    let in_file =
+        EtcdSource { user: Some(("ann".to_owned(), Password::File(file.clone()))), ..plain.clone() };
+    let (why, _) = refused(&in_file);
+    assert!(why.contains("password cannot be read"), "{why}");
+    std::fs::write(&file, "secret-ann\n").unwrap();
+    works(&in_file);
     // Its tokens are in its memory only.
     cluster.kill(0);
     cluster.begin(0);
