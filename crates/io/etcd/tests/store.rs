@@ -260,6 +260,35 @@ fn a_swap_that_was_made_and_not_answered_is_unknown_and_no_conflict() {
 
 #[test]
 #[ignore = "a measurement: cargo test -p atoll-etcd --test store -- --ignored --nocapture"]
+fn how_long_calls_take_of_one_island_and_of_many() {
+    const ISLANDS: u16 = 64;
+    needs!(Programs(&["etcd", "etcdctl"]));
+    let cluster = Cluster::start(3);
+    let store = fresh(&cluster.source());
+    let first: Vec<_> = (0..ISLANDS).map(|island| (IslandId(island), record(1))).collect();
+    store.create_groups(VOLUME, &first).unwrap();
+    let change = |island| {
+        let found = store.group(VOLUME, IslandId(island)).unwrap().unwrap();
+        done(store.swap_group(VOLUME, IslandId(island), found.revision, &record(2)));
+    };
+    for threads in [1, 4, 16] {
+        let since = Instant::now();
+        thread::scope(|scope| {
+            for nth in 0..threads {
+                let change = &change;
+                scope.spawn(move || (nth..ISLANDS).step_by(threads.into()).for_each(change));
+            }
+        });
+        let each = since.elapsed() / u32::from(ISLANDS);
+        eprintln!(
+            "{ISLANDS} islands, each read and swapped, {threads} at a time: {:?}, {each:?} each",
+            since.elapsed()
+        );
+    }
+}
+
+#[test]
+#[ignore = "a measurement: cargo test -p atoll-etcd --test store -- --ignored --nocapture"]
 fn how_long_a_swap_takes_when_the_leader_is_killed() {
     const KILLS: u32 = 30;
     needs!(Programs(&["etcd", "etcdctl"]));
