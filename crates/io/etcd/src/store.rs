@@ -137,7 +137,11 @@ impl EtcdStore {
         let compare = Compare::new(self.keys.head(), is);
         let begun = self.txn(vec![compare], vec![put(self.keys.head(), head.to_bytes())], Vec::new())?;
         if !begun.message.succeeded {
-            return Err(self.unavailable("another rebuild was begun at the same time".to_owned()));
+            let why = match begun.was_asked_before {
+                true => "a member has not answered, and the rebuild may be begun: begin another one",
+                false => "another rebuild was begun at the same time",
+            };
+            return Err(self.unavailable(why.to_owned()));
         }
         let volumes: BTreeSet<u64> = groups.iter().map(|(volume, ..)| volume.0).collect();
         for volume in volumes.into_iter().map(VolumeId) {
