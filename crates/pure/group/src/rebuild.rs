@@ -47,6 +47,7 @@ pub fn rebuilt(nodes: &[NodeId], seats: &BTreeMap<NodeId, SeatFile>) -> Result<R
     let epoch = seen.checked_add(1).expect("there are fewer epochs than numbers");
     let node = newest.primary.map_or(newest.in_sync[0].node, |primary| primary.node);
     let primary = Primary { node, life: 0, host: Host { boot: 0, inode: 0 }, attempt: 0 };
+    // That something was lost in the newest epoch is rather said once too often than never.
     let record = GroupRecord { epoch, primary: Some(primary), ..newest.clone() };
     let above = records().map(|(revision, _)| *revision).max().unwrap_or(0);
     Ok(Rebuilt { record, above })
