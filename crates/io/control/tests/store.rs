@@ -227,7 +227,7 @@ fn a_newer_format_is_refused_with_both_numbers() {
     tx.commit().unwrap();
     drop(db);
     let error = refused(EmbeddedStore::open(&file).map(|_| ())).to_string();
-    assert!(error.contains("has format 9; this program knows formats up to 2"), "{error}");
+    assert!(error.contains("has format 9; this program knows formats up to 3"), "{error}");
 }
 
 #[test]

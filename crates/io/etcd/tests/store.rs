@@ -97,6 +97,7 @@ fn a_node_takes_out_the_groups_that_it_has_put_in(cluster: &Cluster) {
     assert_eq!(groups(&other), 0);
     // Once the volume is there they stay.
     let node = |node, islands: &[u16]| NodeConfig {
+        daemon: 0,
         node: NodeId(node),
         address: format!("n{node}:1"),
         islands: islands.iter().copied().map(IslandId).collect(),
