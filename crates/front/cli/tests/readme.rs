@@ -115,3 +115,74 @@ fn a_machine_is_lost_as_it_says_and_everything_is_there() {
     assert!(lost.contains("FEWER COPIES THAN WANTED"), "{lost}");
     assert_eq!(back.matches("in sync 2 of 2").count(), 6, "three islands, each at two nodes: {back}");
 }
+
+/// The commands of a section for machines, with the machine of each.
+fn commands_of_machines(readme: &str, heading: &str) -> Vec<(usize, String)> {
+    let (_, section) = readme.split_once(&format!("\n{heading}\n")).expect("README has the section");
+    let section = section.split("\n#").next().unwrap_or_default();
+    let lines = section.lines().filter_map(|line| {
+        let (machine, command) = line.strip_prefix('n')?.split_once("# ")?;
+        let command = command.split("  #").next().unwrap_or_default().trim_end();
+        Some((machine.parse().ok()?, command.to_owned()))
+    });
+    lines.collect()
+}
+
+#[test]
+fn three_machines_become_a_volume_as_it_says() {
+    needs!(Mounts, Networks, Programs(&["bash", "ip", "nsenter", "pkill", "unshare"]));
+    let readme = std::fs::read_to_string(repository().join("README.md")).unwrap();
+    let lines = commands_of_machines(&readme, "### Three machines");
+    assert!((4..=7).contains(&lines.len()), "{lines:?}");
+    let scratch = Scratch::new();
+    let programs = scratch.dir("bin");
+    std::fs::copy(env!("CARGO_BIN_EXE_atoll"), programs.join("atoll")).unwrap();
+    let mut script =
+        format!("set -eu\nexport PATH={}:$PATH SAID={}\n", text(&programs), text(&scratch.path("said")));
+    // Each machine has a network, a /var/lib and a /mnt of its own, and reaches the others over a bridge.
+    script += "ip link set lo up; ip link add bridge type bridge; ip link set bridge up\n";
+    for machine in 1..=3 {
+        let (var, mnt) =
+            (scratch.dir(&format!("machine{machine}/lib")), scratch.dir(&format!("machine{machine}/mnt")));
+        writeln!(
+            script,
+            "unshare --net --mount --propagation private sleep infinity & m{machine}=$!
+until [ \"$(readlink /proc/$m{machine}/ns/net)\" != \"$(readlink /proc/self/ns/net)\" ]; do sleep 0.01; done
+ip link add to{machine} type veth peer name eth0 netns $m{machine}; ip link set to{machine} master bridge up
+nsenter -t $m{machine} --net --mount sh -ec 'ip link set lo up; ip addr add 10.0.0.{machine}/24 dev eth0; ip link set eth0 up
+ip route add default via 10.0.0.254; mount --bind {} /var/lib; mount --bind {} /mnt'",
+            text(&var),
+            text(&mnt)
+        )
+        .unwrap();
+    }
+    for (machine, line) in lines {
+        // What somebody copies from the terminal of another machine.
+        let line = line.replace("LINE", "$(grep -o 'atoll-join-1[^ ]*' $SAID | tail -1)");
+        writeln!(
+            script,
+            "on=$m{machine}; nsenter -t $on --net --mount bash -ec \"{line}\" </dev/null | tee -a $SAID"
+        )
+        .unwrap();
+    }
+    // Then the second machine is lost.
+    script += "
+at() { nsenter -t $1 --net --mount bash -ec \"$2\"; }
+at $m1 'mkdir /mnt/{a,b,c,d,e,f}; for d in /mnt/*; do echo hello > $d/file; done'
+at $m3 'atoll status --data /var/lib/atoll'
+pkill -KILL --ns $m2 --nslist net atoll
+at $m1 'cat /mnt/*/file; echo more > /mnt/a/more; cat /mnt/a/more'
+if at $m3 'atoll --credentials /dev/null status 10.0.0.1:7100'; then exit 7; fi
+at $m1 'atoll umount /mnt'
+echo DONE
+";
+    std::fs::write(scratch.path("machines.sh"), script).unwrap();
+    let inside = format!("exec bash {}", text(&scratch.path("machines.sh")));
+    let apart =
+        ["--mount", "--propagation", "private", "--net", "--pid", "--fork", "--mount-proc", "--kill-child"];
+    let output = Command::new("unshare").args(apart).args(["bash", "-c", &inside]).output().unwrap();
+    let (said, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success() && said.ends_with("DONE\n"), "{}: {said}\n{errors}", output.status);
+    assert!(said.contains("(3 nodes)") && said.contains("on 3 nodes, 2 copies of each"), "{said}");
+    assert!(said.contains(&format!("{}more\n", "hello\n".repeat(6))), "{said}");
+}

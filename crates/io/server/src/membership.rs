@@ -6,7 +6,7 @@
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use crate::served::Served;
 use atoll_ca::{Authority, Holder, Key};
@@ -22,6 +22,9 @@ use atoll_rpc::{Address, DaemonId, Goodbye, Peer, Reason, Role, Security, guest_
 
 /// How long a question to the node that keeps the list may take.
 const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Pause between two times at which the list is read because of somebody who is not in it.
+const PAUSE: Duration = Duration::from_millis(200);
 
 /// How often a change is tried again when somebody else was faster.
 const TRIES: u32 = 20;
@@ -101,6 +104,8 @@ pub struct Membership {
     known: RwLock<Arc<StoredCluster>>,
     /// The way to the node that keeps the list, and its address.
     keeper: Mutex<Option<(String, Arc<ServedStore>)>>,
+    /// When the list was begun to be read last because of somebody who is not in it.
+    read_for_unknown: Mutex<Option<Instant>>,
 }
 
 impl std::fmt::Debug for Membership {
@@ -126,7 +131,16 @@ impl Membership {
         let list = own.cluster().map_err(|why| why.to_string())?;
         let list = list.ok_or("the control store has no list of the cluster's nodes.")?;
         let known = RwLock::new(Arc::new(list));
-        let this = Self { me, security, own, ca, authority, known, keeper: Mutex::default() };
+        let this = Self {
+            me,
+            security,
+            own,
+            ca,
+            authority,
+            known,
+            keeper: Mutex::default(),
+            read_for_unknown: Mutex::default(),
+        };
         this.invite();
         Ok(this)
     }
@@ -152,7 +166,12 @@ impl Membership {
     /// The same for a greeting; an error says why it is not let in. What volumes it may greet for is asked apart.
     pub(crate) fn admit(&self, peer: Option<Peer>, role: &Role) -> Result<Principal, Goodbye> {
         let refused = |text: &str| Goodbye::new(Reason::NotAllowed, text);
-        let principal = self.principal(peer).ok_or_else(|| match peer {
+        let principal = self.principal(peer).or_else(|| {
+            // It may have come into the list a moment ago.
+            self.refresh_for_unknown();
+            self.principal(peer)
+        });
+        let principal = principal.ok_or_else(|| match peer {
             Some(Peer::Node(_)) => refused(NOT_IN_LIST),
             _ => refused(
                 "this client is not in the list of the cluster: it was removed, or added a moment ago",
@@ -187,6 +206,22 @@ impl Membership {
         let list = self.kept_by()?.cluster().map_err(|why| why.to_string())?;
         let list = list.ok_or("the node that keeps the list has none")?;
         self.take(list)
+    }
+
+    /// Reads the list because of somebody with a good certificate who is not in it. Many of them ask for it as often as one.
+    fn refresh_for_unknown(&self) {
+        let asked = Instant::now();
+        let mut last = self.read_for_unknown.lock().expect("no panic while it is held");
+        if last.is_some_and(|began| began > asked) {
+            return;
+        }
+        if let Some(began) = *last {
+            std::thread::sleep(PAUSE.saturating_sub(began.elapsed()));
+        }
+        *last = Some(Instant::now());
+        if let Err(why) = self.refresh() {
+            tracing::debug!("the cluster's list is not read: {why}");
+        }
     }
 
     /// Whether the node that keeps the list says that this one is not in it.
