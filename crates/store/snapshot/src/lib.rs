@@ -10,6 +10,7 @@
 mod backend;
 mod contain;
 mod error;
+mod pin;
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
@@ -20,6 +21,7 @@ use backend::Backend;
 use contain::contained;
 pub use contain::is_contained;
 pub use error::SnapshotError;
+pub use pin::Pin;
 
 /// The layout of rows that this code writes, and the newest that it reads.
 pub const FORMAT_VERSION: u32 = 1;
@@ -45,6 +47,8 @@ pub struct Snapshot {
     /// Held by writers. It is there until the snapshot is dropped.
     db: Mutex<Option<Database>>,
     failed: OnceLock<SnapshotError>,
+    /// Earlier commits that are read yet.
+    pins: pin::Pins,
     path: Vec<u8>,
     cache_bytes: usize,
 }
@@ -84,6 +88,7 @@ impl Snapshot {
             rows: RwLock::new(Some(Arc::new(rows))),
             db: Mutex::new(Some(db)),
             failed: OnceLock::new(),
+            pins: pin::Pins::default(),
             path: path.to_vec(),
             cache_bytes,
         })
@@ -218,6 +223,8 @@ impl Snapshot {
     fn open_again<D: Disk>(&self, db: &mut Option<Database>, disk: &D) -> Result<(), SnapshotError> {
         let mut rows = self.rows.write().unwrap_or_else(PoisonError::into_inner);
         *rows = None;
+        // The old database cannot close while somebody reads, and two of one file destroy it.
+        self.pins.give_up();
         drop(db.take());
         let again = Self::database(Backend::open(disk, &self.path)?, self.cache_bytes)?;
         *rows = Some(Arc::new(again.begin_read()?.open_table(ROWS)?));
@@ -279,9 +286,18 @@ impl Snapshot {
         let rows = self.rows.write().unwrap_or_else(PoisonError::into_inner).take();
         let _ = contained(|| {
             // The database last: it cannot close while somebody reads.
+            self.pins.give_up();
             drop(rows);
             drop(db.take());
         });
+    }
+
+    /// The last commit, to be read on when later ones have been made. It takes space: nothing of it is used again. It is given up
+    /// when the file is closed, or opened again because there was no space.
+    pub fn pin(&self) -> Result<Pin, SnapshotError> {
+        // While it is held nobody opens the file again.
+        let _one = lock(&self.db);
+        Ok(self.pins.add(self.rows()?))
     }
 
     fn renew(&self, db: &Database) -> Result<(), SnapshotError> {
@@ -312,6 +328,7 @@ impl Drop for Snapshot {
         // opening.
         let (rows, db) = (self.rows.get_mut().map(Option::take), self.db.get_mut().map(Option::take));
         let _ = contained(|| {
+            self.pins.give_up();
             drop(rows);
             drop(db);
         });

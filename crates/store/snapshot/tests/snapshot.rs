@@ -293,3 +293,35 @@ fn a_sync_that_finds_no_space_is_a_failed_sync() {
     assert!(snapshot.commit_if_space(&disk, [(b"a", Some(b"b"))]).is_err());
     assert!(snapshot.has_failed());
 }
+
+#[test]
+fn a_pinned_commit_is_read_on_while_later_ones_are_made_and_given_up_when_the_file_is_opened_again() {
+    let disk = SimDisk::new(5);
+    let snapshot = Snapshot::open(&disk, b"state.redb", 1 << 20).unwrap();
+    let row = |n: u32, value: u8| (n.to_be_bytes().to_vec(), Some(vec![value; 900]));
+    snapshot.commit((0..500).map(|n| row(n, 1))).unwrap();
+    let (before, pin) = (all(&snapshot), snapshot.pin().unwrap());
+    snapshot.commit((200..900).map(|n| row(n, 2))).unwrap();
+    let (mut read, mut from) = (Model::new(), Vec::new());
+    loop {
+        let page = pin.range(&from, &[255], 10_000).unwrap().expect("it is pinned");
+        let Some((last, _)) = page.last() else { break };
+        assert!(page.len() < 20, "{} rows at once", page.len());
+        from = [last, &[0][..]].concat();
+        read.extend(page);
+    }
+    assert_eq!(read, before);
+    let later = snapshot.pin().unwrap();
+    disk.set_space(Some(disk.used()));
+    assert!(!snapshot.commit_if_space(&disk, (0..9_000).map(|n| row(n, 3))).unwrap());
+    disk.set_space(None);
+    for pin in [&pin, &later] {
+        assert_eq!(pin.range(&[0], &[255], 10_000).unwrap(), None, "two databases of one file destroy it");
+    }
+    let last = snapshot.pin().unwrap();
+    assert_eq!(last.range(&899_u32.to_be_bytes(), &[255], 1).unwrap().unwrap().len(), 1);
+    snapshot.close();
+    assert_eq!(last.range(&[0], &[255], 10_000).unwrap(), None);
+    let mut again = Snapshot::open(&disk, b"state.redb", 1 << 20).unwrap();
+    assert!(again.verify().unwrap());
+}
