@@ -11,6 +11,7 @@
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
+mod compare;
 mod error;
 mod io;
 mod names;

@@ -132,15 +132,7 @@ impl<D: Disk> Bodies<D> {
             }
         }
         self.redo_ops(&what)?;
-        if let Some(open) = self.existing(what.ino)? {
-            let io = |e| BodyError::io(what.ino, e);
-            if open.file.stat().map_err(io)?.size != what.size {
-                open.file.set_len(what.size).map_err(io)?;
-            }
-            self.trim(what.ino, &open, what.size)?;
-        } else if what.size > 0 {
-            self.cut(what.ino, what.size, 0, what.born)?;
-        }
+        self.fit_length(what.ino, what.size, what.born)?;
         self.compare(&what, sums)
     }
 

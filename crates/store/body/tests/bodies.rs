@@ -425,3 +425,33 @@ fn a_write_in_place_that_fails_half_way_says_so() {
     }
     assert!(torn > 20, "{torn} of 40");
 }
+
+#[test]
+fn blocks_that_differ_from_their_sums_are_told_and_the_others_are_written_again_if_that_is_wanted() {
+    let disk = Arc::new(SimDisk::new(3));
+    let bodies = Bodies::open(Arc::clone(&disk), b"bodies", Options::default()).unwrap();
+    let size = 6 * BLOCK_BYTES + 100;
+    let mut bytes = vec![7; size as usize];
+    bytes[2 * BLOCK_BYTES as usize..3 * BLOCK_BYTES as usize].fill(0);
+    let sums: Vec<u32> = bytes.chunks(BLOCK_BYTES as usize).map(sum).collect();
+    assert_eq!(
+        bodies.differing((INO, size), 0, &sums, false).unwrap(),
+        [0, 1, 3, 4, 5, 6],
+        "nothing is there"
+    );
+    // Something else lies there.
+    disk.symlink(b"elsewhere", &bodies.path(INO)).unwrap();
+    bodies.fit(INO, size, None).unwrap();
+    assert_eq!(bodies.differing((INO, size), 1, &sums[1..4], false).unwrap(), [1, 3], "a hole");
+    bodies.write(INO, 0, &bytes, size, None).unwrap();
+    bodies.write(INO, size, b"longer than the row says", size, None).unwrap();
+    bodies.write(INO, 5 * BLOCK_BYTES, b"x", size, None).unwrap();
+    bodies.fit(INO, size, None).unwrap();
+    assert_eq!(disk.stat(&bodies.path(INO)).unwrap().size, size);
+    let before = disk.effects();
+    assert_eq!(bodies.differing((INO, size), 0, &sums, false).unwrap(), [5]);
+    assert_eq!(disk.effects(), before);
+    assert_eq!(bodies.differing((INO, size), 0, &sums, true).unwrap(), [5]);
+    assert_eq!(disk.effects(), before + 5, "all but the hole and the one that differs");
+    assert_eq!(bodies.differing((INO, size), 0, &[], true).unwrap(), []);
+}
