@@ -71,9 +71,6 @@ const NEW_DIR_MODE: u32 = 0o700;
 /// Notes durably, for a view that is not open: what was laid may be of records that are gone. The next one that is opened
 /// lays everything again, and removes what the index knows and the state does not.
 pub fn lay_again<D: Disk>(disk: &D) -> io::Result<()> {
-    if matches!(disk.stat(INDEX), Err(error) if error.kind() == io::ErrorKind::NotFound) {
-        return Ok(());
-    }
     disk.open(AGAIN, OpenHow::Create { mode: 0o600 })?.sync()?;
     disk.sync_dir(b"")
 }
@@ -118,6 +115,8 @@ pub struct View<D: Disk> {
     /// All that an earlier life left to do has been done: a change from outside can be told now.
     settled_once: bool,
     index_was_lost: bool,
+    /// The file that says that everything is to be laid again is there yet.
+    is_told_again: bool,
     /// Identifies this folder, to notice a copy. It is in the index once the index is about this folder.
     origin: (u64, Time),
 }
@@ -144,17 +143,15 @@ impl<D: Disk> View<D> {
             opened => Some(opened?),
         };
         let mut opened = opened;
-        if disk.stat(AGAIN).is_ok() {
-            if let Some(index) = &mut opened {
-                index.forget_origin()?;
-            }
-            disk.unlink(AGAIN)?;
+        let is_told_again = disk.stat(AGAIN).is_ok();
+        if let Some(index) = opened.as_mut().filter(|_| is_told_again) {
+            index.forget_origin()?;
         }
         let of = opened.as_ref().map(Index::origin).transpose()?.flatten();
         let (mut index, index_was_lost) = match opened {
             Some(index) if of == Some(here) => (index, false),
             // It is new, or all was not laid again yet.
-            Some(index) if of.is_none() => (index, !disk.list(TREE)?.is_empty()),
+            Some(index) if of.is_none() => (index, is_told_again || !disk.list(TREE)?.is_empty()),
             // Native inode numbers and change times of another folder say nothing here.
             _ => {
                 disk.unlink(INDEX)?;
@@ -185,6 +182,7 @@ impl<D: Disk> View<D> {
             tried_names: BTreeSet::new(),
             settled_once: false,
             index_was_lost,
+            is_told_again,
         };
         view.clear_limbo()?;
         Ok(view)
@@ -270,6 +268,10 @@ impl<D: Disk> View<D> {
             self.index.set_origin(&self.origin)?;
         }
         self.index.settle()?;
+        if self.is_told_again && !self.index_was_lost {
+            self.disk.unlink(AGAIN)?;
+            self.is_told_again = false;
+        }
         self.settled_once = true;
         if self.at.len() > PLACES_MAX {
             self.at.clear();

@@ -551,6 +551,31 @@ fn a_file_that_is_listed_and_gone_is_ours_until_its_names_are_taken_away() {
     assert_eq!(view.audit(&model).unwrap(), []);
 }
 
+/// As in the folder of a copy that was empty, and took its rows from another one.
+#[test]
+fn an_empty_tree_is_laid_when_that_is_told_until_it_was_settled() {
+    for had_index in [false, true] {
+        let disk = Arc::new(SimDisk::new(1));
+        if had_index {
+            drop(open(&disk, true).unwrap());
+        }
+        let mut model = Model::default();
+        let file = model.create(Ino::ROOT, &name(b"f"), Kind::Regular).unwrap();
+        atoll_view::lay_again(&*disk).unwrap();
+        for _ in 0..2 {
+            let (bodies, view) = open(&disk, true).unwrap();
+            bodies.ensure(file, None).unwrap();
+            assert!(view.index_was_lost(), "nothing of it is there");
+        }
+        let (_, mut view) = open(&disk, true).unwrap();
+        assert_eq!(view.lay_all(&model).unwrap().conflicts, []);
+        view.settle().unwrap();
+        assert!(disk.stat(b"tree/f").is_ok());
+        drop(view);
+        assert!(!open(&disk, true).unwrap().1.index_was_lost());
+    }
+}
+
 /// A file may be forgotten and come back under its id, to its home or because the record that removed it is gone.
 #[test]
 fn a_file_that_goes_and_comes_back_leaves_no_name_behind_after_a_power_cut() {
