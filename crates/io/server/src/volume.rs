@@ -287,7 +287,9 @@ impl<D: Disk> Volume<D> {
             setup.log.keep_bytes = atoll_log::KEEP_BYTES;
             let ring = config.group_of(island);
             let wanted = config.copies.as_ref().map_or(1, |copies| copies.wanted);
-            let group = GroupSetup { group: atoll_group::Config { me, ring, wanted }, in_steps: false };
+            let tenure_min = u32::try_from(clock.now().wall.secs).unwrap_or(0);
+            let group = atoll_group::Config { me, ring, wanted, tenure_min };
+            let group = GroupSetup { group, in_steps: false };
             let seats = SeatStore::new(Arc::clone(&beside), format!("{island}.seat").into_bytes());
             let net: Arc<dyn atoll_dispatch::Net> = Arc::clone(&self.switch) as _;
             let nets = (net, Arc::clone(&port) as Arc<dyn GroupNet>);
@@ -475,7 +477,7 @@ impl<D: Disk> Volume<D> {
     fn renew_views(&self) {
         let mut views = self.views.lock().expect("no panic while it is held");
         for copy in self.copies() {
-            let Some(engine) = copy.engine().filter(|engine| !engine.is_halted()) else { continue };
+            let Some(engine) = copy.engine().filter(|e| !e.is_halted() && !e.is_filling()) else { continue };
             if views.iter().any(|laying| laying.is_of(&engine)) {
                 continue;
             }

@@ -36,12 +36,23 @@ pub(crate) fn differences(world: &World) -> Result<Vec<String>, Failure> {
                 let (row, other) = (rows.get(key), own.get(key));
                 format!("{place}: row {:?} is {other:?}, not {row:?}", RowKey::from_bytes(key))
             }));
+            if meta_of(leader)? != meta_of(copy)? {
+                broken.push(format!("{place}: {:?}, not {:?}", meta_of(copy)?, meta_of(leader)?));
+            }
             let engine = copy.engine().ok_or_else(|| Failure::new(format!("{place}: is down")))?;
             let (rows, sums) = read(&engine, island)?;
             broken.extend(bodies(&engine, &rows, &sums).into_iter().map(|what| format!("{place}: {what}")));
         }
     }
     Ok(broken)
+}
+
+/// What a snapshot says of the island, whichever copy has it: both are as of one record.
+fn meta_of(copy: &IslandCopy) -> Result<Option<Meta>, Failure> {
+    let engine = copy.engine().ok_or_else(|| Failure::new("a copy is down".to_owned()))?;
+    let row = engine.snapshot().get(&RowKey::Meta.to_bytes());
+    let row = row.map_err(|e| Failure::new(format!("a snapshot: {e}")))?;
+    Ok(row.and_then(|row| Meta::from_slice(&row).ok()).map(|meta| Meta { clean: false, ..meta }))
 }
 
 /// All rows of a snapshot but those that each copy has of its own.

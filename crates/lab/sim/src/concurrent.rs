@@ -45,6 +45,7 @@ impl Trouble {
         if matches!(self, Self::Full | Self::Groups(crate::groups::Trouble::Disks)) {
             config.reserve_bytes = RESERVE_BYTES;
         }
+        config.short_logs = self == Self::Groups(crate::groups::Trouble::Fill);
         let mut world = World::new(config)?;
         if self == Self::Partitions && world.is_chosen(Choice::Doubles) {
             world.config.doubles = 5;

@@ -9,14 +9,15 @@ use std::sync::Arc;
 
 use atoll_core::{IslandId, NodeId};
 use atoll_disk::Disk as _;
-use atoll_disk::sim::SimDisk;
-use atoll_dispatch::{Clock, GroupCopy, GroupSetup, Laying, SeatStore, Setup, Task};
+use atoll_disk::sim::{Fault, SimDisk};
+use atoll_dispatch::{Anew, Clock, GroupCopy, GroupSetup, Laying, SeatStore, Setup, Task};
 use atoll_group::{Given, GroupEvent, Role, SwapOutcome};
 use atoll_island::Event;
 use atoll_proto::group::Revision;
 use atoll_proto::{GroupRecord, Host, NodeLife, PeerMessage, Seat};
 
 use crate::alike::snapshot_seq;
+use crate::disks;
 use crate::links::Party;
 use crate::machines::{CopyId, IslandCopy, Opened};
 use crate::net::{Frame, Out, ToClient, ToIsland, conn_of};
@@ -141,13 +142,14 @@ impl World {
             me: self.node_life(node),
             ring: self.ring_of(island),
             wanted: self.config.copies as u8,
+            tenure_min: u32::try_from(self.machines[node].clock.now().wall.secs).unwrap_or(0),
         };
         let group = GroupSetup { group, in_steps: true };
         let clock: Arc<dyn Clock> = Arc::new(self.machines[node].clock.clone());
         let (disk, port) = (Arc::new(copy.disk.clone()), copy.port.clone());
         let nets = (Arc::new(port.clone()) as _, Arc::new(port) as _);
         // What cut records had changed differs until it is fetched, and the process may have died before that.
-        let was_cut = disk.stat(b"log.cut").is_ok();
+        let was_cut = disk.stat(b"log.cut").is_ok() || disk.stat(b"fill").is_ok();
         match GroupCopy::open(disk, seats, setup, group, nets, clock) {
             Ok((member, report)) => {
                 let life = self.machines[node].life;
@@ -177,7 +179,9 @@ impl World {
     /// Opens the plain tree of a copy over the engine that it has now, in worlds that lay them.
     pub(crate) fn open_tree(&mut self, id: CopyId) -> bool {
         let copy = &mut self.copies[id];
-        let Some(engine) = copy.engine().filter(|_| self.config.lays) else { return true };
+        let Some(engine) = copy.engine().filter(|engine| self.config.lays && !engine.is_filling()) else {
+            return true;
+        };
         if copy.laid_by.as_ref().is_some_and(|by| Arc::ptr_eq(by, &engine)) {
             return true;
         }
@@ -225,6 +229,7 @@ impl World {
         let Some(member) = self.copies[id].member().cloned() else { return };
         self.note(format_args!("island {island} on {node}: {task:?}"));
         let opens_again = matches!(task, Task::Reopen(_));
+        self.injected.fills += u64::from(matches!(task, Task::Reopen(Anew::Filled)));
         if opens_again {
             self.note_given(id);
             let copy = &mut self.copies[id];
@@ -650,6 +655,34 @@ impl World {
                     })
                 })
         })
+    }
+
+    /// Whether an island has a copy that is up and in sync on another machine than these.
+    pub(crate) fn keeps_whole(&self, island: IslandId, but: &[NodeId]) -> bool {
+        let record = self.store.as_ref().and_then(|recorded| recorded.store.record(island));
+        let Some((_, record)) = record else { return false };
+        self.copies.iter().filter(|copy| copy.island == island && !but.contains(&copy.node)).any(|copy| {
+            let tenure = copy.member().map(|member| member.with_group(|group| group.seat().tenure));
+            tenure.is_some_and(|tenure| record.in_sync.contains(&Seat { node: copy.node, tenure }))
+        })
+    }
+
+    /// The process of a copy's machine ends, and the copy's files are lost: all of them, or some.
+    pub(crate) fn wipe(&mut self, id: CopyId, parts: u64) {
+        let IslandCopy { island, node, .. } = self.copies[id];
+        self.kill(node, Fault::ProcessDeath);
+        self.note(format_args!("island {island} on {node}: is WIPED, {parts}"));
+        self.injected.wiped += 1;
+        let (disk, seat) = (disks::new(self.rng.bits(), false), disks::new(self.rng.bits(), false));
+        let copy = &mut self.copies[id];
+        // One that has said something was made, whatever is left of it.
+        copy.made |= copy.seat.as_ref().is_some_and(|seat| seat.stat(b"seat").is_ok());
+        if parts != 1 {
+            copy.disk = disk;
+        }
+        if parts != 2 {
+            copy.seat = Some(seat);
+        }
     }
 
     /// What a copy has not done yet that its leader has; none if it has everything, or is the only one.

@@ -1,7 +1,7 @@
 //! Islands with several copies each, on five machines, and what disturbs them. Whatever fails, clients see what they would see
 //! of islands with one copy; and at rest all copies of an island are the same.
 //!
-//! Not in these worlds: copies that must be filled anew, and disks that fail. Beacons have no bytes of their own, and links of
+//! Not in these worlds: disks that fail. Beacons have no bytes of their own, and links of
 //! clients are read also while there is no lease: what was asked then is held at the door, or dropped and asked again.
 
 use atoll_disk::sim::Fault;
@@ -32,6 +32,8 @@ pub(crate) enum Trouble {
     Moves,
     /// Disks are slow, or have no room for a while.
     Disks,
+    /// Copies are wiped, or come back when the log has let go of what they lack, and die while they are filled.
+    Fill,
 }
 
 /// How a world with several copies is made.
@@ -88,6 +90,16 @@ impl Trouble {
                 links(world);
                 slow(world);
                 full(world);
+            }
+            Self::Fill => {
+                links(world);
+                deaths(world);
+                wipe(world);
+                power_of_some(world);
+                if world.rng.percent(20) {
+                    let island = world.any_island();
+                    world.checkpoint(island);
+                }
             }
         }
     }
@@ -163,6 +175,28 @@ fn power(world: &mut World) {
             let seed = world.rng.bits();
             world.kill(node, Fault::PowerCut { seed });
         }
+    }
+}
+
+/// A copy is wiped, or parts of it, if another one is in sync.
+fn wipe(world: &mut World) {
+    if !world.rng.percent(10) {
+        return;
+    }
+    let (island, node) = (world.any_island(), world.any_machine());
+    let Some(copy) = world.copy_at(island, node) else { return };
+    if world.keeps_whole(island, &[node]) {
+        let parts = world.rng.below(6);
+        world.wipe(copy, parts);
+    }
+}
+
+/// A machine loses its power, if each island has another copy that is in sync.
+fn power_of_some(world: &mut World) {
+    let node = world.any_machine();
+    if world.rng.percent(6) && world.islands().into_iter().all(|island| world.keeps_whole(island, &[node])) {
+        let seed = world.rng.bits();
+        world.kill(node, Fault::PowerCut { seed });
     }
 }
 

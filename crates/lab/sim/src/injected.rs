@@ -34,6 +34,10 @@ counts! {
     promotions => "promotions",
     /// Logs of copies that were cut back.
     cuts => "logs cut back",
+    /// Copies whose files were wiped, all or some.
+    wiped => "wiped copies",
+    /// Copies that took rows from another one.
+    fills => "filled copies",
     /// Troubles of the control store, or of the ways to it.
     store_faults => "store faults",
     /// Machines that lost their power.

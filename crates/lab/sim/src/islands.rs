@@ -14,18 +14,25 @@ use crate::links::Party;
 use crate::machines::{CopyId, IslandCopy, Opened};
 use crate::net::{Frame, Out, Port, ToIsland, conn_of};
 use crate::thread::Thread;
-use crate::world::{Choice, Happening, TICK_US, World};
+use crate::world::{Choice, Config, Happening, TICK_US, World};
 
 /// How often an island lays its tree when it keeps house.
 const LAYS_PERCENT: u64 = 10;
 /// Files follow their names as soon as they rest for a moment.
 const MOVING: MigrationConfig = MigrationConfig { rests_ms: 10, bytes_per_s: 10_000_000 };
 
+/// Bytes of the segments of a short log.
+const SHORT_BYTES: u64 = 40 << 10;
+
 /// The log of an island. As a rule a small one, so that segments end often.
-fn log_of(limits_of_product: bool, boot: u128) -> atoll_log::Config {
+fn log_of(config: &Config, boot: u128) -> atoll_log::Config {
     let product = atoll_log::Config { boot, ..atoll_log::Config::default() };
-    if limits_of_product {
+    if config.limits_of_product {
         return product;
+    }
+    if config.short_logs {
+        let (segment_bytes, record_bytes_max) = (SHORT_BYTES, (SHORT_BYTES - 4_096) as u32);
+        return atoll_log::Config { segment_bytes, record_bytes_max, ..product };
     }
     let (segment_bytes, record_bytes_max, buffer_bytes_max) = (1 << 20, 768 << 10, 4 << 20);
     atoll_log::Config { segment_bytes, record_bytes_max, buffer_bytes_max, ..product }
@@ -104,7 +111,7 @@ impl World {
                     self.groups.ids().collect(),
                 )
             },
-            log: log_of(self.config.limits_of_product, machine.boot),
+            log: log_of(&self.config, machine.boot),
             snapshot_cache_bytes: 1 << 20,
             root: false,
             is_new: !copy.made,
@@ -274,7 +281,9 @@ impl World {
         };
         if let Some(conflict) = conflicts.iter().find(bad) {
             let island = self.copies[id].island;
-            self.fail(format!("island {island}: laying meets {conflict:?}"));
+            let place =
+                if self.has_groups() { format!(" on {}", self.copies[id].node) } else { String::new() };
+            self.fail(format!("island {island}{place}: laying meets {conflict:?}"));
         }
     }
 

@@ -97,6 +97,9 @@ pub const fn shown_by(bug: Bug) -> Shown {
         | Bug::SilenceIsVoid
         | Bug::AdmittedUnsynced
         | Bug::OwesForEver
+        | Bug::WipedKeepsSeat
+        | Bug::LackingLeads
+        | Bug::FilledOverPromised
         | Bug::SyncedToldOnce
         | Bug::FsyncOfOne => {
             return Shown::SmallWorld;
@@ -108,6 +111,11 @@ pub const fn shown_by(bug: Bug) -> Shown {
         | Bug::AwayInFailOver
         | Bug::TimeGoesBack => "groups_deaths",
         Bug::OwnCheckpoints | Bug::DropsUnsyncedAtOthers | Bug::CutForgetsExtents => "groups_power",
+        Bug::MissingForgotten
+        | Bug::RowsOfTwoCommits
+        | Bug::FilledUnsynced
+        | Bug::AnswerOverNewer
+        | Bug::BytesOfUnsynced => "groups_fill",
         Bug::ReadBesideLease => "groups",
         Bug::SnapshotAhead => "groups_partition",
         Bug::AnswerBeforeLog | Bug::IdsGivenAgain => "faults",

@@ -361,6 +361,12 @@ pub const SCENARIOS: &[Scenario] = &[
         body: |run| crate::concurrent::run(run, Groups(crate::groups::Trouble::Disks)),
     },
     Scenario {
+        name: "groups_fill",
+        what: "two or three copies of each island, with short logs; disks are wiped, and what was lost is filled meanwhile",
+        steps: 60,
+        body: |run| crate::concurrent::run(run, Groups(crate::groups::Trouble::Fill)),
+    },
+    Scenario {
         name: "groups_history",
         what: "two or three copies of each island; processes end, and the whole history is judged",
         steps: 300,

@@ -97,6 +97,8 @@ pub struct Config {
     pub unchecked: bool,
     /// Records may be as long, and segments are as large, as in a daemon. Disks hold as few extended attributes as ext4.
     pub limits_of_product: bool,
+    /// Segments of logs are so small that each checkpoint lets go of some.
+    pub short_logs: bool,
 }
 
 impl Config {
@@ -105,7 +107,7 @@ impl Config {
         let lays = seed.is_multiple_of(LAYS_EACH);
         let (delay_us_max, rows_max, recall_us, outbox_max) = (2_000, 64, 0, atoll_island::OUTBOX_MAX);
         let (moves, doubles, reserve_bytes, drifts, relays, unchecked) = (false, 0, 0, false, false, false);
-        let limits_of_product = false;
+        let (limits_of_product, short_logs) = (false, false);
         Self {
             seed,
             islands,
@@ -125,6 +127,7 @@ impl Config {
             copies: 1,
             unchecked,
             limits_of_product,
+            short_logs,
         }
     }
 }

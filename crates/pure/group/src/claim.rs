@@ -106,6 +106,9 @@ impl Group {
 
     /// Whether every seat of the record has said in this life that it is void, and this copy has the most of all.
     fn may_begin_cold(&self, record: &GroupRecord) -> bool {
+        if self.seat.lacks && !planted(Bug::LackingLeads) {
+            return false;
+        }
         let Some(own) = record.seat_of(self.me.node) else { return self.is_forced() };
         if self.is_forced() {
             return true;
@@ -126,7 +129,7 @@ impl Group {
 
     /// An order to lead whatever is lost by it. It holds for a while only: what it was given for may be over later.
     pub(crate) fn force(&mut self, promise: &Promise) {
-        if !matches!(self.state, Doing::Leading(_)) && !self.hears_primary(promise) {
+        if !matches!(self.state, Doing::Leading(_)) && !self.hears_primary(promise) && !self.seat.lacks {
             self.forced_until_ms = self.now + FORCED_MS;
         }
     }
@@ -171,11 +174,13 @@ impl Group {
     }
 
     fn standing_message(&self, asks: bool) -> GroupMessage {
+        // What lacks bytes has nothing, whatever its log says.
+        let lacks = self.seat.lacks;
         GroupMessage::Standing {
-            last: self.log.last(),
+            last: if lacks { Position::default() } else { self.log.last() },
             tenure: self.seat.tenure,
             void: !self.has_seat(),
-            cut: self.seat.cut,
+            cut: self.seat.cut || lacks,
             asks,
         }
     }

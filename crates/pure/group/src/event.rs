@@ -146,6 +146,8 @@ pub enum GroupEvent {
         /// Its log.
         log: OpenedLog,
     },
+    /// All rows of the primary's snapshot are here, beside the own ones.
+    Filled,
     /// There shall be so many copies.
     Wanted {
         /// So many.
@@ -175,7 +177,7 @@ pub enum LeadBy {
 }
 
 /// What is to be done, in this order: each is done before the next one is begun. [`GroupEffect::Sync`], `Read`, `Swap`,
-/// `Close` and `CutTo` are only begun; an event tells their end.
+/// `Close`, `CutTo` and `Refill` are only begun; an event tells their end.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum GroupEffect {
     /// Write this down, and sync it.
@@ -260,6 +262,9 @@ pub enum GroupEffect {
         /// The last record that stays.
         to: Position,
     },
+    /// Close the engine, put the rows that came in the place of the own ones, with a log that begins behind them, open the copy
+    /// again: `Opened`.
+    Refill,
     /// The store's record is older than what was seen of it: it was restored from a copy. Nobody is dropped, admitted or
     /// promoted until that is mended.
     StoreWentBack {

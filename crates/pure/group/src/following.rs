@@ -73,6 +73,9 @@ impl Group {
         (commit, synced, keep): (u64, u64, u64),
         out: &mut Vec<GroupEffect>,
     ) {
+        if self.seat.is_nameless() {
+            return;
+        }
         let refused = GroupMessage::Refused { epoch: promise.seen };
         let count = ends.last().map_or(0, |end| end.seq.saturating_sub(after.seq));
         if !promise.is_likely(epoch) || count > WINDOW {
@@ -121,7 +124,7 @@ impl Group {
             return;
         }
         // Whatever an earlier primary has said: this one's log reaches back to here.
-        self.must_fill = false;
+        (self.must_fill, self.is_apart) = (false, false);
         // What was released once is gone.
         self.keep = self.keep.max(keep);
         let before = self.following().matched.unwrap_or(0).max(same);
@@ -204,6 +207,9 @@ impl Group {
 
     fn ask_to_join(&mut self, to: NodeId, out: &mut Vec<GroupEffect>) {
         let now = self.now;
+        if self.seat.is_nameless() {
+            return;
+        }
         let following = self.following();
         // The frames that are under way have no place either: one question is enough for all of them.
         if following.asked_ms.is_some_and(|at| now < at + ASK_AGAIN_MS) {
@@ -284,13 +290,38 @@ impl Group {
     }
 
     /// The primary's log does not reach back to this copy's. Who has a seat has all that was committed, and can lead.
-    pub(crate) fn on_released(&mut self, from: NodeId, epoch: u32, out: &mut Vec<GroupEffect>) {
+    pub(crate) fn on_released(
+        &mut self,
+        from: NodeId,
+        epoch: u32,
+        common: Option<Position>,
+        out: &mut Vec<GroupEffect>,
+    ) {
         let is_followed = matches!(&self.state, Doing::Following(following)
             if following.epoch == epoch && following.primary == Some(from));
-        if is_followed && !self.has_seat() && !self.must_fill {
-            self.must_fill = true;
+        if !is_followed || self.has_seat() {
+            return;
+        }
+        // Somebody was made to lead who has less than was promised: what is here must not be thrown away.
+        let promised = self.synced.max(self.log.checkpoint);
+        self.is_apart = !self.seat.lacks
+            && common.is_some_and(|common| common.seq < promised)
+            && !planted(Bug::FilledOverPromised);
+        if !std::mem::replace(&mut self.must_fill, true) {
             out.push(GroupEffect::FillAnew);
         }
+    }
+
+    /// The rows of the primary are here. What this copy has had goes with its log.
+    pub(crate) fn on_filled(&mut self, out: &mut Vec<GroupEffect>) {
+        if self.fills_from().is_none() {
+            return;
+        }
+        self.seat.tenure += 1;
+        self.seat.lacks = true;
+        out.push(GroupEffect::SaveSeat(self.seat.clone()));
+        self.state = Doing::Closing;
+        out.push(GroupEffect::Refill);
     }
 
     /// Whether a primary has been heard within the time of a promise.

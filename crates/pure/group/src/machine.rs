@@ -41,6 +41,8 @@ pub struct Config {
     pub ring: Vec<NodeId>,
     /// How many copies there shall be.
     pub wanted: u8,
+    /// The least tenure of a copy that is made empty in a group that there was before: seconds of the clock, so that none is given twice.
+    pub tenure_min: u32,
 }
 
 /// What a copy is doing, for status and for the engine.
@@ -101,6 +103,7 @@ pub struct Group {
     pub(crate) me: NodeLife,
     pub(crate) ring: Vec<NodeId>,
     pub(crate) wanted: u8,
+    pub(crate) tenure_min: u32,
     pub(crate) now: u64,
     pub(crate) start_ms: u64,
     /// What this process, or one before it, has promised by then is not known any more.
@@ -130,6 +133,8 @@ pub struct Group {
     /// Until when an order to lead whatever is lost holds.
     pub(crate) forced_until_ms: u64,
     pub(crate) must_fill: bool,
+    /// The log of the primary has less than was promised here: this copy is not filled from it.
+    pub(crate) is_apart: bool,
     /// Its log may have lost something before this process.
     pub(crate) is_lost: bool,
 }
@@ -163,6 +168,7 @@ impl Group {
             me: config.me,
             ring: config.ring,
             wanted: config.wanted,
+            tenure_min: config.tenure_min,
             now: now_ms,
             start_ms: now_ms,
             quiet_ms: now_ms,
@@ -183,6 +189,7 @@ impl Group {
             attempts: 0,
             forced_until_ms: 0,
             must_fill: false,
+            is_apart: false,
             is_lost,
         };
         group.note_known(promise);
@@ -251,6 +258,7 @@ impl Group {
                 self.log.first = self.log.first.max(first);
             }
             GroupEvent::Opened { log } => self.on_opened(promise, log, out),
+            GroupEvent::Filled => self.on_filled(out),
             GroupEvent::Wanted { copies } => self.wanted = copies,
             GroupEvent::Leave { to } => self.leave(to),
             GroupEvent::Stopped => self.stop(promise, out),
@@ -349,7 +357,7 @@ impl Group {
             GroupMessage::Join { tenure, checkpoint, epochs } => {
                 self.on_join(from, tenure, checkpoint, epochs, out)
             }
-            GroupMessage::Released { epoch } => self.on_released(from, epoch, out),
+            GroupMessage::Released { epoch, common } => self.on_released(from, epoch, common, out),
             GroupMessage::Refused { epoch } => self.on_refused(epoch, out),
             GroupMessage::Standing { last, tenure, void, cut, asks } => {
                 self.on_standing(from, last, VoidCopy { tenure, last, cut }, (void, asks), out);
@@ -359,8 +367,11 @@ impl Group {
                 self.store.read(self.now, out);
             }
             GroupMessage::Halted { .. } => self.on_halted(from),
-            // Bytes of bodies are the engine's.
-            GroupMessage::Fetch { .. } | GroupMessage::Fetched { .. } => {}
+            // Rows and bytes of bodies are the engine's.
+            GroupMessage::Fetch { .. }
+            | GroupMessage::Fetched { .. }
+            | GroupMessage::FillFrom { .. }
+            | GroupMessage::Rows { .. } => {}
         }
     }
 
@@ -394,8 +405,11 @@ impl Group {
         }
         out.push(GroupEffect::NoteWhole);
         self.log = OwnLog::new(log);
-        let last = self.log.last().seq;
-        (self.committed, self.synced) = (self.committed.min(last), self.synced.min(last));
+        let (last, checkpoint) = (self.log.last().seq, self.log.checkpoint);
+        // No snapshot is ahead of what all members have synced.
+        self.committed = self.committed.min(last).max(checkpoint);
+        self.synced = self.synced.min(last).max(checkpoint);
+        self.must_fill = false;
         self.follow(promise);
     }
 
@@ -530,6 +544,11 @@ impl Group {
     /// This copy cannot follow from its own log.
     pub const fn must_be_filled(&self) -> bool {
         self.must_fill
+    }
+
+    /// The primary that fills this copy, and its epoch.
+    pub fn fills_from(&self) -> Option<(NodeId, u32)> {
+        self.follows().filter(|_| self.must_fill && !self.is_apart && !self.seat.is_nameless())
     }
 
     /// Stops the node if the machine contradicts itself.

@@ -89,9 +89,16 @@ impl Group {
         promise.recorded = promise.recorded.max(record.epoch);
         // What only messages have named is forgotten with the process: the log and the record say what must outlive it.
         self.seat.seen = self.seat.seen.max(record.epoch);
+        if self.seat.is_nameless() {
+            let before = record.seat_of(self.me.node).map_or(0, |seat| seat.tenure);
+            if !planted(Bug::WipedKeepsSeat) {
+                self.seat.tenure = self.seat.tenure.max(before + 1).max(self.tenure_min);
+            }
+        }
         self.seat.record = Some((revision, record.clone()));
         self.seat.makes_first = false;
         self.seat.cut &= !record.in_sync.contains(&self.own_seat());
+        self.seat.lacks &= !record.in_sync.contains(&self.own_seat());
         // If it is this copy's own claim, this comes before its first record: a later life must promise nothing to an earlier
         // primary, also if a power cut takes that record.
         if !planted(Bug::LedEpochForgotten) {

@@ -31,6 +31,9 @@ wire_struct! {
         pub makes_first: bool,
         /// Bytes of records that were cut off are in its bodies, over what was there before. That ends when the copy has a seat again.
         pub cut: bool,
+        /// The copy was made empty over what was there before, or its rows were taken from another one and bytes are missing. It never
+        /// leads. That ends when it has a seat.
+        pub lacks: bool,
         /// The group's record as it was last read, with its revision.
         pub record: Option<(u64, GroupRecord)>,
     }
@@ -60,14 +63,28 @@ pub enum SeatError {
 }
 
 impl SeatFile {
-    /// Of a copy that is made empty as a member of a group.
+    /// Of a copy that is made empty as a member of a group that begins with it.
     pub const fn of_a_new_member() -> Self {
-        Self { tenure: 1, host: None, seen: 0, grouped: true, makes_first: false, cut: false, record: None }
+        Self {
+            tenure: 1,
+            host: None,
+            seen: 0,
+            grouped: true,
+            makes_first: false,
+            cut: false,
+            lacks: false,
+            record: None,
+        }
+    }
+
+    /// Of a copy that is made empty in a group that there was before: its tenure is found when the record was read.
+    pub fn of_an_empty_copy() -> Self {
+        Self { lacks: true, ..Self::of_a_new_member() }
     }
 
     /// Of an island that is alone.
-    pub const fn of_one() -> Self {
-        Self { tenure: 1, host: None, seen: 0, grouped: false, makes_first: false, cut: false, record: None }
+    pub fn of_one() -> Self {
+        Self { grouped: false, ..Self::of_a_new_member() }
     }
 
     /// The bytes of a slot, for the write of this number.
@@ -106,6 +123,11 @@ impl SeatFile {
         }
         let write = u64::from(number(16)) | u64::from(number(20)) << 32;
         Ok((write, Self::from_slice(fields)?))
+    }
+
+    /// Whether its tenure may be one that an earlier copy on this node had.
+    pub(crate) const fn is_nameless(&self) -> bool {
+        self.lacks && self.record.is_none()
     }
 
     /// Whether the data directory in which the file lies is another one than when it was written: a copy of it.

@@ -166,8 +166,9 @@ impl Group {
                 leading.progress.members.remove(&from);
             }
         }
+        let both = common;
         let Some(common) = common.filter(|common| common.seq + 1 >= first && common.seq >= checkpoint) else {
-            out.push(GroupEffect::Tell { to: from, message: GroupMessage::Released { epoch } });
+            out.push(GroupEffect::Tell { to: from, message: GroupMessage::Released { epoch, common: both } });
             return;
         };
         let member = leading.progress.members.entry(from).or_insert_with(|| GroupMember {

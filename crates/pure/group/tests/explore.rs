@@ -165,7 +165,8 @@ impl State {
         };
         let mut starts = Vec::new();
         for node in &ring {
-            let config = Config { me: life(*node), ring: ring.clone(), wanted: copies as u8 };
+            let config =
+                Config { me: life(*node), ring: ring.clone(), wanted: copies as u8, tenure_min: 1_000 };
             let (mut promise, mut out, log) = (Promise::default(), Vec::new(), vec![1]);
             let file = SeatFile { host: Some(life(*node).host), ..SeatFile::of_a_new_member() };
             let group = Group::new(config, file.clone(), opened(&log), &mut promise, 10_000, &mut out);
@@ -220,7 +221,7 @@ impl State {
         c.swaps.retain(|swap| swap.outcome.is_none());
         c.swaps.iter_mut().for_each(|swap| swap.is_waited_for = false);
         let wanted = ring.len() as u8;
-        let config = Config { me: life_of(NodeId(copy as u16), c.life), ring, wanted };
+        let config = Config { me: life_of(NodeId(copy as u16), c.life), ring, wanted, tenure_min: 1_000 };
         let (mut promise, mut out) = (Promise::default(), Vec::new());
         c.group = Group::new(config, c.seat.clone(), opened(&c.log), &mut promise, c.now, &mut out);
         c.promise = promise;
@@ -325,7 +326,10 @@ impl State {
                     self.copies[copy].log.truncate(to.seq as usize);
                     self.open(copy);
                 }
-                GroupEffect::FillAnew | GroupEffect::StoreWentBack { .. } | GroupEffect::TwoHosts { .. } => {
+                GroupEffect::FillAnew
+                | GroupEffect::Refill
+                | GroupEffect::StoreWentBack { .. }
+                | GroupEffect::TwoHosts { .. } => {
                     panic!("{effect:?} at {copy}")
                 }
                 GroupEffect::SaveSeat(seat) => self.copies[copy].seat = seat,

@@ -8,6 +8,9 @@
     reason = "a test may read its environment, and print"
 )]
 
+#[allow(clippy::duplicate_mod, reason = "both files of sequences look at one machine by hand")]
+#[path = "filling.rs"]
+mod filling;
 #[path = "sequences.rs"]
 mod sequences;
 mod world;
@@ -48,6 +51,9 @@ const SEQUENCES: &[(Bug, fn())] = &[
     (Bug::OldRecordBelieved, sequences::a_store_that_went_back_is_refused),
     (Bug::LessIsCounted, sequences::less_than_was_counted_is_void),
     (Bug::OwesForEver, sequences::a_member_that_owes_is_dropped),
+    (Bug::WipedKeepsSeat, filling::a_wiped_copy_has_no_seat),
+    (Bug::LackingLeads, filling::a_copy_that_lacks_bytes_leads_no_cold_start),
+    (Bug::FilledOverPromised, filling::the_better_history_is_not_thrown_away),
     (Bug::SyncedToldOnce, sequences::a_sync_ahead_of_the_commit_is_told),
 ];
 

@@ -22,6 +22,7 @@ fn of_group(members: u16) -> SeatFile {
         grouped: true,
         makes_first,
         cut,
+        lacks: true,
         record: Some((0x0102_0304_0506, record)),
     }
 }

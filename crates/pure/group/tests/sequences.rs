@@ -765,7 +765,7 @@ pub(crate) fn a_copy_too_far_behind_is_to_be_filled_anew() {
     p.swapped(number, SwapOutcome::Done(expect + 1));
     p.event(GroupEvent::Kept { checkpoint: 10, first: 11 });
     p.hear(N, join(1, &[at(7, 9)]));
-    assert_eq!(p.told(N).last(), Some(&GroupMessage::Released { epoch: 8 }));
+    assert_eq!(p.told(N).last(), Some(&GroupMessage::Released { epoch: 8, common: Some(at(7, 9)) }));
     // So is one whose snapshot has what nobody has any more.
     let ends = [at(7, 10), at(7, 10)];
     p.hear(
@@ -776,5 +776,5 @@ pub(crate) fn a_copy_too_far_behind_is_to_be_filled_anew() {
             epochs: atoll_proto::EpochTable { base: at(7, 12), ends: ends[..0].to_vec() },
         },
     );
-    assert_eq!(p.told(N), [GroupMessage::Released { epoch: 8 }]);
+    assert_eq!(p.told(N), [GroupMessage::Released { epoch: 8, common: None }]);
 }

@@ -141,7 +141,7 @@ fn an_order_to_lead_ends() {
     // also if it was to be filled anew.
     let mut n = without_seat();
     n.hear(P, append(7, at(7, 8), &[], 8));
-    n.hear(P, GroupMessage::Released { epoch: 7 });
+    n.hear(P, GroupMessage::Released { epoch: 7, common: None });
     n.event(GroupEvent::Force);
     assert!(claims(&mut n, 5_000));
     // As long as it hears a primary, an order means nothing,
@@ -210,13 +210,13 @@ fn only_the_primary_releases_a_copy_without_a_seat() {
     };
     // M has a seat, and so all that is committed: it may be the only one that can lead.
     let mut m = follower(M);
-    m.hear(P, GroupMessage::Released { epoch: 7 });
+    m.hear(P, GroupMessage::Released { epoch: 7, common: None });
     assert!(!m.group.must_be_filled());
     // N has none. Another member's word is nothing to it.
     let mut n = follower(N);
-    n.hear(M, GroupMessage::Released { epoch: 7 });
+    n.hear(M, GroupMessage::Released { epoch: 7, common: None });
     assert!(!n.group.must_be_filled());
-    n.hear(P, GroupMessage::Released { epoch: 7 });
+    n.hear(P, GroupMessage::Released { epoch: 7, common: None });
     assert!(n.group.must_be_filled());
     // The log of the next primary begins earlier.
     n.hear(M, append(8, at(7, 10), &[at(8, 11)], 10));

@@ -27,7 +27,7 @@ pub use copies::{Copies, IslandGroup};
 pub use group::{GroupRecord, Host, Primary, Seat};
 pub use handle::FileHandle;
 pub use listing::{CutLost, FileAt, ListedName};
-pub use members::{Beacon, EpochTable, GroupMessage, NodeLife, Promised};
+pub use members::{Beacon, BodyBlocks, EpochTable, FetchedPiece, GroupMessage, NodeLife, Promised};
 pub use message::{
     Ancestor, Chain, ClientOp, DirAnswer, DirQuestion, DirReport, EntryRef, Hint, JournalEntry, KeyOverride,
     LinkTarget, Notice, Outcome, ParticipantWork, PeerMessage, PeerOp, RenameSpec, Reply, Request, RequestId,

@@ -45,6 +45,30 @@ wire_struct! {
     }
 }
 
+wire_struct! {
+    /// Blocks of a body.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    pub struct BodyBlocks {
+        /// Whose.
+        pub ino: Ino,
+        /// The first one.
+        pub first: u64,
+        /// How many.
+        pub count: u32,
+    }
+}
+
+wire_struct! {
+    /// What a primary has of blocks of a body.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    pub struct FetchedPiece {
+        /// Bytes of the payload; 0 if the file has gone or is shorter.
+        pub len: u32,
+        /// The primary's own bytes do not fit their sums.
+        pub damaged: bool,
+    }
+}
+
 wire_enum! {
     /// What members of a group tell each other. The records of an `Append` and the bytes that they name are the payload
     /// of its frame.
@@ -86,7 +110,8 @@ wire_enum! {
             epochs: EpochTable },
         /// From the primary: the log no longer has what follows on that; the copy must be filled anew.
         6 => Released { /// The primary's epoch.
-            epoch: u32 },
+            epoch: u32, /// The last record that both logs are known to have.
+            common: Option<Position> },
         /// The sender has seen this epoch, and takes nothing of a lower one.
         7 => Refused { /// The epoch.
             epoch: u32 },
@@ -105,17 +130,25 @@ wire_enum! {
         /// The sender's copy has stopped.
         10 => Halted { /// The highest epoch that it has seen.
             epoch: u32 },
-        /// To the primary: the sender's blocks of a body differ from their sums.
-        11 => Fetch { /// The body.
-            ino: Ino, /// The first block.
-            first: u64, /// How many.
-            count: u32 },
-        /// From the primary: their bytes, in the payload, with the sums of now. They come in the order of `Append`.
+        /// To the primary: the sender's blocks of these bodies differ from their sums.
+        11 => Fetch { /// Number of the question: the answer repeats it.
+            number: u64, /// The blocks.
+            blocks: Vec<BodyBlocks> },
+        /// From the primary: their bytes, in the payload, with the sums of records that all members have synced.
         12 => Fetched { /// The primary's epoch.
-            epoch: u32, /// The body.
-            ino: Ino, /// The first block.
-            first: u64, /// How many.
-            count: u32 },
+            epoch: u32, /// Number of the question.
+            number: u64, /// What there is of each of the blocks, in their order.
+            pieces: Vec<FetchedPiece> },
+        /// To the primary: the sender must be filled, and wants rows of a snapshot.
+        13 => FillFrom { /// The snapshot of which it has rows already; zeros: none.
+            at: Position, /// The last key that it has.
+            after: Vec<u8> },
+        /// From the primary: rows, in the payload, in the order of their keys.
+        14 => Rows { /// The primary's epoch.
+            epoch: u32, /// The record that the snapshot is as of.
+            at: Position, /// The key behind which they begin; none: with the first.
+            after: Vec<u8>, /// There are no more behind them.
+            last: bool },
     }
 }
 

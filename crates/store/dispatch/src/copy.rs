@@ -9,20 +9,23 @@
 //! ([`GroupSetup::in_steps`]).
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, RwLock, Weak};
-use std::time::Duration;
 
 use atoll_core::{Ino, IslandId, NodeId, Position};
 use atoll_disk::Disk;
-use atoll_group::{Config, Given, Group, GroupEffect, GroupEvent, LeadBy, OpenedLog, Role, SwapOutcome};
+use atoll_group::{
+    Config, Given, Group, GroupEffect, GroupEvent, LeadBy, OpenedLog, Role, SeatFile, SwapOutcome,
+};
 use atoll_handover::slow;
 use atoll_island::Event;
 use atoll_proto::control::GroupStatus;
-use atoll_proto::{GroupMessage, GroupRecord, NodeLife};
+use atoll_proto::{BodyBlocks, GroupMessage, GroupRecord, NodeLife};
 use bytes::Bytes;
 
-use crate::engine::{Clock, Engine, Halted, Net, Work};
-use crate::fetch::Blocks;
+use crate::engine::{Clock, Engine, Net, Work};
+use crate::fetch::Answer;
+use crate::fill::{self, Taking};
 use crate::follow::NotTaken;
 use crate::grouped::{Grouped, Owner};
 use crate::membership::{Membership, Source, Todo};
@@ -32,8 +35,6 @@ use crate::ship::{Shipment, ends_of};
 
 /// Bytes of records in one frame, or one record.
 const FRAME_BYTES: usize = 1 << 20;
-/// Bytes that were asked for and did not come are asked for again after this.
-const ASK_AGAIN_MS: u64 = 300;
 
 /// The other copies of a group, and its record. Called on the thread that performs an effect; none of these may wait.
 pub trait GroupNet: Send + Sync + 'static {
@@ -80,12 +81,27 @@ pub enum Task<D: Disk> {
         /// And these bodies. None: all that were named since the snapshot.
         bodies: Option<Vec<Ino>>,
     },
-    /// The engine is closed, the log cut back to there, and the copy opened again.
-    Reopen(Option<Position>),
+    /// The engine is closed, and the copy opened again.
+    Reopen(Anew),
     /// A member is sent records that are no longer in memory.
     Ship(NodeId),
-    /// A member is sent bytes of these blocks.
-    Fetch(NodeId, Arc<Engine<D>>, Blocks),
+    /// A member is sent bytes of these blocks: the number of its question.
+    Fetch(NodeId, Arc<Engine<D>>, u64, Vec<BodyBlocks>),
+    /// A copy is sent rows behind this key of the snapshot of this record.
+    Rows(NodeId, Arc<Engine<D>>, Position, Vec<u8>),
+    /// Bodies are compared with rows that are another copy's.
+    Walk(Arc<Engine<D>>),
+}
+
+/// What is done with the files of a copy before it is opened again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Anew {
+    /// Nothing.
+    AsItIs,
+    /// Its log is cut back to this record.
+    Cut(Position),
+    /// The rows that have come take the place of the own ones.
+    Filled,
 }
 
 impl<D: Disk> std::fmt::Debug for Task<D> {
@@ -95,7 +111,9 @@ impl<D: Disk> std::fmt::Debug for Task<D> {
             Self::Sync { epoch, number, seq, .. } => write!(f, "Sync {epoch}.{number} to {seq}"),
             Self::Reopen(cut) => write!(f, "Reopen {cut:?}"),
             Self::Ship(to) => write!(f, "Ship {to}"),
-            Self::Fetch(to, _, blocks) => write!(f, "Fetch {blocks:?} for {to}"),
+            Self::Fetch(to, _, number, blocks) => write!(f, "Fetch {number} {blocks:?} for {to}"),
+            Self::Rows(to, _, at, after) => write!(f, "Rows {at:?} {} for {to}", after.escape_ascii()),
+            Self::Walk(_) => write!(f, "Walk"),
         }
     }
 }
@@ -108,20 +126,26 @@ pub struct GroupCopy<D: Disk> {
     id: IslandId,
     setup: Setup,
     in_steps: bool,
-    disk: Arc<D>,
+    pub(crate) disk: Arc<D>,
     seats: Mutex<SeatStore<D>>,
-    place: Arc<Membership>,
+    pub(crate) place: Arc<Membership>,
     /// None while the copy is opened again, and when that has failed.
     engine: RwLock<Option<Arc<Engine<D>>>>,
     tasks: Mutex<VecDeque<Task<D>>>,
     /// Held while it is opened again. True: it is not any more.
-    ended: Mutex<bool>,
+    pub(crate) ended: Mutex<bool>,
     behind: Mutex<BTreeMap<NodeId, Waiting>>,
-    /// When the primary was asked for bytes last.
-    asked_ms: Mutex<Option<u64>>,
+    /// When the primary was asked for rows or bytes last.
+    pub(crate) asked_ms: Mutex<Option<u64>>,
+    /// The number of the last question for bytes.
+    pub(crate) questions: AtomicU64,
+    /// Rows that have come, while the copy is being filled.
+    pub(crate) taking: Mutex<Option<Taking>>,
+    /// Bytes for others that wait for a sync.
+    pub(crate) answers: Mutex<Vec<Answer>>,
     net: Arc<dyn Net>,
-    group_net: Arc<dyn GroupNet>,
-    clock: Arc<dyn Clock>,
+    pub(crate) group_net: Arc<dyn GroupNet>,
+    pub(crate) clock: Arc<dyn Clock>,
     me: Weak<Self>,
 }
 
@@ -143,10 +167,26 @@ impl<D: Disk> GroupCopy<D> {
         clock: Arc<dyn Clock>,
     ) -> Result<(Arc<Self>, Report), OpenError> {
         let id = setup.island.id;
-        let seat = match seats.load().map_err(|e| OpenError::Io(id, e))? {
-            Some(seat) => seat,
-            None if setup.is_new => atoll_group::SeatFile::of_a_new_member(),
-            None => return Err(OpenError::Missing(id, "seat (the file seat beside its folder)")),
+        let found = seats.load().map_err(|e| OpenError::Io(id, e))?;
+        let (seat, setup) = match found {
+            None if setup.is_new => (atoll_group::SeatFile::of_a_new_member(), setup),
+            Some(seat) if setup.is_new || fill::is_made(&*disk) => (seat, setup),
+            found => {
+                // Something was wiped. It must not be taken for what the group counts on, so that is written down first.
+                let seat = match found {
+                    Some(seat) => SeatFile { lacks: true, tenure: seat.tenure + 1, ..seat },
+                    None => SeatFile::of_an_empty_copy(),
+                };
+                seats.save(&seat).map_err(|e| OpenError::Io(id, e))?;
+                let is_new = !fill::is_made(&*disk);
+                if is_new {
+                    group_net.cut(id, Position::default());
+                    fill::clear(&*disk, id)?;
+                }
+                group_net
+                    .trouble(id, "files of this copy are missing: it is filled from another one".to_owned());
+                (seat, Setup { is_new, reached: None, ..setup })
+            }
         };
         let opened =
             Engine::open_following(Arc::clone(&disk), setup.clone(), Arc::clone(&net), Arc::clone(&clock))?;
@@ -165,6 +205,9 @@ impl<D: Disk> GroupCopy<D> {
             ended: Mutex::default(),
             behind: Mutex::default(),
             asked_ms: Mutex::default(),
+            questions: AtomicU64::new(clock.boot_ms() << 20),
+            taking: Mutex::default(),
+            answers: Mutex::default(),
             net,
             group_net,
             clock,
@@ -231,14 +274,25 @@ impl<D: Disk> GroupCopy<D> {
                     return self.group_net.trouble(self.id, why);
                 }
             },
-            GroupMessage::Fetch { ino, first, count } => {
-                let blocks = Blocks { ino: *ino, first: *first, count: *count };
-                return self.fetch_for(from, blocks);
+            GroupMessage::Fetch { number, blocks } => {
+                let Some(engine) = self.engine() else { return };
+                return self.answer(from, Task::Fetch(from, engine, *number, blocks.clone()));
             }
-            GroupMessage::Fetched { epoch, ino, first, count } => {
+            GroupMessage::FillFrom { at, after } => {
+                let Some(engine) = self.engine() else { return };
+                return self.answer(from, Task::Rows(from, engine, *at, after.clone()));
+            }
+            GroupMessage::Fetched { epoch, number, pieces } => {
                 if self.with_group(Group::follows) == Some((from, *epoch)) {
-                    let blocks = Blocks { ino: *ino, first: *first, count: *count };
-                    self.place.push(Todo::Fetched(blocks, payload.clone()));
+                    self.place.push(Todo::Fetched(*number, pieces.clone(), payload.clone()));
+                    self.follow_up();
+                }
+                return;
+            }
+            GroupMessage::Rows { epoch, at, after, last } => {
+                if self.with_group(Group::fills_from) == Some((from, *epoch)) {
+                    let (at, after, last, rows) = (*at, after.clone(), *last, payload.clone());
+                    self.place.push(Todo::Rows { at, after, last, rows });
                     self.follow_up();
                 }
                 return;
@@ -270,7 +324,12 @@ impl<D: Disk> GroupCopy<D> {
         if !self.in_steps {
             self.do_all();
         }
+        self.ask_for_rows(false);
         self.ask_for_missing(false);
+        self.tell_synced();
+        if let Some(engine) = self.engine() {
+            engine.give_up_pins();
+        }
         if self.in_steps {
             self.tell_held();
         }
@@ -311,7 +370,7 @@ impl<D: Disk> GroupCopy<D> {
 
     // ---------------------------------------------------------- what follows from them
 
-    fn follow_up(&self) {
+    pub(crate) fn follow_up(&self) {
         if self.in_steps {
             return;
         }
@@ -357,11 +416,11 @@ impl<D: Disk> GroupCopy<D> {
         self.finish();
     }
 
-    fn lock_tasks(&self) -> MutexGuard<'_, VecDeque<Task<D>>> {
+    pub(crate) fn lock_tasks(&self) -> MutexGuard<'_, VecDeque<Task<D>>> {
         self.tasks.lock().expect("no panic while it is held")
     }
 
-    fn push_task(&self, task: Task<D>) {
+    pub(crate) fn push_task(&self, task: Task<D>) {
         self.lock_tasks().push_back(task);
     }
 
@@ -383,57 +442,23 @@ impl<D: Disk> GroupCopy<D> {
                     _ = engine.apply();
                 }
             }
-            Todo::Fetched(blocks, bytes) => {
+            Todo::Fetched(number, pieces, bytes) => {
                 let Some(engine) = engine else { return };
-                match engine.fetched(blocks, &bytes) {
+                match engine.fetched(number, &pieces, &bytes) {
                     // It is asked for again.
                     Err(error) if error.is_no_space() => {}
                     Err(error) => engine.halt(&error.to_string()),
-                    Ok(()) => {
+                    Ok(damaged) => {
+                        for ino in damaged {
+                            self.net.damaged(self.id, &format!("{ino} is damaged at the primary, too"));
+                        }
                         engine.tell_disk();
                         self.ask_for_missing(true);
                     }
                 }
             }
+            Todo::Rows { at, after, last, rows } => self.take_rows(engine, (at, &after, last), &rows),
             Todo::Effect(effect) => self.do_effect(engine, effect),
-        }
-    }
-
-    /// Asks the primary for bytes that this copy needs: one question at a time, again when no answer has come.
-    fn ask_for_missing(&self, at_once: bool) {
-        let Some(blocks) = self.engine().and_then(|engine| engine.next_missing()) else { return };
-        let Some((primary, _)) = self.with_group(Group::follows) else { return };
-        let now = self.clock.boot_ms();
-        let mut asked = self.asked_ms.lock().expect("no panic while it is held");
-        if at_once || asked.is_none_or(|at| now >= at + ASK_AGAIN_MS) {
-            *asked = Some(now);
-            let Blocks { ino, first, count } = blocks;
-            let message = GroupMessage::Fetch { ino, first, count };
-            self.group_net.tell(self.id, primary, message, Bytes::new());
-        }
-    }
-
-    /// A member needs bytes. One question of each is answered at a time.
-    fn fetch_for(&self, to: NodeId, blocks: Blocks) {
-        let Some(engine) = self.engine() else { return };
-        let mut tasks = self.lock_tasks();
-        if !tasks.iter().any(|task| matches!(task, Task::Fetch(of, ..) if *of == to)) {
-            tasks.push_back(Task::Fetch(to, engine, blocks));
-        }
-        drop(tasks);
-        self.follow_up();
-    }
-
-    fn fetch(&self, to: NodeId, engine: &Engine<D>, blocks: Blocks) {
-        slow();
-        let Role::Leading { epoch, begun: true } = self.role() else { return };
-        match engine.fetch(blocks) {
-            Ok(bytes) => {
-                let Blocks { ino, first, count } = blocks;
-                let message = GroupMessage::Fetched { epoch, ino, first, count };
-                self.group_net.tell(self.id, to, message, bytes.unwrap_or_default());
-            }
-            Err(why) => self.group_net.trouble(self.id, format!("bytes for node {to}: {why}")),
         }
     }
 
@@ -464,6 +489,7 @@ impl<D: Disk> GroupCopy<D> {
             GroupEffect::SyncedAll { seq } => {
                 let Some(engine) = engine else { return };
                 engine.know_synced(seq);
+                self.tell_synced();
                 let work = engine.begin(Event::Synced(seq));
                 self.take_work(&engine, work);
             }
@@ -483,16 +509,23 @@ impl<D: Disk> GroupCopy<D> {
                 let Some(engine) = engine else { return };
                 self.lead(&engine, (epoch, by, synced, soon));
             }
-            GroupEffect::Close => self.push_task(Task::Reopen(None)),
-            GroupEffect::CutTo { to } => self.push_task(Task::Reopen(Some(to))),
+            GroupEffect::Close => self.push_task(Task::Reopen(Anew::AsItIs)),
+            GroupEffect::CutTo { to } => self.push_task(Task::Reopen(Anew::Cut(to))),
+            GroupEffect::Refill => self.push_task(Task::Reopen(Anew::Filled)),
             GroupEffect::StoreWentBack { has, seen } => self.group_net.trouble(
                 self.id,
                 format!("the control store has epoch {has}, and epoch {seen} was seen: it was put back"),
             ),
-            GroupEffect::FillAnew => self.group_net.trouble(
-                self.id,
-                "no log reaches back to what this copy has: it must be filled anew".to_owned(),
-            ),
+            GroupEffect::FillAnew => {
+                let why = match self.with_group(Group::fills_from) {
+                    Some((primary, _)) => {
+                        format!("no log reaches back to what this copy has: node {primary} fills it")
+                    }
+                    None => "this copy has what was promised, and its primary has not: it stays as it is"
+                        .to_owned(),
+                };
+                self.group_net.trouble(self.id, why);
+            }
             GroupEffect::TwoHosts { node } => self
                 .group_net
                 .trouble(self.id, format!("two machines say that they are node {node}: one is a copy")),
@@ -662,7 +695,9 @@ impl<D: Disk> GroupCopy<D> {
             }
             Task::Reopen(cut) => self.reopen(cut),
             Task::Ship(to) => self.ship(to),
-            Task::Fetch(to, engine, blocks) => self.fetch(to, &engine, blocks),
+            Task::Fetch(to, engine, number, blocks) => self.fetch(to, &engine, number, &blocks),
+            Task::Rows(to, engine, at, after) => self.send_rows(to, &engine, at, after),
+            Task::Walk(engine) => self.walk(&engine),
         }
         if !self.in_steps {
             self.do_all();
@@ -670,7 +705,7 @@ impl<D: Disk> GroupCopy<D> {
     }
 
     /// Closes the engine, cuts the log back if it is to be, and opens the copy again.
-    fn reopen(&self, cut: Option<Position>) {
+    fn reopen(&self, anew: Anew) {
         slow();
         let ended = self.ended.lock().expect("no panic while it is held");
         if *ended {
@@ -682,18 +717,33 @@ impl<D: Disk> GroupCopy<D> {
             old.close();
         }
         self.lock_behind().clear();
-        match self.cut_back(cut).and_then(|()| self.open_again()) {
+        self.answers.lock().expect("no panic while it is held").clear();
+        match self.change_files(anew).and_then(|()| self.open_again()) {
             Ok(log) => self.place.handle(Source::Copy, GroupEvent::Opened { log }, Vec::new()),
             Err(why) => self.cannot_open(&why),
         }
     }
 
-    fn cut_back(&self, cut: Option<Position>) -> Result<(), OpenError> {
-        let Some(to) = cut else { return Ok(()) };
-        self.group_net.cut(self.id, to);
-        // Names of records that go may have been laid: only a look at everything finds them.
-        atoll_view::lay_again(&*self.disk).map_err(|e| OpenError::Io(self.id, e))?;
-        cut_log(&self.disk, &self.setup, to)
+    fn change_files(&self, anew: Anew) -> Result<(), OpenError> {
+        let taken = self.taking.lock().expect("no panic while it is held").take();
+        match anew {
+            Anew::AsItIs => Ok(()),
+            Anew::Cut(to) => {
+                self.group_net.cut(self.id, to);
+                // Names of records that go may have been laid: only a look at everything finds them.
+                atoll_view::lay_again(&*self.disk).map_err(|e| OpenError::Io(self.id, e))?;
+                cut_log(&self.disk, &self.setup, to)
+            }
+            Anew::Filled => {
+                let at = taken.as_ref().map(|taking| taking.at);
+                // Its database is closed.
+                drop(taken);
+                // None: another one has begun meanwhile. It is filled once more.
+                let Some(at) = at else { return Ok(()) };
+                self.group_net.cut(self.id, at);
+                fill::begin(&*self.disk, self.id, at)
+            }
+        }
     }
 
     fn open_again(&self) -> Result<OpenedLog, OpenError> {
@@ -713,46 +763,6 @@ impl<D: Disk> GroupCopy<D> {
             engine.housekeep();
         }
         self.follow_up();
-    }
-}
-
-/// An orderly stop waits so long for another copy to lead, and looks so often.
-const LEAVE_MS: u64 = 1_000;
-const LEAVE_LOOK: Duration = Duration::from_millis(2);
-
-impl<D: Disk> GroupCopy<D> {
-    /// Before an orderly end. Has another copy lead, if this one does and there is one, and tells whoever leads not to wait for
-    /// this one: returns when it leads no longer, or cannot be replaced.
-    pub fn leave(&self) {
-        self.tell(GroupEvent::Leave { to: None });
-        let until = self.clock.boot_ms() + LEAVE_MS;
-        let others =
-            || self.with_group(|group| group.record().is_some_and(|(_, record)| record.in_sync.len() > 1));
-        while matches!(self.role(), Role::Leading { .. }) && others() && self.clock.boot_ms() < until {
-            self.clock.pass(LEAVE_LOOK);
-            self.follow_up();
-        }
-        if !matches!(self.role(), Role::Leading { .. }) {
-            self.tell(GroupEvent::Stopped);
-        }
-    }
-
-    /// It is not opened again, whatever its group says, so that what is laid of its rows stays as it is: to open a copy puts bytes
-    /// in place. Waits for an opening that is under way.
-    pub fn end(&self) {
-        *self.ended.lock().expect("no panic while it is held") = true;
-    }
-
-    /// Ends it in order, when nothing more is brought to it: what it has survives a power cut.
-    pub fn stop(&self) -> Result<(), Halted> {
-        let Some(engine) = self.engine() else { return Ok(()) };
-        let stopped = match self.role() {
-            Role::Leading { .. } if !self.with_group(Group::counts_others) => engine.stop(),
-            // What others must agree to cannot be ended without them: it begins anew at the next start, from the log.
-            _ => engine.sync_all_here(),
-        };
-        engine.close();
-        stopped
     }
 }
 

@@ -18,6 +18,7 @@ use atoll_state::State;
 
 use crate::behind::{AGE_MS, Behind};
 use crate::door::Held;
+use crate::fill::Pins;
 use crate::follow::Following;
 use crate::grouped::{Grouped, Rounds};
 use crate::open::Reached;
@@ -112,6 +113,12 @@ pub struct Engine<D: Disk> {
     pub(crate) following: Mutex<Following>,
     /// Blocks of bodies that differ from their checksums, and whose bytes are yet to be fetched.
     pub(crate) differs: AtomicU32,
+    /// Bytes are missing, because its rows are another copy's.
+    pub(crate) fills: AtomicBool,
+    /// Somebody is about to look for them.
+    pub(crate) walks: AtomicBool,
+    /// Snapshots from which other copies take rows.
+    pub(crate) pins: Pins,
     pub(crate) space: Space,
     /// Changes of bodies that records have decided and that find no space, in order. The gate of each body is
     /// held.
@@ -235,6 +242,9 @@ impl<D: Disk> Engine<D> {
             sync_ended: Condvar::new(),
             following: Mutex::default(),
             differs: AtomicU32::new(0),
+            fills: AtomicBool::new(false),
+            walks: AtomicBool::new(false),
+            pins: Pins::default(),
             space: Space::default(),
             waiting_bodies: Mutex::default(),
             rows_dirty: AtomicUsize::new(0),
@@ -689,48 +699,6 @@ impl<D: Disk> Engine<D> {
         self.tick();
         let seq = self.with_state(|state| state.seq());
         self.sync_upto(seq).map_err(halted)
-    }
-
-    /// Stops in order: everything synced, a checkpoint made, nothing left for a recovery to do, unless the disk is
-    /// full. The caller lets no more events in.
-    pub fn stop(&self) -> Result<(), Halted> {
-        const ROUNDS_MAX: u32 = 10_000;
-        let mut clean = false;
-        for _ in 0..ROUNDS_MAX {
-            if self.is_halted() {
-                break;
-            }
-            self.tick();
-            self.housekeep();
-            let (idle, at_rest) = self.with_island(|island| {
-                let idle = island.is_idle();
-                let at_rest = idle && island.state().seq() == island.state().meta().seq;
-                (idle, at_rest && island.state().meta().clean)
-            });
-            if at_rest {
-                clean = true;
-                break;
-            }
-            if self.space.lacks(Lack::Checkpoint) || self.space.lacks(Lack::Bodies) {
-                // What waits for space is in the log, from where it comes back as after the death of a process.
-                let seq = self.with_state(|state| state.seq());
-                clean = self.sync_upto(seq).is_ok();
-                break;
-            }
-            if idle {
-                self.with_state(State::stop_clean);
-                self.enter(Event::CheckpointWanted);
-            } else {
-                // Bodies that go wait until their records are durable, and nobody else asks for it.
-                let seq = self.with_state(|state| state.seq());
-                if self.sync_upto(seq).is_err() {
-                    break;
-                }
-                std::thread::yield_now();
-            }
-        }
-        let why = "it did not come to rest".to_owned();
-        if clean { Ok(()) } else { Err(Halted { island: self.id, why }) }
     }
 }
 

@@ -1,14 +1,19 @@
 //! Bytes that a follower needs again: blocks of its bodies that differ from the checksums in its rows, because a write was
-//! under way when it ended, or was cut off. The primary sends them as its bodies have them now.
+//! under way when it ended, or was cut off, or because its rows are another copy's. The primary sends them as its bodies have
+//! them now.
 //!
-//! They may be newer than the follower's rows. Every record that made them so follows.
+//! They may be newer than the follower's rows. Every record that made them so follows, or is here and waits: changes of files that
+//! are asked for wait at the follower until the answer is there. A primary sends only what no later one can take back.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
 use atoll_body::{BodyError, Correction};
-use atoll_core::Ino;
+use atoll_core::planted::{Bug, planted};
 use atoll_core::sum::BLOCK_BYTES;
+use atoll_core::{Ino, NodeId};
 use atoll_disk::Disk;
+use atoll_proto::{BodyBlocks, FetchedPiece, GroupMessage};
 use bytes::Bytes;
 
 use crate::engine::Engine;
@@ -16,42 +21,64 @@ use crate::follow::Following;
 use crate::perform::born_of;
 use crate::ship::{Extent, NotShipped};
 
-/// Blocks that are sent at once.
+/// Blocks that are asked for at once.
 pub(crate) const FETCH_MAX: u32 = 256;
+/// Files of which blocks are asked for at once.
+pub(crate) const FETCH_FILES_MAX: usize = 256;
 
-/// Blocks of a body.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Blocks {
-    /// Whose.
-    pub ino: Ino,
-    /// The first one.
-    pub first: u64,
-    /// How many.
-    pub count: u32,
+/// The blocks in which a body of `size` bytes differs.
+pub(crate) fn blocks_of(ino: Ino, size: u64, correction: &Correction) -> Vec<BodyBlocks> {
+    let (first, end) = match correction {
+        Correction::Resum { block, .. } | Correction::Damaged { block } => (*block, block + 1),
+        Correction::Cut { len, .. } => (len / BLOCK_BYTES, size.div_ceil(BLOCK_BYTES)),
+    };
+    let mut all = Vec::new();
+    let mut at = first;
+    while at < end {
+        let count = (end - at).min(u64::from(FETCH_MAX)) as u32;
+        all.push(BodyBlocks { ino, first: at, count });
+        at += u64::from(count);
+    }
+    all
 }
 
-impl Blocks {
-    /// Those in which a body of `size` bytes differs.
-    pub(crate) fn of(ino: Ino, size: u64, correction: &Correction) -> Vec<Self> {
-        let (first, end) = match correction {
-            Correction::Resum { block, .. } | Correction::Damaged { block } => (*block, block + 1),
-            Correction::Cut { len, .. } => (len / BLOCK_BYTES, size.div_ceil(BLOCK_BYTES)),
-        };
-        let mut all = Vec::new();
-        let mut at = first;
-        while at < end {
-            let count = (end - at).min(u64::from(FETCH_MAX)) as u32;
-            all.push(Self { ino, first: at, count });
-            at += u64::from(count);
-        }
-        all
-    }
+/// A question that is not answered.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    number: u64,
+    /// So many of what is missing, from the front.
+    count: usize,
+    files: BTreeSet<Ino>,
+}
+
+/// An answer that waits until all members have synced what it tells of.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) to: NodeId,
+    /// It tells of records up to this one.
+    pub(crate) upto: u64,
+    pub(crate) number: u64,
+    pub(crate) message: GroupMessage,
+    pub(crate) payload: Bytes,
 }
 
 impl Following {
-    /// How many blocks differ.
+    /// How many blocks differ. A body that was not looked at yet counts as one.
     pub(crate) fn differs(&self) -> u32 {
-        self.missing.iter().fold(0, |all, blocks| all.saturating_add(blocks.count))
+        let missing = self.missing.iter().fold(0u32, |all, blocks| all.saturating_add(blocks.count));
+        missing.saturating_add(u32::from(self.walk.is_some()))
+    }
+
+    /// Whether changes of a file wait for an answer.
+    pub(crate) fn is_asked(&self, ino: Ino) -> bool {
+        !planted(Bug::AnswerOverNewer) && self.asked.as_ref().is_some_and(|asked| asked.files.contains(&ino))
+    }
+
+    /// The question does not count any more: what it asks for is asked again.
+    pub(crate) fn forget_question(&mut self) {
+        if !planted(Bug::AnswerOverNewer) {
+            self.asked = None;
+        }
     }
 }
 
@@ -61,45 +88,106 @@ impl<D: Disk> Engine<D> {
         self.differs.load(Ordering::Acquire)
     }
 
-    /// What is to be fetched next.
-    pub(crate) fn next_missing(&self) -> Option<Blocks> {
+    /// What is to be fetched next: the question that is open, or one with this number.
+    pub(crate) fn next_question(&self, number: u64) -> Option<GroupMessage> {
         if self.differs() == 0 {
             return None;
         }
-        self.following.lock().expect("no panic while it is held").missing.front().copied()
-    }
-
-    /// The primary's bytes of these blocks, as its rows say; none if the file is gone.
-    pub(crate) fn fetch(&self, blocks: Blocks) -> Result<Option<Bytes>, NotShipped> {
-        let Blocks { ino, first, count } = blocks;
-        let _used = self.in_use().ok_or_else(|| NotShipped::Unreadable("it is closed".to_owned()))?;
-        let (offset, len) = (first * BLOCK_BYTES, u64::from(count.min(FETCH_MAX)) * BLOCK_BYTES);
-        let bytes = self.bytes_of_now(Extent { ino, offset, len, promised: false })?;
-        Ok(bytes.map(|(_, bytes)| bytes))
-    }
-
-    /// The primary's bytes of blocks have come.
-    pub(crate) fn fetched(&self, blocks: Blocks, bytes: &[u8]) -> Result<(), BodyError> {
-        let Some(_used) = self.in_use() else { return Ok(()) };
         let mut following = self.following.lock().expect("no panic while it is held");
-        if following.missing.front() != Some(&blocks) {
-            return Ok(());
+        if following.asked.is_none() {
+            let mut blocks = 0;
+            let fits = |missing: &&BodyBlocks| {
+                blocks += missing.count;
+                blocks <= FETCH_MAX
+            };
+            let asked = following.missing.iter().take(FETCH_FILES_MAX).take_while(fits);
+            let files: Vec<Ino> = asked.map(|blocks| blocks.ino).collect();
+            if files.is_empty() {
+                return None;
+            }
+            following.asked = Some(Asked { number, count: files.len(), files: files.into_iter().collect() });
         }
+        let asked = following.asked.as_ref().expect("it was looked at");
+        let blocks = following.missing.iter().take(asked.count).copied().collect();
+        Some(GroupMessage::Fetch { number: asked.number, blocks })
+    }
+
+    /// The primary's bytes of these blocks, as its decided rows say, and the last record that they may tell of.
+    pub(crate) fn fetch(&self, blocks: &[BodyBlocks]) -> Result<(u64, Vec<FetchedPiece>, Bytes), NotShipped> {
+        let _used = self.in_use().ok_or_else(|| NotShipped::Unreadable("it is closed".to_owned()))?;
+        let (mut pieces, mut all) = (Vec::new(), Vec::new());
+        let mut left = FETCH_MAX;
+        for BodyBlocks { ino, first, count } in blocks.iter().take(FETCH_FILES_MAX) {
+            let count = (*count).min(left);
+            left -= count;
+            let (offset, len) = (first.saturating_mul(BLOCK_BYTES), u64::from(count) * BLOCK_BYTES);
+            let (bytes, damaged) = match self.bytes_of_now(Extent { ino: *ino, offset, len, promised: false })
+            {
+                Ok(bytes) => (bytes.map(|(_, bytes)| bytes).unwrap_or_default(), false),
+                // Nobody waits for what is damaged here. What is being changed will fit its checksums.
+                Err(NotShipped::Body { .. }) if !self.is_body_changing(*ino) => (Bytes::new(), true),
+                Err(why) => return Err(why),
+            };
+            pieces.push(FetchedPiece { len: bytes.len() as u32, damaged });
+            all.extend_from_slice(&bytes);
+        }
+        Ok((self.last().seq, pieces, all.into()))
+    }
+
+    /// The primary's bytes of blocks have come. Files whose bytes are damaged there.
+    pub(crate) fn fetched(
+        &self,
+        number: u64,
+        pieces: &[FetchedPiece],
+        mut bytes: &[u8],
+    ) -> Result<Vec<Ino>, BodyError> {
+        let mut damaged = Vec::new();
+        let Some(_used) = self.in_use() else { return Ok(damaged) };
+        let mut following = self.following.lock().expect("no panic while it is held");
+        let count = following.asked.as_ref().filter(|asked| asked.number == number).map(|asked| asked.count);
+        if count != Some(pieces.len()) {
+            return Ok(damaged);
+        }
+        for piece in pieces {
+            let Some(blocks) = following.missing.front().copied() else { break };
+            let Some((own, rest)) = bytes.split_at_checked(piece.len as usize) else { break };
+            bytes = rest;
+            if piece.damaged {
+                damaged.push(blocks.ino);
+            }
+            self.put_fetched(&mut following, blocks, own)?;
+            following.missing.pop_front();
+        }
+        following.asked = None;
+        self.do_synced(&mut following)?;
+        self.differs.store(following.differs(), Ordering::Release);
+        Ok(damaged)
+    }
+
+    fn put_fetched(
+        &self,
+        following: &mut Following,
+        blocks: BodyBlocks,
+        bytes: &[u8],
+    ) -> Result<(), BodyError> {
         let (ino, from) = (blocks.ino, blocks.first * BLOCK_BYTES);
         // A file that is gone here, or shorter than these, needs none.
-        if let Some(row) = self.row_of(ino) {
-            let len = (row.attr.size.saturating_sub(from)).min(bytes.len() as u64) as usize;
-            if len > 0 {
-                self.with_state(|state| {
-                    state.view_disturbed(ino);
-                    state.view_again(&[ino], &[]);
-                });
-                self.bodies.write(ino, from, &bytes[..len], row.attr.size, Some(born_of(&row.attr)))?;
-            }
+        let Some(row) = self.row_of(ino) else { return Ok(()) };
+        // The body is as it was before the changes that wait.
+        let size = following.size_before_waiting(ino).unwrap_or(row.attr.size);
+        let len = size.saturating_sub(from).min(bytes.len() as u64) as usize;
+        if len > 0 {
+            self.with_state(|state| {
+                state.view_disturbed(ino);
+                state.view_again(&[ino], &[]);
+            });
+            self.bodies.write(ino, from, &bytes[..len], size, Some(born_of(&row.attr)))?;
+        }
+        following.has_followed = true;
+        // What a walk finds is synced with its mark.
+        if following.walk.is_none() {
             following.note_unsynced(ino);
         }
-        following.missing.pop_front();
-        self.differs.store(following.differs(), Ordering::Release);
         Ok(())
     }
 }

@@ -15,19 +15,20 @@ use atoll_disk::Disk;
 use atoll_island::Effect;
 use atoll_log::{LogError, Position};
 use atoll_posix::Kind;
-use atoll_proto::{BodyChange, Inode, Record, RowChange};
+use atoll_proto::{BodyBlocks, BodyChange, Inode, Record, RowChange};
 use atoll_state::State;
 use atoll_view::Source;
 use bytes::Bytes;
 
 use crate::engine::{Engine, Halted};
-use crate::fetch::Blocks;
+use crate::fetch::Asked;
 use crate::lay::CommittedState;
 use crate::open::body_named_by;
 use crate::perform::born_of;
 use crate::role::Role;
 use crate::ship::{Extent, Shipment, Shipped};
 use crate::space::Lack;
+use crate::walk::Walk;
 
 /// Bytes of changes that may wait for a sync; with more, the copy syncs by itself.
 const WAITING_BYTES_MAX: usize = 8 << 20;
@@ -54,13 +55,16 @@ pub enum NotTaken {
     /// it has got their bytes, or is opened again.
     #[error("{0} blocks of bodies differ")]
     Differs(u32),
+    /// Its rows are another copy's, and bytes are missing.
+    #[error("it is being filled")]
+    Filling,
     /// This copy has stopped.
     #[error(transparent)]
     Halted(#[from] Halted),
 }
 
 /// A change of a body that waits for the sync of its record.
-struct Waiting {
+pub(crate) struct Waiting {
     seq: u64,
     change: BodyChange,
     /// Length of the file before its record.
@@ -90,19 +94,35 @@ pub(crate) struct Following {
     /// It let a marker pass: the primary does not know any more what this copy has not synced.
     is_behind_marker: bool,
     /// It has taken records or bytes since it was opened.
-    has_followed: bool,
+    pub(crate) has_followed: bool,
     /// Blocks that differ from their checksums.
-    pub(crate) missing: VecDeque<Blocks>,
+    pub(crate) missing: VecDeque<BodyBlocks>,
+    /// The first of them, for which the primary was asked.
+    pub(crate) asked: Option<Asked>,
+    /// Bodies are compared with rows that are another copy's.
+    pub(crate) walk: Option<Walk>,
     /// Records up to this one are synced at every member.
     synced: u64,
 }
 
 impl Following {
     /// A copy whose log was applied: no sync has covered these bodies, and these blocks differ.
-    pub(crate) fn opened(touched: &[Ino], missing: Vec<Blocks>) -> Self {
+    pub(crate) fn opened(touched: &[Ino], missing: Vec<BodyBlocks>, walk: Option<Walk>) -> Self {
         let named: IdSet<Ino> = touched.iter().copied().collect();
         let is_behind_marker = !named.is_empty();
-        Self { carried: named.clone(), named, is_behind_marker, missing: missing.into(), ..Self::default() }
+        Self {
+            carried: named.clone(),
+            named,
+            is_behind_marker,
+            missing: missing.into(),
+            walk,
+            ..Self::default()
+        }
+    }
+
+    /// The length of a body without the changes that wait; none if none waits.
+    pub(crate) fn size_before_waiting(&self, ino: Ino) -> Option<u64> {
+        self.waiting.iter().find(|waiting| waiting.is_of(ino)).map(|waiting| waiting.size)
     }
 
     /// A body was changed, and no sync has covered that.
@@ -110,6 +130,12 @@ impl Following {
         self.has_followed = true;
         self.named.insert(ino);
         self.carried.insert(ino);
+    }
+}
+
+impl Waiting {
+    pub(crate) fn is_of(&self, ino: Ino) -> bool {
+        self.change.ino() == ino
     }
 }
 
@@ -217,6 +243,10 @@ impl<D: Disk> Engine<D> {
     /// records were taken since the copy was opened.
     pub(crate) fn prepare_to_lead(&self) -> Result<bool, NotTaken> {
         let mut following = self.following.lock().expect("no panic while it is held");
+        if following.walk.is_some() {
+            return Err(NotTaken::Filling);
+        }
+        following.forget_question();
         self.apply_all(&mut following)?;
         let last = self.lock_following()?.log.last().seq;
         self.sync_upto(last).map_err(|why| self.stop_following(&why))?;
@@ -285,6 +315,10 @@ impl<D: Disk> Engine<D> {
         bytes: &[u8],
     ) -> Result<(), BodyError> {
         let Some(Extent { ino, promised, .. }) = Extent::of(record) else { return Ok(()) };
+        if following.is_asked(ino) {
+            // An answer that is under way may be older.
+            following.forget_question();
+        }
         // At the primary they were in place before these bytes: whatever they had to wait for has come.
         self.do_waiting(following, |waiting| waiting.change.ino() == ino)?;
         let is_unsynced = following.carried.contains(&ino) || following.syncing.contains(&ino);
@@ -318,7 +352,7 @@ impl<D: Disk> Engine<D> {
         CommittedState::new(self).inode(ino).ok().flatten()
     }
 
-    fn apply_all(&self, following: &mut Following) -> Result<(), NotTaken> {
+    pub(crate) fn apply_all(&self, following: &mut Following) -> Result<(), NotTaken> {
         for (seq, record) in std::mem::take(&mut following.unapplied) {
             self.apply_one(following, seq, record).map_err(|why| self.stop_following(&why))?;
         }
@@ -418,6 +452,7 @@ impl<D: Disk> Engine<D> {
     /// Does the changes of bodies whose records are synced here.
     pub(crate) fn settle_followed(&self) -> Result<(), BodyError> {
         let mut following = self.following.lock().expect("no panic while it is held");
+        following.forget_question();
         self.do_synced(&mut following)
     }
 
@@ -435,6 +470,7 @@ impl<D: Disk> Engine<D> {
 
     fn catch_up(&self, following: &mut Following) -> Result<(), String> {
         if following.waiting_bytes > WAITING_BYTES_MAX {
+            following.forget_question();
             let last = self.lock().log.last().seq;
             self.sync_upto(last)?;
         }
@@ -445,7 +481,7 @@ impl<D: Disk> Engine<D> {
         if is_full { Ok(()) } else { done.map_err(|e| e.to_string()) }
     }
 
-    fn do_synced(&self, following: &mut Following) -> Result<(), BodyError> {
+    pub(crate) fn do_synced(&self, following: &mut Following) -> Result<(), BodyError> {
         let synced = self.lock().log.synced_upto();
         let goes_early = |change: &BodyChange| {
             matches!(change, BodyChange::Drop { .. }) && planted(Bug::DropsUnsyncedAtOthers)
@@ -455,7 +491,7 @@ impl<D: Disk> Engine<D> {
 
     /// Does these of the changes that wait, in order. If one finds no space, it goes on waiting, and with it the later ones of
     /// its body; others may need none, or make room.
-    fn do_waiting(
+    pub(crate) fn do_waiting(
         &self,
         following: &mut Following,
         is_due: impl Fn(&Waiting) -> bool,
@@ -466,7 +502,7 @@ impl<D: Disk> Engine<D> {
         for waiting in std::mem::take(&mut following.waiting) {
             let ino = waiting.change.ino();
             let is_over = matches!(&done, Err(error) if !BodyError::is_no_space(error));
-            if is_over || full.contains(&ino) || !is_due(&waiting) {
+            if is_over || full.contains(&ino) || following.is_asked(ino) || !is_due(&waiting) {
                 rest.push_back(waiting);
                 continue;
             }

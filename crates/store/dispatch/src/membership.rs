@@ -9,12 +9,11 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use atoll_core::{NodeId, Position};
 use atoll_group::{Config, Given, Group, GroupEffect, GroupEvent, OpenedLog, Promise, Role, SeatFile};
-use atoll_proto::NodeLife;
 use atoll_proto::control::GroupStatus;
+use atoll_proto::{FetchedPiece, NodeLife};
 use bytes::Bytes;
 
 use crate::engine::Clock;
-use crate::fetch::Blocks;
 use crate::ship::Shipped;
 
 /// What is to be done for a copy, each before the next one is begun.
@@ -33,7 +32,17 @@ pub(crate) enum Todo {
     /// Change the rows as the records say that were taken.
     Apply,
     /// The primary's bytes of these blocks have come.
-    Fetched(Blocks, Bytes),
+    Fetched(u64, Vec<FetchedPiece>, Bytes),
+    /// Rows of the primary's snapshot have come.
+    Rows {
+        /// They are as of this record.
+        at: Position,
+        /// The key behind which they begin.
+        after: Vec<u8>,
+        /// There are no more.
+        last: bool,
+        rows: Bytes,
+    },
 }
 
 /// Whose event it is.
@@ -120,7 +129,7 @@ impl Membership {
                     records.retain(|shipped| (after.seq + 1..=upto.seq).contains(&shipped.position.seq));
                     machine.todo.push_back(Todo::Take { after, upto, records });
                 }
-                GroupEffect::Close | GroupEffect::CutTo { .. } => {
+                GroupEffect::Close | GroupEffect::CutTo { .. } | GroupEffect::Refill => {
                     machine.engine += 1;
                     machine.todo.push_back(Todo::Effect(effect));
                 }

@@ -12,16 +12,18 @@ use atoll_group::{Epochs, OpenedLog};
 use atoll_island::{Config, PreviousEnd};
 use atoll_log::{Damage, Identity, Log, LogError, Opened, Position};
 use atoll_posix::Kind;
-use atoll_proto::{BodyChange, EpochTable, Inode, Record, RowChange};
+use atoll_proto::{BodyBlocks, BodyChange, EpochTable, Inode, Record, RowChange};
 use atoll_snapshot::{Snapshot, SnapshotError};
 use atoll_state::{LoadedRows, RowKey, RowLoad, State};
 
 use crate::cut;
 use crate::engine::{Clock, Engine, Net};
-use crate::fetch::Blocks;
+use crate::fetch::blocks_of;
+use crate::fill;
 use crate::follow::Following;
 use crate::perform::{born_of, load_from};
 use crate::role::{Follower, Role};
+use crate::walk::Walk;
 
 /// Options of an island besides its machine's configuration.
 #[derive(Debug, Clone)]
@@ -158,6 +160,7 @@ impl<D: Disk> Engine<D> {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(false),
             other => other.map(|_| true).map_err(|e| OpenError::Io(id, e)),
         };
+        let unfilled = fill::go_on(&disk, &setup)?;
         if !setup.is_new {
             for (name, what) in [(&b"state.redb"[..], "state (state.redb)"), (b"log", "log (the folder log)")]
             {
@@ -182,8 +185,10 @@ impl<D: Disk> Engine<D> {
         let options = atoll_body::Options { root: setup.root, ..Default::default() };
         let bodies = Bodies::open(Arc::clone(&disk), b"bodies", options).map_err(|e| OpenError::Io(id, e))?;
         let cut = cut::files(&*disk, id)?;
-        if let Some(files) = &cut {
+        if cut.is_some() || unfilled.is_some_and(|unfilled| unfilled.from == Ino(0)) {
             drop_strays(&state, &snapshot, &bodies, id)?;
+        }
+        if let Some(files) = &cut {
             files.iter().for_each(|ino| changes.of(*ino).cut = true);
         }
         let mut report =
@@ -206,7 +211,9 @@ impl<D: Disk> Engine<D> {
         if planted(Bug::CutForgetsExtents) {
             missing.clear();
         }
-        let following = Following::opened(&touched, missing);
+        let walk = unfilled.map(|unfilled| Walk::begin(unfilled, setup.log.boot));
+        let walk = walk.filter(|_| !planted(Bug::MissingForgotten));
+        let following = Following::opened(&touched, missing, walk);
         let opened_log = OpenedLog {
             whole: opened.whole,
             epochs: Epochs::new(EpochTable { base: opened.base, ends: opened.ends })
@@ -222,6 +229,7 @@ impl<D: Disk> Engine<D> {
         let role = Role::Following(Box::new(role));
         let mut engine = Self::assemble(id, role, log, disk, Arc::new(bodies), snapshot, (net, clock));
         engine.differs = following.differs().into();
+        engine.fills = following.walk.is_some().into();
         engine.following = following.into();
         engine.lock().last_body = last_body;
         Ok((engine, report, opened_log))
@@ -437,7 +445,7 @@ impl BodyChanges {
         state: &mut State,
         snapshot: &Snapshot,
         bodies: &Bodies<D>,
-        (report, missing): (&mut Report, &mut Vec<Blocks>),
+        (report, missing): (&mut Report, &mut Vec<BodyBlocks>),
         id: IslandId,
     ) -> Result<(Vec<RowChange>, Vec<Ino>), OpenError> {
         let (mut changes, mut touched) = (Vec::new(), Vec::new());
@@ -495,7 +503,7 @@ impl BodyChanges {
                 );
             }
             if let Some(row) = row {
-                missing.extend(found.iter().flat_map(|c| Blocks::of(ino, row.attr.size, c)));
+                missing.extend(found.iter().flat_map(|c| blocks_of(ino, row.attr.size, c)));
                 correct(ino, row, &found, state, snapshot, &mut changes).map_err(malformed)?;
             }
             report.corrected.extend(found.iter().map(|c| (ino, format!("{c:?}"))));

@@ -318,7 +318,7 @@ impl<D: Disk> Engine<D> {
     }
 
     /// Checksums of blocks, from memory or the snapshot, without bringing rows into memory.
-    fn read_sums(&self, ino: Ino, first: u64, count: u64) -> Result<Vec<u32>, String> {
+    pub(crate) fn read_sums(&self, ino: Ino, first: u64, count: u64) -> Result<Vec<u32>, String> {
         let mut aside = State::new(0);
         let mut sums = Vec::with_capacity(count as usize);
         let mut at = first;

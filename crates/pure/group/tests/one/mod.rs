@@ -56,7 +56,8 @@ pub struct One {
 impl One {
     /// A copy on a node of a group of these nodes, in its fifth life, at time 10,000.
     pub fn new(node: NodeId, ring: &[NodeId], file: SeatFile, log: OpenedLog) -> Self {
-        let config = Config { me: life(node, 5), ring: ring.to_vec(), wanted: ring.len() as u8 };
+        let config =
+            Config { me: life(node, 5), ring: ring.to_vec(), wanted: ring.len() as u8, tenure_min: 1_000 };
         let file = SeatFile { host: file.host.or(Some(host(node))), ..file };
         let (mut promise, mut out, now) = (Promise::default(), Vec::new(), 10_000);
         let group = Group::new(config, file, log, &mut promise, now, &mut out);

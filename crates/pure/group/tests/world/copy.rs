@@ -110,7 +110,7 @@ impl World {
             // A log is synced when it is opened.
             c.disk.synced = c.disk.log.len();
             let wanted = c.ring.len() as u8;
-            let config = Config { me, ring: c.ring.clone(), wanted };
+            let config = Config { me, ring: c.ring.clone(), wanted, tenure_min: 1_000 };
             let (mut promise, mut out) = (Promise::default(), Vec::new());
             let log = opened(&c.disk, whole);
             let group = Group::new(config, c.disk.seat.clone(), log, &mut promise, now_ms, &mut out);
@@ -225,6 +225,7 @@ impl World {
             }
             GroupEffect::Close => self.close(copy, None),
             GroupEffect::CutTo { to } => self.close(copy, Some(to.seq as usize)),
+            GroupEffect::Refill => panic!("{machine} of group {group} takes rows that nobody has sent"),
             GroupEffect::FillAnew => panic!("{machine} of group {group} must be filled anew"),
             GroupEffect::StoreWentBack { .. } => assert!(self.store.is_put_back, "the store did not go back"),
             GroupEffect::TwoHosts { .. } => {}

@@ -143,7 +143,7 @@ pub(crate) struct Process {
 
 pub(crate) struct Machine {
     pub(crate) disk: SimDisk,
-    beside: SimDisk,
+    pub(crate) beside: SimDisk,
     life: u32,
     boot: u128,
     pub(crate) process: Option<Process>,
@@ -157,6 +157,10 @@ pub(crate) struct Machine {
     noted: Option<Reached>,
     /// What follows from what its copy hears is done later.
     pub(crate) in_steps: bool,
+    /// Its copy may halt, and meet trouble.
+    pub(crate) may_fail: bool,
+    /// Bytes of its log that are kept for others.
+    pub(crate) keep_bytes: u64,
 }
 
 /// Whether a message between these is lost.
@@ -198,6 +202,8 @@ impl Group {
             rate: 100,
             noted: None,
             in_steps: false,
+            may_fail: false,
+            keep_bytes: atoll_log::KEEP_BYTES,
         };
         let mut group = Self {
             machines: (0..n).map(machine).collect(),
@@ -263,7 +269,7 @@ impl Group {
                 segment_bytes: 512 << 10,
                 record_bytes_max: 256 << 10,
                 boot: machine.boot,
-                keep_bytes: atoll_log::KEEP_BYTES,
+                keep_bytes: machine.keep_bytes,
                 ..atoll_log::Config::default()
             },
             snapshot_cache_bytes: 1 << 20,
@@ -272,8 +278,10 @@ impl Group {
             reached: machine.noted,
         };
         let wanted = ring.len() as u8;
-        let group = GroupSetup { group: Config { me, ring, wanted }, in_steps: machine.in_steps };
-        let mouth = Arc::new(Mouth { noted: Mutex::new(machine.noted), ..Mouth::default() });
+        let group =
+            GroupSetup { group: Config { me, ring, wanted, tenure_min: 1_000 }, in_steps: machine.in_steps };
+        let (noted, may_fail) = (Mutex::new(machine.noted), machine.may_fail.into());
+        let mouth = Arc::new(Mouth { noted, may_fail, ..Mouth::default() });
         let nets = (Arc::clone(&mouth) as Arc<dyn Net>, Arc::clone(&mouth) as Arc<dyn GroupNet>);
         let seats = SeatStore::new(Arc::new(machine.beside.clone()), b"seat".to_vec());
         let (disk, clock) = (Arc::new(machine.disk.clone()), Arc::clone(&machine.clock));
@@ -305,6 +313,15 @@ impl Group {
         if let Some(process) = machine.process.take() {
             machine.noted = *process.mouth.noted.lock().unwrap();
         }
+    }
+
+    /// The process ends, and all that the copy has is lost.
+    pub(crate) fn wipe(&mut self, node: NodeId) {
+        self.end(node, Fault::ProcessDeath);
+        let seed = 1_000 + self.links;
+        let machine = self.machine(node);
+        machine.may_fail = true;
+        (machine.disk, machine.beside) = (SimDisk::new(seed), SimDisk::new(seed + 1));
     }
 
     pub(crate) fn is_up(&self, node: NodeId) -> bool {
@@ -470,10 +487,17 @@ impl Group {
     /// Waits until all copies are in sync.
     pub(crate) fn wait_for_all(&mut self) {
         for _ in 0..400 {
-            if self.store.1.in_sync.len() == self.machines.len() && self.leader().is_some() {
+            let sits = |node: &NodeId| {
+                self.store.1.seat_of(*node).is_some_and(|seat| seat.tenure == self.tenure(*node))
+            };
+            if self.nodes().iter().all(sits) && self.leader().is_some() {
                 return;
             }
             self.pass(STEP_MS);
+        }
+        for node in self.nodes() {
+            let failures = self.mouth(node).failures.lock().unwrap().clone();
+            println!("{node}: {:?}, {failures:?}", self.copy(node).status());
         }
         panic!("not all come back: {:?}", self.store);
     }

@@ -1,0 +1,143 @@
+//! The dangerous sequences of `docs/design/020-filling.md` that concern the group's machine, by their names there.
+
+#![allow(dead_code, reason = "the tests of planted bugs use a part of it")]
+
+mod one;
+
+use atoll_group::{GroupEffect, GroupEvent, OpenedLog, Role, SeatFile, SwapOutcome};
+use atoll_proto::GroupMessage;
+use one::{
+    M, N, One, P, append, at, join, life, log, pass_with, primary, record, seat, standing, three, two,
+};
+
+/// A copy on this node whose disk was wiped, with links to the others of the ring.
+fn wiped(node: atoll_core::NodeId, ring: &[atoll_core::NodeId]) -> One {
+    let mut one = One::new(node, ring, SeatFile::of_an_empty_copy(), log(&[]));
+    for other in ring.iter().filter(|other| **other != node) {
+        one.link(life(*other, 5));
+    }
+    one
+}
+
+fn tells_join(one: &mut One, to: atoll_core::NodeId) -> Option<u32> {
+    one.told(to).into_iter().find_map(|message| match message {
+        GroupMessage::Join { tenure, .. } => Some(tenure),
+        _ => None,
+    })
+}
+
+#[test]
+pub(crate) fn a_wiped_copy_has_no_seat() {
+    let known = record(7, P, &two());
+    let mut m = wiped(M, &[P, M]);
+    m.beacon(P, 7);
+    m.pass(400);
+    m.hear(P, append(7, at(0, 0), &[at(7, 3)], 0));
+    assert_eq!(m.told(P), [], "it says nothing before it has read the record");
+    m.knows(&known);
+    assert_eq!(m.saved().map(|seat| (seat.tenure, seat.lacks)), Some((1_000, true)));
+    m.beacon(P, 7);
+    m.pass(400);
+    assert_eq!(tells_join(&mut m, P), Some(1_000), "its data is another one than its seat is for");
+    m.pass(20_000);
+    m.answer_reads(&known);
+    assert_eq!((m.role(), m.swap()), (Role::Void, None), "however long nothing is heard");
+    // A tenure above the clock's seconds is not given again either.
+    let mut m = wiped(M, &[P, M]);
+    m.knows(&record(7, P, &[seat(P, 1), seat(M, 5_000)]));
+    assert_eq!(m.saved().map(|seat| seat.tenure), Some(5_001));
+}
+
+#[test]
+pub(crate) fn a_copy_that_is_filled_is_another_one() {
+    let known = record(7, P, &[seat(P, 1)]);
+    let mut m = wiped(M, &[P, M]);
+    m.knows(&known);
+    m.hear(P, append(7, at(7, 40), &[], 40));
+    assert_eq!(m.group.fills_from(), None);
+    m.hear(P, GroupMessage::Released { epoch: 7, common: None });
+    assert_eq!(m.group.fills_from(), Some((P, 7)));
+    m.out.clear();
+    m.event(GroupEvent::Filled);
+    let lacks = m.saved().expect("before its files are changed");
+    assert_eq!((lacks.tenure, lacks.lacks), (1_001, true));
+    assert!(matches!(m.out.last(), Some(GroupEffect::Refill)));
+    let epochs = atoll_proto::EpochTable { base: at(7, 30), ends: Vec::new() };
+    let epochs = atoll_group::Epochs::new(epochs).unwrap();
+    let filled = OpenedLog { whole: true, epochs, checkpoint: 30, first: 31, last_body: 0, differs: 1 };
+    m.event(GroupEvent::Opened { log: filled });
+    assert_eq!((m.group.fills_from(), m.committed(), m.synced()), (None, 30, 30));
+    m.hear(P, append(7, at(7, 30), &[at(7, 40)], 40));
+    assert_eq!(m.committed(), 40, "it follows");
+    // What it lacks ends with its seat.
+    m.revision += 1;
+    m.knows(&record(7, P, &[seat(P, 1), seat(M, 1_001)]));
+    assert!(!m.group.seat().lacks);
+}
+
+#[test]
+pub(crate) fn a_copy_that_lacks_bytes_leads_no_cold_start() {
+    // Both seats are void: P has lost its power, and the log of M, which was filled and lacks bytes, is longer.
+    let known = record(7, P, &three()[..2]);
+    let file =
+        SeatFile { tenure: 1_001, lacks: true, record: Some((9, known.clone())), ..SeatFile::of_one() };
+    let file = SeatFile { grouped: true, ..file };
+    let mut m = One::new(M, &[P, M], file, log(&[at(7, 40)]));
+    m.link(life(P, 6));
+    m.knows(&known);
+    m.hear(P, standing(at(7, 35), 2, true, false));
+    m.pass(5_000);
+    m.answer_reads(&known);
+    m.pass(1_000);
+    assert_eq!(m.swap(), None);
+    m.out.clear();
+    m.hear(P, GroupMessage::Standing { last: at(7, 35), tenure: 2, void: true, cut: false, asks: true });
+    assert_eq!(m.told(P), [standing(at(0, 0), 1_001, true, true)], "so P knows itself the better one");
+    // An order does not make it one.
+    m.event(GroupEvent::Force);
+    m.pass(5_000);
+    m.answer_reads(&known);
+    m.pass(1_000);
+    assert_eq!(m.swap(), None);
+}
+
+#[test]
+pub(crate) fn the_better_history_is_not_thrown_away() {
+    // M was made to lead with record 8; N, which has no seat any more, has synced 10 with the others.
+    let mut n = One::member(N, &[P, M, N], &[at(6, 10)]);
+    n.knows(&record(6, P, &three()));
+    let (after, ends, keep) = (at(6, 10), Vec::new(), 1);
+    n.hear(P, GroupMessage::Append { epoch: 6, after, ends, commit: 10, synced: 10, keep });
+    n.revision += 1;
+    n.knows(&record(7, M, &[seat(P, 1), seat(M, 1)]));
+    n.beacon(M, 7);
+    n.pass(400);
+    n.hear(M, GroupMessage::Released { epoch: 7, common: Some(at(6, 8)) });
+    assert_eq!((n.group.must_be_filled(), n.group.fills_from()), (true, None));
+    n.hear(M, GroupMessage::Released { epoch: 7, common: Some(at(6, 10)) });
+    assert_eq!(n.group.fills_from(), Some((M, 7)), "nothing of it is thrown away");
+}
+
+#[test]
+fn a_copy_that_differs_is_not_counted() {
+    let mut p = primary(&[P, M, N]);
+    pass_with(&mut p, 950, &[M]);
+    let (number, expect, _) = p.swap().expect("N is dropped");
+    p.swapped(number, SwapOutcome::Done(expect + 1));
+    p.hear(N, join(1_001, &[at(7, 10), at(8, 11)]));
+    let has = |differs| GroupMessage::Has {
+        epoch: 8,
+        tenure: 1_001,
+        written: 11,
+        synced: 11,
+        room: u64::MAX,
+        stuck: false,
+        differs,
+    };
+    p.hear(N, has(1));
+    pass_with(&mut p, 3_000, &[M, N]);
+    assert!(!p.told(N).iter().any(|m| matches!(m, GroupMessage::SyncTo { .. })));
+    p.hear(N, has(0));
+    pass_with(&mut p, 100, &[M, N]);
+    assert!(p.told(N).iter().any(|m| matches!(m, GroupMessage::SyncTo { number: 0, .. })));
+}

@@ -1,0 +1,178 @@
+//! What a copy asks its primary for beside records, and what it answers to others: rows, when it has to be filled, and bytes that
+//! differ. One question of each kind is open at a time, and is asked again when no answer comes.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use atoll_core::planted::{Bug, planted};
+use atoll_core::{NodeId, Position};
+use atoll_disk::Disk;
+use atoll_group::{Group, GroupEvent, Role};
+use atoll_handover::slow;
+use atoll_proto::{BodyBlocks, GroupMessage};
+use bytes::Bytes;
+
+use crate::copy::{GroupCopy, Task};
+use crate::engine::Engine;
+use crate::fetch::Answer;
+use crate::fill::{self, Taken};
+use crate::membership::Source;
+use crate::walk::Walked;
+
+/// What was asked for and did not come is asked for again after this.
+const ASK_AGAIN_MS: u64 = 300;
+/// Answers that wait for a sync; what is more is asked for again.
+const ANSWERS_MAX: usize = 16;
+
+impl<D: Disk> GroupCopy<D> {
+    /// Whether the primary may be asked now.
+    fn may_ask(&self, at_once: bool) -> bool {
+        let now = self.clock.boot_ms();
+        let mut asked = self.asked_ms.lock().expect("no panic while it is held");
+        let may = at_once || asked.is_none_or(|at| now >= at + ASK_AGAIN_MS);
+        if may {
+            *asked = Some(now);
+        }
+        may
+    }
+
+    /// Asks the primary for rows, if this copy has to be filled.
+    pub(crate) fn ask_for_rows(&self, at_once: bool) {
+        let Some((primary, _)) = self.with_group(Group::fills_from) else {
+            if !self.with_group(Group::must_be_filled) {
+                // A primary was found whose log is enough.
+                drop(self.taking.lock().expect("no panic while it is held").take());
+            }
+            return;
+        };
+        if !self.may_ask(at_once) {
+            return;
+        }
+        let taking = self.taking.lock().expect("no panic while it is held");
+        let (at, after) =
+            taking.as_ref().map_or_else(Default::default, |taking| (taking.at, taking.after.clone()));
+        drop(taking);
+        self.group_net.tell(self.island(), primary, GroupMessage::FillFrom { at, after }, Bytes::new());
+    }
+
+    /// Rows have come.
+    pub(crate) fn take_rows(
+        &self,
+        engine: Option<Arc<Engine<D>>>,
+        page: (Position, &[u8], bool),
+        rows: &Bytes,
+    ) {
+        // What has changed since it came ends it.
+        if self.with_group(Group::fills_from).is_none() {
+            return;
+        }
+        let mut taking = self.taking.lock().expect("no panic while it is held");
+        let taken = fill::take(&*self.disk, &mut taking, page, rows);
+        drop(taking);
+        match taken {
+            Ok(Taken::More) => self.ask_for_rows(true),
+            Ok(Taken::All) => self.place.handle(Source::Copy, GroupEvent::Filled, Vec::new()),
+            Ok(Taken::Not) => {}
+            Err(why) => {
+                if let Some(engine) = engine {
+                    engine.halt(&format!("rows of another copy: {why}"));
+                }
+            }
+        }
+    }
+
+    /// Asks the primary for bytes that this copy needs, or looks for more that are missing.
+    pub(crate) fn ask_for_missing(&self, at_once: bool) {
+        let Some(engine) = self.engine() else { return };
+        if engine.takes_walk() {
+            return self.push_task(Task::Walk(engine));
+        }
+        if engine.differs() == 0 {
+            return;
+        }
+        let Some((primary, _)) = self.with_group(Group::follows) else { return };
+        if !self.may_ask(at_once) {
+            return;
+        }
+        let number = self.questions.fetch_add(1, Ordering::Relaxed);
+        if let Some(question) = engine.next_question(number) {
+            self.group_net.tell(self.island(), primary, question, Bytes::new());
+        }
+    }
+
+    /// Bodies are compared with rows that are another copy's.
+    pub(crate) fn walk(&self, engine: &Arc<Engine<D>>) {
+        slow();
+        match engine.walk() {
+            Ok(Walked::Missing | Walked::More) => self.ask_for_missing(true),
+            Ok(Walked::Done) => engine.tell_disk(),
+            // It has stopped.
+            Err(_) => {}
+        }
+    }
+
+    /// Another copy has asked for something. One question of each is answered at a time.
+    pub(crate) fn answer(&self, to: NodeId, task: Task<D>) {
+        let mut tasks = self.lock_tasks();
+        let is_open = |task: &Task<D>| matches!(task, Task::Fetch(of, ..) | Task::Rows(of, ..) if *of == to);
+        if !tasks.iter().any(is_open) {
+            tasks.push_back(task);
+        }
+        drop(tasks);
+        self.follow_up();
+    }
+
+    /// Sends rows.
+    pub(crate) fn send_rows(&self, to: NodeId, engine: &Engine<D>, at: Position, after: Vec<u8>) {
+        slow();
+        let Role::Leading { epoch, begun: true } = self.role() else { return };
+        match engine.page(to, at, after) {
+            Ok(Some(page)) => {
+                let fill::Page { at, after, rows, last } = page;
+                let message = GroupMessage::Rows { epoch, at, after, last };
+                self.group_net.tell(self.island(), to, message, rows);
+            }
+            Ok(None) => {}
+            Err(why) => self.group_net.trouble(self.island(), format!("rows for node {to}: {why}")),
+        }
+    }
+
+    /// Reads bytes for a copy, and sends them when no later primary can take back the records that they tell of.
+    pub(crate) fn fetch(&self, to: NodeId, engine: &Engine<D>, number: u64, blocks: &[BodyBlocks]) {
+        slow();
+        let Role::Leading { epoch, begun: true } = self.role() else { return };
+        let mut answers = self.answers.lock().expect("no panic while it is held");
+        answers.retain(|answer| answer.to != to || answer.number == number);
+        if answers.len() >= ANSWERS_MAX || answers.iter().any(|answer| answer.to == to) {
+            return;
+        }
+        drop(answers);
+        match engine.fetch(blocks) {
+            Ok((upto, pieces, payload)) => {
+                let message = GroupMessage::Fetched { epoch, number, pieces };
+                let answer = Answer { to, upto, number, message, payload };
+                self.answers.lock().expect("no panic while it is held").push(answer);
+                if self.place.synced() < upto {
+                    engine.stays(upto);
+                }
+                self.tell_synced();
+            }
+            Err(why) => self.group_net.trouble(self.island(), format!("bytes for node {to}: {why}")),
+        }
+    }
+
+    /// Sends the bytes that all members have synced by now.
+    pub(crate) fn tell_synced(&self) {
+        let synced = if planted(Bug::BytesOfUnsynced) { u64::MAX } else { self.place.synced() };
+        let mut answers = self.answers.lock().expect("no panic while it is held");
+        if answers.is_empty() {
+            return;
+        }
+        let leads = matches!(self.role(), Role::Leading { begun: true, .. });
+        for answer in answers.extract_if(.., |answer| !leads || answer.upto <= synced) {
+            if leads {
+                self.group_net.tell(self.island(), answer.to, answer.message, answer.payload);
+            }
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! The walk over all bodies of a copy whose rows are another copy's: each is compared with its checksums, and what differs is fetched
+//! (`fetch.rs`), while the copy follows. Memory is bounded by one question, whatever there is.
+//!
+//! Invariant: bodies behind the mark are whole and synced; a change of a body in front of it may be done before its record is
+//! synced, because the next opening compares it.
+
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
+
+use atoll_body::BodyError;
+use atoll_core::Ino;
+use atoll_core::planted::{Bug, planted};
+use atoll_core::sum::BLOCK_BYTES;
+use atoll_disk::Disk;
+use atoll_posix::Kind;
+use atoll_proto::BodyBlocks;
+use atoll_state::RowKey;
+
+use crate::engine::{Engine, Halted};
+use crate::fetch::FETCH_MAX;
+use crate::fill::{self, Unfilled};
+use crate::follow::Following;
+use crate::perform::born_of;
+
+/// Pieces that are compared before others may use the copy.
+const PIECES_MAX: u32 = 64;
+/// Ids that are read from the rows at once.
+const PAGE_ROWS: usize = 256;
+/// Bytes, and files, behind the mark at most: so much is compared again after a death.
+const BEHIND_BYTES_MAX: u64 = 256 << 20;
+const BEHIND_FILES_MAX: u64 = 4_096;
+
+/// How far it is.
+pub(crate) struct Walk {
+    /// Bodies with lower ids were looked at.
+    next: Ino,
+    /// Of the body with this id the blocks before this one.
+    block: u64,
+    /// Ids that follow.
+    page: VecDeque<Ino>,
+    /// What is equal is written once more.
+    again: bool,
+    /// The boot, for the mark.
+    boot: u128,
+    behind_bytes: u64,
+    behind_files: u64,
+}
+
+/// How a part of a walk ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Walked {
+    /// Blocks were found that are to be fetched.
+    Missing,
+    /// It can go on.
+    More,
+    /// Everything is whole and synced.
+    Done,
+}
+
+impl Walk {
+    pub(crate) fn begin(unfilled: Unfilled, boot: u128) -> Self {
+        let Unfilled { from, again } = unfilled;
+        Self { next: from, block: 0, page: VecDeque::new(), again, boot, behind_bytes: 0, behind_files: 0 }
+    }
+}
+
+impl<D: Disk> Engine<D> {
+    /// Whether bodies are missing because the copy is being filled.
+    pub fn is_filling(&self) -> bool {
+        self.fills.load(Ordering::Acquire)
+    }
+
+    /// Whether a part of the walk is to be done, and nobody is at it. Whoever asks does it.
+    pub(crate) fn takes_walk(&self) -> bool {
+        if !self.is_filling() || self.walks.load(Ordering::Acquire) {
+            return false;
+        }
+        let following = self.following.lock().expect("no panic while it is held");
+        following.missing.is_empty() && !self.walks.swap(true, Ordering::AcqRel)
+    }
+
+    /// Does a part of it.
+    pub(crate) fn walk(&self) -> Result<Walked, Halted> {
+        self.walks.store(false, Ordering::Release);
+        let halted = |why: String| {
+            self.halt(&why);
+            Halted { island: self.id(), why }
+        };
+        let Some(_used) = self.in_use() else { return Ok(Walked::Done) };
+        let mut pieces = 0;
+        loop {
+            let mut following = self.following.lock().expect("no panic while it is held");
+            if following.walk.is_none() {
+                return Ok(Walked::Done);
+            }
+            if !following.missing.is_empty() {
+                return Ok(Walked::Missing);
+            }
+            if pieces >= PIECES_MAX {
+                return Ok(Walked::More);
+            }
+            pieces += 1;
+            let goes_on = self.walk_on(&mut following);
+            self.differs.store(following.differs(), Ordering::Release);
+            match goes_on {
+                Ok(true) => {}
+                Ok(false) => {
+                    following.walk = None;
+                    self.fills.store(false, Ordering::Release);
+                    self.differs.store(following.differs(), Ordering::Release);
+                    return Ok(Walked::Done);
+                }
+                // It goes on when there is room.
+                Err(WalkError::Body(error)) if error.is_no_space() => return Ok(Walked::Missing),
+                Err(WalkError::Body(error)) => return Err(halted(error.to_string())),
+                Err(WalkError::Other(why)) => return Err(halted(why)),
+            }
+        }
+    }
+
+    /// The next piece. False: there is none, and all is synced.
+    fn walk_on(&self, following: &mut Following) -> Result<bool, WalkError> {
+        self.apply_all(following).map_err(|e| WalkError::Other(e.to_string()))?;
+        let walk = following.walk.as_mut().expect("it was looked at");
+        if walk.behind_bytes >= BEHIND_BYTES_MAX || walk.behind_files >= BEHIND_FILES_MAX {
+            self.sync_walked()?;
+            fill::note_bytes(&*self.disk, walk.next, walk.boot).map_err(other)?;
+            (walk.behind_bytes, walk.behind_files) = (0, 0);
+        }
+        let Some(ino) = self.next_body(walk)? else {
+            self.sync_walked()?;
+            fill::note_whole(&*self.disk).map_err(other)?;
+            return Ok(false);
+        };
+        let row = self.row_of(ino).filter(|row| row.attr.kind == Kind::Regular);
+        let Some(row) = row else {
+            walk.pass(ino);
+            return Ok(true);
+        };
+        let (first, again, size) = (walk.block, walk.again, row.attr.size);
+        // So that the body is as the rows say, as far as it is there.
+        self.do_waiting(following, |waiting| waiting.is_of(ino)).map_err(WalkError::Body)?;
+        if first == 0 {
+            self.with_state(|state| state.view_disturbed(ino));
+            self.bodies.fit(ino, size, Some(born_of(&row.attr))).map_err(WalkError::Body)?;
+        }
+        let end = size.div_ceil(BLOCK_BYTES);
+        let count = end.saturating_sub(first).min(u64::from(FETCH_MAX));
+        let sums = self.read_sums(ino, first, count).map_err(WalkError::Other)?;
+        let differing = self.bodies.differing((ino, size), first, &sums, again).map_err(WalkError::Body)?;
+        following.missing.extend(runs_of(ino, &differing));
+        let walk = following.walk.as_mut().expect("it was looked at");
+        walk.behind_bytes += count * BLOCK_BYTES;
+        if first + count >= end {
+            walk.pass(ino);
+        } else {
+            walk.block = first + count;
+        }
+        Ok(true)
+    }
+
+    /// The id that is to be looked at: ids of bodies in the snapshot, since bodies of later ones come with their records.
+    fn next_body(&self, walk: &mut Walk) -> Result<Option<Ino>, WalkError> {
+        if walk.page.is_empty() {
+            let (from, end) = (RowKey::Inode(walk.next).to_bytes(), [b'i' + 1]);
+            let rows =
+                self.snapshot.range(&from, &end, PAGE_ROWS).map_err(|e| WalkError::Other(e.to_string()))?;
+            walk.page = rows
+                .iter()
+                .filter_map(|(key, _)| match RowKey::from_bytes(key) {
+                    Some(RowKey::Inode(ino)) => Some(ino),
+                    _ => None,
+                })
+                .collect();
+        }
+        Ok(walk.page.front().copied())
+    }
+
+    /// What was compared and fetched survives a power cut.
+    fn sync_walked(&self) -> Result<(), WalkError> {
+        if planted(Bug::FilledUnsynced) {
+            return Ok(());
+        }
+        self.disk.sync_everything().map_err(other)
+    }
+}
+
+impl Walk {
+    /// A body was looked at.
+    fn pass(&mut self, ino: Ino) {
+        self.page.pop_front();
+        self.next = Ino(ino.0.saturating_add(1));
+        self.block = 0;
+        self.behind_files += 1;
+    }
+}
+
+/// Runs of blocks, each as long as one question may have.
+fn runs_of(ino: Ino, blocks: &[u64]) -> Vec<BodyBlocks> {
+    let mut runs: Vec<BodyBlocks> = Vec::new();
+    for block in blocks {
+        match runs.last_mut() {
+            Some(run) if run.first + u64::from(run.count) == *block => run.count += 1,
+            _ => runs.push(BodyBlocks { ino, first: *block, count: 1 }),
+        }
+    }
+    runs
+}
+
+enum WalkError {
+    Body(BodyError),
+    Other(String),
+}
+
+fn other(error: std::io::Error) -> WalkError {
+    WalkError::Other(error.to_string())
+}

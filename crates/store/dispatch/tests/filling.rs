@@ -1,0 +1,294 @@
+//! A copy that has to be filled gets rows and bytes from its primary, whatever ends a process meanwhile.
+
+mod common;
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use atoll_core::{Ino, NodeId};
+use atoll_disk::Disk;
+use atoll_disk::sim::Fault;
+use atoll_posix::{Op, SetAttr};
+use atoll_proto::GroupMessage;
+use bytes::Bytes;
+use common::group::{Group, LARGE};
+
+/// A group whose logs keep nothing for others, with files of several kinds.
+struct Filled {
+    group: Group,
+    leader: NodeId,
+    other: NodeId,
+    files: Vec<Ino>,
+    rounds: u8,
+}
+
+/// Bytes of a record that fill its log.
+const FAT: usize = 30 << 10;
+
+impl Filled {
+    fn new(copies: u16) -> Self {
+        let mut group = Group::new(copies);
+        for node in group.nodes() {
+            group.end(node, Fault::ProcessDeath);
+            group.machine(node).keep_bytes = 0;
+            group.start(node);
+        }
+        let leader = group.attach();
+        let other = group.others(leader)[0];
+        let files = (0..6u8).map(|n| group.create(leader, &[b'f', b'0' + n])).collect::<Vec<_>>();
+        for (n, ino) in files.iter().enumerate() {
+            group.write(leader, *ino, 0, &vec![n as u8 + 1; LARGE * (n % 3)]);
+            group.write(leader, *ino, 7, b"small");
+        }
+        let mut filled = Self { group, leader, other, files, rounds: 0 };
+        filled.go_on();
+        filled
+    }
+
+    /// So much happens that the log begins anew.
+    fn go_on(&mut self) {
+        let leader = self.leader;
+        self.rounds += 1;
+        for n in 0..20 {
+            self.group.write(leader, self.files[0], n * 100, &[n as u8 * 5 + self.rounds; FAT]);
+        }
+        self.group.checkpoint();
+        self.group.write(leader, self.files[1], 100, b"behind the checkpoint");
+    }
+
+    /// All copies are in sync, and the same; each of them leads and tells the same.
+    fn judge(mut self) {
+        self.group.wait_for_all();
+        self.group.same();
+        let leader = self.group.leader().unwrap();
+        let told: Vec<_> = self.files.iter().map(|ino| self.group.read(leader, *ino, 0, 200_000)).collect();
+        self.group.machine(leader).may_fail = true;
+        self.group.end(leader, Fault::ProcessDeath);
+        let next = self.group.attach();
+        assert_ne!(leader, next);
+        for (ino, told) in self.files.iter().zip(told) {
+            assert!(self.group.read(next, *ino, 0, 200_000) == told, "{ino} is another one");
+        }
+        let mark = self.group.machine(next).disk.stat(b"fill");
+        assert!(mark.is_err(), "it is looked at again with each opening");
+    }
+}
+
+#[test]
+fn a_wiped_disk_is_filled() {
+    for copies in [2, 3] {
+        let mut filled = Filled::new(copies);
+        filled.group.wipe(filled.other);
+        filled.group.pass(2_000);
+        filled.go_on();
+        filled.group.start(filled.other);
+        filled.group.write(filled.leader, filled.files[2], 5, b"while it is filled");
+        filled.judge();
+    }
+}
+
+#[test]
+fn parts_of_a_copy_that_were_wiped_are_filled() {
+    for part in 0..3 {
+        let mut filled = Filled::new(2);
+        let (group, other) = (&mut filled.group, filled.other);
+        let (disk, beside) = (group.machine(other).disk.clone(), group.machine(other).beside.clone());
+        group.wipe(other);
+        let machine = group.machine(other);
+        match part {
+            // The seat alone is lost.
+            0 => machine.disk = disk.revive(Fault::ProcessDeath),
+            // The folder alone is.
+            1 => machine.beside = beside.revive(Fault::ProcessDeath),
+            _ => {
+                (machine.disk, machine.beside) =
+                    (disk.revive(Fault::ProcessDeath), beside.revive(Fault::ProcessDeath));
+                machine.disk.unlink(b"state.redb").unwrap();
+            }
+        }
+        group.start(other);
+        filled.judge();
+    }
+}
+
+#[test]
+fn a_copy_that_was_away_for_too_long_is_filled_and_gets_what_differs() {
+    let mut filled = Filled::new(2);
+    let other = filled.other;
+    filled.group.machine(other).may_fail = true;
+    filled.group.end(other, Fault::ProcessDeath);
+    filled.go_on();
+    filled.go_on();
+    let sent = Rc::new(RefCell::new(0));
+    let counts = Rc::clone(&sent);
+    filled.group.loses = Some(Box::new(move |_, _, message, payload| {
+        if matches!(message, GroupMessage::Fetched { .. }) {
+            *counts.borrow_mut() += payload.len();
+        }
+        false
+    }));
+    filled.group.start(other);
+    filled.group.wait_for_all();
+    assert!((1..LARGE).contains(&*sent.borrow()), "{} bytes were sent", sent.borrow());
+    filled.judge();
+}
+
+#[test]
+fn a_death_of_the_filled_one_at_any_effect_does_no_harm() {
+    for power in [false, true] {
+        let mut death = 1;
+        loop {
+            let mut filled = Filled::new(2);
+            let other = filled.other;
+            filled.group.wipe(other);
+            filled.group.start(other);
+            filled.group.machine(other).disk.die_after(death);
+            for _ in 0..200 {
+                let sits = filled.group.store.1.seat_of(other).map(|seat| seat.tenure);
+                if filled.group.machine(other).disk.is_dead()
+                    || sits > Some(1) && sits == Some(filled.group.tenure(other))
+                {
+                    break;
+                }
+                filled.group.pass(50);
+            }
+            let has_died = filled.group.machine(other).disk.is_dead();
+            let fault = if power { Fault::PowerCut { seed: death } } else { Fault::ProcessDeath };
+            filled.group.end(other, fault);
+            filled.group.start(other);
+            filled.judge();
+            if !has_died {
+                break;
+            }
+            death += 1 + death / 3;
+        }
+        assert!(death > 30, "it died at {death} effects only");
+    }
+}
+
+#[test]
+fn a_death_of_the_filler_does_no_harm() {
+    for kind in 0..4 {
+        let mut filled = Filled::new(3);
+        let (leader, other) = (filled.leader, filled.other);
+        filled.group.wipe(other);
+        filled.group.pass(2_000);
+        filled.go_on();
+        let is_it = Rc::new(RefCell::new(false));
+        let seen = Rc::clone(&is_it);
+        filled.group.loses = Some(Box::new(move |_, to, message, _| {
+            let is_this = to == other
+                && match kind {
+                    0 => matches!(message, GroupMessage::Rows { last: false, .. }),
+                    1 => matches!(message, GroupMessage::Rows { last: true, .. }),
+                    2 => matches!(message, GroupMessage::Fetched { .. }),
+                    _ => matches!(message, GroupMessage::SyncTo { number: 0, .. }),
+                };
+            *seen.borrow_mut() |= is_this;
+            // From then on nothing comes from it any more.
+            *seen.borrow() && to == other
+        }));
+        filled.group.start(other);
+        for _ in 0..200 {
+            if *is_it.borrow() {
+                break;
+            }
+            filled.group.pass(50);
+        }
+        assert!(*is_it.borrow(), "kind {kind} is never sent");
+        filled.group.machine(leader).may_fail = true;
+        filled.group.end(leader, Fault::ProcessDeath);
+        filled.group.loses = None;
+        let next = filled.group.attach();
+        assert!(next != leader);
+        filled.leader = next;
+        filled.group.write(next, filled.files[3], 50, b"of the next epoch");
+        filled.group.start(leader);
+        filled.judge();
+    }
+}
+
+/// Has a copy ask for bytes, and takes the answer away.
+fn answer_taken(filled: &mut Filled) -> (GroupMessage, Bytes) {
+    let taken = Rc::new(RefCell::new(None));
+    let takes = Rc::clone(&taken);
+    filled.group.loses = Some(Box::new(move |_, _, message, payload| {
+        let is_answer = matches!(message, GroupMessage::Fetched { .. });
+        if is_answer {
+            *takes.borrow_mut() = Some((message.clone(), payload.clone()));
+        }
+        is_answer
+    }));
+    filled.group.start(filled.other);
+    for _ in 0..100 {
+        if taken.borrow().is_some() {
+            break;
+        }
+        filled.group.pass(50);
+    }
+    let answer = taken.borrow_mut().take();
+    answer.expect("bytes were sent")
+}
+
+#[test]
+fn an_answer_that_is_late_does_not_cover_what_came_since() {
+    for kind in 0..3 {
+        let mut filled = Filled::new(2);
+        let (leader, other) = (filled.leader, filled.other);
+        filled.group.wipe(other);
+        filled.group.pass(2_000);
+        filled.go_on();
+        let (message, payload) = answer_taken(&mut filled);
+        // Changes of all files come, and are synced there, before the answer does.
+        for (n, ino) in filled.files.clone().into_iter().enumerate() {
+            match kind {
+                0 => filled.group.write(leader, ino, 3, &[0x55; 20]),
+                1 => filled.group.write(leader, ino, 3, &[0x55; LARGE]),
+                _ => {
+                    let set = SetAttr { size: Some(4), ..SetAttr::default() };
+                    filled.group.fs(leader, Op::SetAttr { ino, set }, &[]);
+                }
+            }
+            if n == 0 {
+                filled.group.pass(100);
+            }
+        }
+        let links = u64::MAX;
+        let copy = Arc::clone(filled.group.copy(other));
+        copy.hear(leader, links, message, &payload);
+        filled.group.loses = None;
+        filled.judge();
+    }
+}
+
+#[test]
+fn bytes_leave_when_no_later_primary_can_take_them_back() {
+    let mut filled = Filled::new(3);
+    let (leader, other) = (filled.leader, filled.other);
+    let third = filled.group.others(leader)[1];
+    filled.group.wipe(other);
+    filled.group.pass(2_000);
+    filled.go_on();
+    let _ = answer_taken(&mut filled);
+    // The primary decides what the third copy does not hear of, and answers the one that is filled.
+    let told = Rc::new(RefCell::new(false));
+    let tells = Rc::clone(&told);
+    filled.group.loses = Some(Box::new(move |_, to, message, _| {
+        *tells.borrow_mut() |= matches!(message, GroupMessage::Fetched { .. });
+        to == third
+    }));
+    for ino in filled.files.clone() {
+        filled.group.write_unheard(leader, ino, 0, &[0x77; 3 * LARGE]);
+    }
+    filled.group.pass(700);
+    assert!(!*told.borrow(), "the third copy would not have what the bytes are of");
+    filled.group.machine(leader).may_fail = true;
+    filled.group.end(leader, Fault::ProcessDeath);
+    filled.group.loses = None;
+    let next = filled.group.attach();
+    assert_eq!(next, third);
+    filled.leader = next;
+    filled.group.start(leader);
+    filled.judge();
+}
