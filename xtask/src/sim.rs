@@ -15,7 +15,7 @@ pub(crate) fn soak(root: &Path, args: &[&str]) -> bool {
 }
 
 /// Plants bugs; whether all are found: by runs of the simulator, by the sequences that are written down for them,
-/// by the small world of `pure/group`, or by a test of `pure/island`.
+/// by the small world of `pure/group`, or by a test of `pure/island` or `store/dispatch`.
 pub(crate) fn planted(root: &Path, args: &[&str]) -> bool {
     let is_found = simulator(root, &["planted"], args);
     let test =
@@ -24,11 +24,14 @@ pub(crate) fn planted(root: &Path, args: &[&str]) -> bool {
         ["test", "--quiet", "--locked", "--profile", "sim", "-p", "atoll-group", "--features", "planted"];
     let island =
         ["test", "--quiet", "--locked", "--profile", "sim", "-p", "atoll-island", "--features", "planted"];
+    let copies =
+        ["test", "--quiet", "--locked", "--profile", "sim", "-p", "atoll-dispatch", "--features", "planted"];
     is_found
         && (args.contains(&"--bug")
             || (cargo(root, &test, &["--test", "across", "planted::"])
                 && cargo(root, &group, &["--test", "planted"])
-                && cargo(root, &island, &["--test", "planted"])))
+                && cargo(root, &island, &["--test", "planted"])
+                && cargo(root, &copies, &["--test", "planted"])))
 }
 
 /// Prints a hash of each run of some seeds; whether that could be done.

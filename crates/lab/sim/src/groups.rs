@@ -96,6 +96,10 @@ impl Trouble {
                 deaths(world);
                 wipe(world);
                 power_of_some(world);
+                // What is sent waits for syncs, and clients do not.
+                if world.rng.percent(30) {
+                    slow(world);
+                }
                 if world.rng.percent(20) {
                     let island = world.any_island();
                     world.checkpoint(island);

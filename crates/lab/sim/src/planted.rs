@@ -32,6 +32,8 @@ pub enum Shown {
     SmallWorld,
     /// A test of `pure/island` alone.
     OfIsland,
+    /// A test of copies by hand, in `store/dispatch`.
+    OfCopies,
 }
 
 /// Runs all scenarios in turn, with seeds from `first` on, until one fails that does not without the bug.
@@ -105,17 +107,14 @@ pub const fn shown_by(bug: Bug) -> Shown {
             return Shown::SmallWorld;
         }
         Bug::LocalEndsAtOnce => return Shown::OfIsland,
+        Bug::AnswerOverNewer | Bug::BytesOfUnsynced => return Shown::OfCopies,
         Bug::HasBeforePlaced
         | Bug::UnknownIsSkipped
         | Bug::IncarnationOfLast
         | Bug::AwayInFailOver
         | Bug::TimeGoesBack => "groups_deaths",
         Bug::OwnCheckpoints | Bug::DropsUnsyncedAtOthers | Bug::CutForgetsExtents => "groups_power",
-        Bug::MissingForgotten
-        | Bug::RowsOfTwoCommits
-        | Bug::FilledUnsynced
-        | Bug::AnswerOverNewer
-        | Bug::BytesOfUnsynced => "groups_fill",
+        Bug::MissingForgotten | Bug::RowsOfTwoCommits | Bug::FilledUnsynced => "groups_fill",
         Bug::ReadBesideLease => "groups",
         Bug::SnapshotAhead => "groups_partition",
         Bug::AnswerBeforeLog | Bug::IdsGivenAgain => "faults",

@@ -188,6 +188,11 @@ fn copies_of_an_island_outlive_what_one_does_not() {
 }
 
 #[test]
+fn a_copy_whose_disk_was_wiped_is_filled_by_the_others() {
+    seeds("groups_fill", 1, 10);
+}
+
+#[test]
 fn at_most_one_copy_leads_whatever_is_cut_or_away() {
     seeds("groups_partition", 1, 6);
     seeds("groups_store", 1, 10);

@@ -31,10 +31,8 @@ use crate::grouped::{Grouped, Owner};
 use crate::membership::{Membership, Source, Todo};
 use crate::open::{OpenError, Report, Setup, cut_log};
 use crate::seat::SeatStore;
-use crate::ship::{Shipment, ends_of};
-
-/// Bytes of records in one frame, or one record.
-const FRAME_BYTES: usize = 1 << 20;
+use crate::sending::Behind;
+use crate::ship::Shipment;
 
 /// The other copies of a group, and its record. Called on the thread that performs an effect; none of these may wait.
 pub trait GroupNet: Send + Sync + 'static {
@@ -118,9 +116,6 @@ impl<D: Disk> std::fmt::Debug for Task<D> {
     }
 }
 
-/// Frames for a member that wait until one that is read from the disk was sent: the records before their first, the last one.
-type Waiting = VecDeque<(GroupMessage, Position)>;
-
 /// See the module.
 pub struct GroupCopy<D: Disk> {
     id: IslandId,
@@ -134,7 +129,7 @@ pub struct GroupCopy<D: Disk> {
     tasks: Mutex<VecDeque<Task<D>>>,
     /// Held while it is opened again. True: it is not any more.
     pub(crate) ended: Mutex<bool>,
-    behind: Mutex<BTreeMap<NodeId, Waiting>>,
+    pub(crate) behind: Mutex<BTreeMap<NodeId, Behind>>,
     /// When the primary was asked for rows or bytes last.
     pub(crate) asked_ms: Mutex<Option<u64>>,
     /// The number of the last question for bytes.
@@ -490,6 +485,7 @@ impl<D: Disk> GroupCopy<D> {
                 let Some(engine) = engine else { return };
                 engine.know_synced(seq);
                 self.tell_synced();
+                self.ship_synced();
                 let work = engine.begin(Event::Synced(seq));
                 self.take_work(&engine, work);
             }
@@ -575,99 +571,6 @@ impl<D: Disk> GroupCopy<D> {
         self.place.push(Todo::Apply);
     }
 
-    // ------------------------------------------------------------------ records to others
-
-    fn lock_behind(&self) -> MutexGuard<'_, BTreeMap<NodeId, Waiting>> {
-        self.behind.lock().expect("no panic while it is held")
-    }
-
-    /// Sends a message; with an `Append` the records that it names.
-    fn send(&self, engine: Option<Arc<Engine<D>>>, to: NodeId, message: GroupMessage) {
-        let upto = match &message {
-            GroupMessage::Append { after, ends, .. } => ends.last().copied().unwrap_or(*after),
-            _ => return self.group_net.tell(self.id, to, message, Bytes::new()),
-        };
-        let mut behind = self.lock_behind();
-        if let Some(waiting) = behind.get_mut(&to) {
-            waiting.push_back((message, upto));
-            return;
-        }
-        let Some(engine) = engine else { return };
-        if let Some((rest, upto)) = self.send_records(&engine, to, message, upto, false) {
-            behind.insert(to, [(rest, upto)].into());
-            drop(behind);
-            self.push_task(Task::Ship(to));
-        }
-    }
-
-    /// Sends the records of an `Append` in as many frames as they need. Returns what needs the disk, unless `reads`.
-    fn send_records(
-        &self,
-        engine: &Engine<D>,
-        to: NodeId,
-        mut message: GroupMessage,
-        upto: Position,
-        reads: bool,
-    ) -> Option<(GroupMessage, Position)> {
-        loop {
-            let GroupMessage::Append { after, ends, .. } = &mut message else { return None };
-            let mut from = *after;
-            if from == upto {
-                // A question.
-                ends.clear();
-                self.group_net.tell(self.id, to, message, Bytes::new());
-                return None;
-            }
-            let shipment = match engine.shipment_in_memory(from, FRAME_BYTES) {
-                Some(shipment) => shipment,
-                None if !reads => return Some((message, upto)),
-                None => match engine.shipment(from, FRAME_BYTES) {
-                    Ok(shipment) => shipment,
-                    Err(why) => {
-                        // The member asks again, or is dropped.
-                        self.group_net.trouble(self.id, format!("records for node {to}: {why}"));
-                        return None;
-                    }
-                },
-            };
-            let mut records = shipment.records;
-            records.retain(|shipped| shipped.position <= upto);
-            let last = records.last()?.position;
-            *ends = ends_of(&records);
-            let payload = Shipment { after: from, records }.encode();
-            self.group_net.tell(self.id, to, message.clone(), payload);
-            from = last;
-            if from == upto {
-                return None;
-            }
-            if let GroupMessage::Append { after, .. } = &mut message {
-                *after = from;
-            }
-        }
-    }
-
-    /// Sends a member what had to be read, and all that has waited for that.
-    fn ship(&self, to: NodeId) {
-        slow();
-        loop {
-            let Some((message, upto)) =
-                self.lock_behind().get(&to).and_then(|waiting| waiting.front().cloned())
-            else {
-                break;
-            };
-            if let Some(engine) = self.engine() {
-                self.send_records(&engine, to, message, upto, true);
-            }
-            let mut behind = self.lock_behind();
-            let Some(waiting) = behind.get_mut(&to) else { break };
-            waiting.pop_front();
-            if waiting.is_empty() {
-                behind.remove(&to);
-                break;
-            }
-        }
-    }
-
     // ------------------------------------------------------------------ what takes long
 
     /// Effects of the island's machine: first what leaves at once. If others wait too, the rest is left behind them.
@@ -716,7 +619,7 @@ impl<D: Disk> GroupCopy<D> {
         if let Some(old) = old {
             old.close();
         }
-        self.lock_behind().clear();
+        self.behind.lock().expect("no panic while it is held").clear();
         self.answers.lock().expect("no panic while it is held").clear();
         match self.change_files(anew).and_then(|()| self.open_again()) {
             Ok(log) => self.place.handle(Source::Copy, GroupEvent::Opened { log }, Vec::new()),

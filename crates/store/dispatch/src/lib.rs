@@ -24,6 +24,7 @@ pub mod open;
 mod perform;
 mod role;
 pub mod seat;
+mod sending;
 pub mod ship;
 mod space;
 mod walk;

@@ -76,7 +76,7 @@ impl Filled {
 }
 
 #[test]
-fn a_wiped_disk_is_filled() {
+pub(crate) fn a_wiped_disk_is_filled() {
     for copies in [2, 3] {
         let mut filled = Filled::new(copies);
         filled.group.wipe(filled.other);
@@ -232,7 +232,7 @@ fn answer_taken(filled: &mut Filled) -> (GroupMessage, Bytes) {
 }
 
 #[test]
-fn an_answer_that_is_late_does_not_cover_what_came_since() {
+pub(crate) fn an_answer_that_is_late_does_not_cover_what_came_since() {
     for kind in 0..3 {
         let mut filled = Filled::new(2);
         let (leader, other) = (filled.leader, filled.other);
@@ -263,7 +263,7 @@ fn an_answer_that_is_late_does_not_cover_what_came_since() {
 }
 
 #[test]
-fn bytes_leave_when_no_later_primary_can_take_them_back() {
+pub(crate) fn bytes_leave_when_no_later_primary_can_take_them_back() {
     let mut filled = Filled::new(3);
     let (leader, other) = (filled.leader, filled.other);
     let third = filled.group.others(leader)[1];
@@ -291,4 +291,59 @@ fn bytes_leave_when_no_later_primary_can_take_them_back() {
     filled.leader = next;
     filled.group.start(leader);
     filled.judge();
+}
+
+/// The same of a copy that comes back by log: with its records go bytes as bodies have them now.
+#[test]
+pub(crate) fn bytes_beside_old_records_leave_when_no_later_primary_can_take_them_back() {
+    let mut group = Group::new(3);
+    let leader = group.attach();
+    let (other, third) = (group.others(leader)[0], group.others(leader)[1]);
+    let files: Vec<_> = (0..3u8).map(|n| group.create(leader, &[b'f', b'0' + n])).collect();
+    group.machine(other).may_fail = true;
+    group.end(other, Fault::ProcessDeath);
+    for ino in &files {
+        group.write(leader, *ino, 0, &[1; 2 * LARGE]);
+        group.sync(leader, *ino);
+    }
+    group.pass(2_000);
+    let told = Rc::new(RefCell::new(0));
+    let tells = Rc::clone(&told);
+    group.loses = Some(Box::new(move |_, to, message, payload| {
+        if to == other && matches!(message, GroupMessage::Append { .. }) {
+            *tells.borrow_mut() += payload.len();
+        }
+        to == third
+    }));
+    // The primary decides what the third copy does not hear of, over the same bytes.
+    for ino in &files {
+        group.write_unheard(leader, *ino, 0, &[0x77; 2 * LARGE]);
+    }
+    group.start(other);
+    group.pass(700);
+    assert!(*told.borrow() < LARGE, "the third copy would not have what the bytes are of");
+    group.machine(leader).may_fail = true;
+    group.end(leader, Fault::ProcessDeath);
+    group.loses = None;
+    let next = group.attach();
+    assert_eq!(next, third);
+    group.start(leader);
+    let rounds = 0;
+    Filled { group, leader: next, other, files, rounds }.judge();
+}
+
+#[test]
+pub(crate) fn a_copy_that_was_filled_survives_a_power_cut() {
+    for seed in 0..5 {
+        let mut filled = Filled::new(2);
+        let other = filled.other;
+        filled.group.wipe(other);
+        filled.group.pass(2_000);
+        filled.go_on();
+        filled.group.start(other);
+        filled.group.wait_for_all();
+        filled.group.end(other, Fault::PowerCut { seed });
+        filled.group.start(other);
+        filled.judge();
+    }
 }
