@@ -16,10 +16,11 @@ use atoll_proto::{Copies, VolumeConfig};
 use atoll_rpc::{Address, Closed, Frame, Handler, Link};
 use atoll_state::{LoadedRows, RowKey, RowLoad};
 
+use crate::copies::CopiesSetup;
 use crate::node::{NodeError, unless_full};
 use crate::reached::{note_cut, note_reached, reached};
 use crate::served::{LocalWay, Place, Serve, Served, ServedStatus};
-use crate::volume::{CopiesSetup, OpenedIslands, Volume, VolumeError, VolumeOptions};
+use crate::volume::{OpenedIslands, Volume, VolumeError, VolumeOptions};
 
 /// How long a question to the store of another node may take: copies ask again.
 const STORE_PATIENCE: Duration = Duration::from_secs(1);
@@ -194,7 +195,9 @@ impl<D: Disk> Served for Islands<D> {
         let config = self.volume.config();
         let refused = |why| not_served(&config, &self.data, &self.folder, &why);
         let copies = config.copies.as_ref().map(|copies| self.copies(&config, copies)).transpose();
-        let shelf = |island| (self.shelf)(&self.folder, island, self.is_new);
+        // What is missing of a copy that has others is filled.
+        let may_make = self.is_new || copies.as_ref().is_ok_and(Option::is_some);
+        let shelf = |island| (self.shelf)(&self.folder, island, may_make);
         let opened = copies.and_then(|copies| self.volume.open_islands(&self.options, shelf, copies));
         let opened = opened.map_err(refused)?;
         *self.opened.lock().expect("no panic while it is held") = Some(opened);
@@ -255,6 +258,11 @@ impl<D: Disk> Served for Islands<D> {
             metrics.push(Metric::now("xattrs_spilled", spilled.count as u64));
             let group = copy.as_ref().map(|copy| copy.status());
             metrics.extend(group.iter().flat_map(group_metrics));
+            if group.is_some() {
+                let left = engine.fill_left().unwrap_or_default();
+                metrics.push(Metric::now("copy_files_left", left.files));
+                metrics.push(Metric::now("copy_bytes_left", left.bytes));
+            }
             islands.push(IslandStatus {
                 island: engine.id(),
                 phase: match &group {

@@ -13,14 +13,15 @@ use std::time::{Duration, Instant};
 use atoll_control::GroupStore;
 use atoll_core::{IslandId, Malformed, NodeId, Position, VolumeId};
 use atoll_disk::Disk;
-use atoll_dispatch::{Clock, GroupCopy, GroupNet};
+use atoll_dispatch::seat::SeatStore;
+use atoll_dispatch::{Clock, Fills, GroupCopy, GroupNet, GroupSetup};
 use atoll_group::{BEAT_MS, Given, GroupEvent, SwapOutcome};
 use atoll_proto::group::{Host, Revision, Swapped};
 use atoll_proto::{Beacon, GroupMessage, GroupRecord, NodeLife, Promised};
 use atoll_rpc::{Frame, Kind, Link, Remote, Role};
 use bytes::Bytes;
 
-use crate::volume::Volume;
+use crate::volume::{Volume, VolumeError, VolumeOptions, setup, tell_recovery};
 
 /// Pause between two times that the copies are told the time.
 const TICK: Duration = Duration::from_millis(50);
@@ -29,6 +30,16 @@ const BEACONS_MAX: usize = 32;
 
 /// Notes that a log is about to be cut back.
 pub(crate) type OnCut = Box<dyn Fn(IslandId, Position) + Send + Sync>;
+
+/// What the copies of islands need beside their folders.
+pub(crate) struct CopiesSetup<D: Disk> {
+    /// The folder in which the files `seat` are.
+    pub beside: Arc<D>,
+    /// The store of the groups' records.
+    pub store: Arc<dyn GroupStore>,
+    /// Notes that the log of an island is about to be cut back.
+    pub on_cut: OnCut,
+}
 
 /// A question to the control store.
 enum Question {
@@ -285,6 +296,41 @@ fn ask_store<D: Disk>(
 }
 
 impl<D: Disk> Volume<D> {
+    /// Opens the copies of a volume whose islands have several.
+    pub(crate) fn open_copies(
+        self: &Arc<Self>,
+        options: &VolumeOptions,
+        mut disk_of: impl FnMut(IslandId) -> Result<Arc<D>, VolumeError>,
+        setup_of: CopiesSetup<D>,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Ends, VolumeError> {
+        let CopiesSetup { beside, store, on_cut } = setup_of;
+        let config = self.config();
+        let (port, ends) = Port::new(self, on_cut);
+        let me = NodeLife { node: self.node(), life: options.incarnation, host: self.host };
+        let fills = Arc::<Fills>::default();
+        let mut copies = Copies::new(Arc::clone(&port), Arc::clone(&clock));
+        for island in self.islands() {
+            let disk = disk_of(island)?;
+            let mut setup = setup(&config, self.node(), island, &*disk, options);
+            setup.log.keep_bytes = atoll_log::KEEP_BYTES;
+            let ring = config.group_of(island);
+            let wanted = config.copies.as_ref().map_or(1, |copies| copies.wanted);
+            let tenure_min = u32::try_from(clock.now().wall.secs).unwrap_or(0);
+            let group = atoll_group::Config { me, ring, wanted, tenure_min };
+            let group = GroupSetup { group, in_steps: false, fills: Arc::clone(&fills) };
+            let seats = SeatStore::new(Arc::clone(&beside), format!("{island}.seat").into_bytes());
+            let net: Arc<dyn atoll_dispatch::Net> = Arc::clone(&self.switch) as _;
+            let nets = (net, Arc::clone(&port) as Arc<dyn GroupNet>);
+            let (copy, report) = GroupCopy::open(disk, seats, setup, group, nets, Arc::clone(&clock))?;
+            tell_recovery(self.name(), island, &report);
+            copies.all.insert(island, copy);
+        }
+        assert!(self.copies.set(copies).is_ok(), "islands are opened once");
+        let _ = self.store.set(store);
+        Ok(ends)
+    }
+
     /// The copy of an island here, if it has others.
     pub(crate) fn copy(&self, island: IslandId) -> Option<Arc<GroupCopy<D>>> {
         self.copies.get()?.all.get(&island).cloned()

@@ -9,10 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 use atoll_control::GroupStore;
 use atoll_core::{IslandId, NodeId, Time, VolumeId};
 use atoll_disk::Disk;
-use atoll_dispatch::seat::SeatStore;
-use atoll_dispatch::{
-    Clock, Engine, GroupCopy, GroupNet, GroupSetup, Halted, Laying, OpenError, Reached, Report, Setup, Work,
-};
+use atoll_dispatch::{Clock, Engine, Halted, Laying, OpenError, Reached, Report, Setup, Work};
 use atoll_group::Role;
 use atoll_island::{Config, Event, LinkId, MigrationConfig, Now};
 use atoll_posix::{Answer, Errno, Op};
@@ -22,7 +19,7 @@ use atoll_rpc::{AddressError, DaemonId, Link};
 use atoll_view::Subject;
 use bytes::Bytes;
 
-use crate::copies::{Copies, Ends, OnCut, Port};
+use crate::copies::{Copies, CopiesSetup, Ends};
 use crate::local::Local;
 use crate::map::Map;
 use crate::node_links::{NodeLinks, Used};
@@ -161,16 +158,6 @@ pub(crate) struct OpenedIslands<D: Disk> {
     ends: Option<Ends>,
 }
 
-/// What the copies of islands need beside their folders.
-pub(crate) struct CopiesSetup<D: Disk> {
-    /// The folder in which the files `seat` are.
-    pub beside: Arc<D>,
-    /// The store of the groups' records.
-    pub store: Arc<dyn GroupStore>,
-    /// Notes that the log of an island is about to be cut back.
-    pub on_cut: OnCut,
-}
-
 /// A node's part of a volume, being served.
 pub struct Volume<D: Disk> {
     id: VolumeId,
@@ -179,14 +166,14 @@ pub struct Volume<D: Disk> {
     node: NodeId,
     /// The islands that are here.
     pub(crate) engines: Slots<Engine<D>>,
-    switch: Arc<Switch>,
+    pub(crate) switch: Arc<Switch>,
     /// Which daemon this is, and how often it has started.
     pub(crate) daemon: (DaemonId, u32),
     /// Where it runs.
     pub(crate) host: Host,
     /// The copies here of islands that have others.
     pub(crate) copies: OnceLock<Copies<D>>,
-    store: OnceLock<Arc<dyn GroupStore>>,
+    pub(crate) store: OnceLock<Arc<dyn GroupStore>>,
     /// The links that other nodes have opened.
     pub(crate) node_links: Mutex<NodeLinks>,
     /// Islands with copies that nobody leads, as far as is known here, and since when.
@@ -266,40 +253,6 @@ impl<D: Disk> Volume<D> {
             opened.views.push(laying);
         }
         Ok(opened)
-    }
-
-    /// Opens the copies of a volume whose islands have several.
-    fn open_copies(
-        self: &Arc<Self>,
-        options: &VolumeOptions,
-        mut disk_of: impl FnMut(IslandId) -> Result<Arc<D>, VolumeError>,
-        setup_of: CopiesSetup<D>,
-        clock: Arc<dyn Clock>,
-    ) -> Result<Ends, VolumeError> {
-        let CopiesSetup { beside, store, on_cut } = setup_of;
-        let config = self.config();
-        let (port, ends) = Port::new(self, on_cut);
-        let me = NodeLife { node: self.node, life: options.incarnation, host: self.host };
-        let mut copies = Copies::new(Arc::clone(&port), Arc::clone(&clock));
-        for island in self.islands() {
-            let disk = disk_of(island)?;
-            let mut setup = setup(&config, self.node, island, &*disk, options);
-            setup.log.keep_bytes = atoll_log::KEEP_BYTES;
-            let ring = config.group_of(island);
-            let wanted = config.copies.as_ref().map_or(1, |copies| copies.wanted);
-            let tenure_min = u32::try_from(clock.now().wall.secs).unwrap_or(0);
-            let group = atoll_group::Config { me, ring, wanted, tenure_min };
-            let group = GroupSetup { group, in_steps: false };
-            let seats = SeatStore::new(Arc::clone(&beside), format!("{island}.seat").into_bytes());
-            let net: Arc<dyn atoll_dispatch::Net> = Arc::clone(&self.switch) as _;
-            let nets = (net, Arc::clone(&port) as Arc<dyn GroupNet>);
-            let (copy, report) = GroupCopy::open(disk, seats, setup, group, nets, Arc::clone(&clock))?;
-            tell_recovery(&self.name, island, &report);
-            copies.all.insert(island, copy);
-        }
-        assert!(self.copies.set(copies).is_ok(), "islands are opened once");
-        let _ = self.store.set(store);
-        Ok(ends)
     }
 
     /// A node's part of a volume, without an island yet.
@@ -749,7 +702,7 @@ impl<D: Disk> Volume<D> {
 }
 
 /// Logs what a recovery removed or could not bring back. After an orderly end it logs nothing.
-fn tell_recovery(volume: &str, island: IslandId, report: &Report) {
+pub(crate) fn tell_recovery(volume: &str, island: IslandId, report: &Report) {
     if report.torn_bytes > 0 {
         tracing::warn!(
             volume, %island,

@@ -115,6 +115,7 @@ impl World {
     pub(crate) fn begin_process(&mut self, node: NodeId) {
         let machine = &mut self.machines[node];
         machine.leaders.clear();
+        machine.fills = Arc::default();
         machine.ways.clear();
         let life = machine.life;
         let islands: Vec<IslandId> =
@@ -144,7 +145,8 @@ impl World {
             wanted: self.config.copies as u8,
             tenure_min: u32::try_from(self.machines[node].clock.now().wall.secs).unwrap_or(0),
         };
-        let group = GroupSetup { group, in_steps: true };
+        let fills = Arc::clone(&self.machines[node].fills);
+        let group = GroupSetup { group, in_steps: true, fills };
         let clock: Arc<dyn Clock> = Arc::new(self.machines[node].clock.clone());
         let (disk, port) = (Arc::new(copy.disk.clone()), copy.port.clone());
         let nets = (Arc::new(port.clone()) as _, Arc::new(port) as _);

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use atoll_core::{IslandId, NodeId, Stamp, Time};
 use atoll_disk::sim::{Fault, SimDisk};
-use atoll_dispatch::{Clock, Engine, GroupCopy, Laying};
+use atoll_dispatch::{Clock, Engine, Fills, GroupCopy, Laying};
 use atoll_group::Epochs;
 use atoll_island::Phase;
 use atoll_links::BothWays;
@@ -117,6 +117,8 @@ pub(crate) struct Machine {
     pub(crate) ways: BTreeMap<IslandId, Way>,
     /// When the last message between two islands that it leads arrives.
     pub(crate) last_local_us: u64,
+    /// Its copies that are filled, or fill others.
+    pub(crate) fills: Arc<Fills>,
 }
 
 /// What a process has opened of a copy.
@@ -335,6 +337,7 @@ impl Machine {
             leaders: BTreeMap::new(),
             ways: BTreeMap::new(),
             last_local_us: 0,
+            fills: Arc::default(),
         }
     }
 }

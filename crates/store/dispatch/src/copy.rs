@@ -26,6 +26,7 @@ use bytes::Bytes;
 use crate::engine::{Clock, Engine, Net, Work};
 use crate::fetch::Answer;
 use crate::fill::{self, Taking};
+use crate::fills::Fills;
 use crate::follow::NotTaken;
 use crate::grouped::{Grouped, Owner};
 use crate::membership::{Membership, Source, Todo};
@@ -58,6 +59,8 @@ pub struct GroupSetup {
     pub group: Config,
     /// Nothing that follows from an event is done before [`GroupCopy::do_next`] and [`GroupCopy::take_task`] say so.
     pub in_steps: bool,
+    /// The copies of this node that are filled, or fill others.
+    pub fills: Arc<Fills>,
 }
 
 /// Something that takes long.
@@ -119,7 +122,7 @@ impl<D: Disk> std::fmt::Debug for Task<D> {
 /// See the module.
 pub struct GroupCopy<D: Disk> {
     id: IslandId,
-    setup: Setup,
+    pub(crate) setup: Setup,
     in_steps: bool,
     pub(crate) disk: Arc<D>,
     seats: Mutex<SeatStore<D>>,
@@ -132,10 +135,14 @@ pub struct GroupCopy<D: Disk> {
     pub(crate) behind: Mutex<BTreeMap<NodeId, Behind>>,
     /// When the primary was asked for rows or bytes last.
     pub(crate) asked_ms: Mutex<Option<u64>>,
+    /// Uses of the disk by clients when a copy was filled last.
+    pub(crate) uses_seen: AtomicU64,
     /// The number of the last question for bytes.
     pub(crate) questions: AtomicU64,
     /// Rows that have come, while the copy is being filled.
     pub(crate) taking: Mutex<Option<Taking>>,
+    /// What of this node is filled beside it, and whose copy this is.
+    pub(crate) fills: (Arc<Fills>, NodeId),
     /// Bytes for others that wait for a sync.
     pub(crate) answers: Mutex<Vec<Answer>>,
     net: Arc<dyn Net>,
@@ -186,6 +193,7 @@ impl<D: Disk> GroupCopy<D> {
         let opened =
             Engine::open_following(Arc::clone(&disk), setup.clone(), Arc::clone(&net), Arc::clone(&clock))?;
         let (engine, report, log) = opened;
+        let fills = (group.fills, group.group.me.node);
         let place = Arc::new(Membership::new(group.group, seat, log, Arc::clone(&clock)));
         let setup = Setup { is_new: false, reached: None, ..setup };
         let copy = Arc::new_cyclic(|me: &Weak<Self>| Self {
@@ -200,8 +208,10 @@ impl<D: Disk> GroupCopy<D> {
             ended: Mutex::default(),
             behind: Mutex::default(),
             asked_ms: Mutex::default(),
+            uses_seen: AtomicU64::new(0),
             questions: AtomicU64::new(clock.boot_ms() << 20),
             taking: Mutex::default(),
+            fills,
             answers: Mutex::default(),
             net,
             group_net,

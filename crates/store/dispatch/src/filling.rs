@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use atoll_core::planted::{Bug, planted};
 use atoll_core::{NodeId, Position};
@@ -21,6 +22,8 @@ use crate::walk::Walked;
 
 /// What was asked for and did not come is asked for again after this.
 const ASK_AGAIN_MS: u64 = 300;
+/// How long the disk is left to clients before each answer, while they use it.
+const REST: Duration = Duration::from_millis(10);
 /// Answers that wait for a sync; what is more is asked for again.
 const ANSWERS_MAX: usize = 16;
 
@@ -36,6 +39,14 @@ impl<D: Disk> GroupCopy<D> {
         may
     }
 
+    /// Whether this copy may be filled now: a node fills a few at once.
+    fn may_take(&self) -> bool {
+        let (fills, me) = &self.fills;
+        let is_last = |group: &Group| group.record().is_some_and(|(_, record)| record.in_sync.len() == 1);
+        let copy = (self.setup.volume, self.island(), *me);
+        fills.may_take(self.clock.boot_ms(), copy, self.with_group(is_last))
+    }
+
     /// Asks the primary for rows, if this copy has to be filled.
     pub(crate) fn ask_for_rows(&self, at_once: bool) {
         let Some((primary, _)) = self.with_group(Group::fills_from) else {
@@ -45,7 +56,7 @@ impl<D: Disk> GroupCopy<D> {
             }
             return;
         };
-        if !self.may_ask(at_once) {
+        if !self.may_ask(at_once) || !self.may_take() {
             return;
         }
         let taking = self.taking.lock().expect("no panic while it is held");
@@ -84,6 +95,9 @@ impl<D: Disk> GroupCopy<D> {
     /// Asks the primary for bytes that this copy needs, or looks for more that are missing.
     pub(crate) fn ask_for_missing(&self, at_once: bool) {
         let Some(engine) = self.engine() else { return };
+        if engine.is_filling() && !self.may_take() {
+            return;
+        }
         if engine.takes_walk() {
             return self.push_task(Task::Walk(engine));
         }
@@ -126,6 +140,11 @@ impl<D: Disk> GroupCopy<D> {
     pub(crate) fn send_rows(&self, to: NodeId, engine: &Engine<D>, at: Position, after: Vec<u8>) {
         slow();
         let Role::Leading { epoch, begun: true } = self.role() else { return };
+        let copy = (self.setup.volume, self.island(), to);
+        if !self.fills.0.may_give(self.clock.boot_ms(), copy) {
+            return;
+        }
+        self.leave_disk(engine);
         match engine.page(to, at, after) {
             Ok(Some(page)) => {
                 let fill::Page { at, after, rows, last } = page;
@@ -147,6 +166,11 @@ impl<D: Disk> GroupCopy<D> {
             return;
         }
         drop(answers);
+        let copy = (self.setup.volume, self.island(), to);
+        if !self.fills.0.may_give(self.clock.boot_ms(), copy) {
+            return;
+        }
+        self.leave_disk(engine);
         match engine.fetch(blocks) {
             Ok((upto, pieces, payload)) => {
                 let message = GroupMessage::Fetched { epoch, number, pieces };
@@ -158,6 +182,14 @@ impl<D: Disk> GroupCopy<D> {
                 self.tell_synced();
             }
             Err(why) => self.group_net.trouble(self.island(), format!("bytes for node {to}: {why}")),
+        }
+    }
+
+    /// Leaves the disk to clients for a moment, if some have used it since this was done last.
+    fn leave_disk(&self, engine: &Engine<D>) {
+        let uses = engine.disk_uses.load(Ordering::Relaxed);
+        if self.uses_seen.swap(uses, Ordering::Relaxed) != uses {
+            self.clock.pass(REST);
         }
     }
 

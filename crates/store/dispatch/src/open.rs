@@ -211,7 +211,8 @@ impl<D: Disk> Engine<D> {
         if planted(Bug::CutForgetsExtents) {
             missing.clear();
         }
-        let walk = unfilled.map(|unfilled| Walk::begin(unfilled, setup.log.boot));
+        let walk = unfilled.map(|unfilled| Walk::begin(unfilled, setup.log.boot, &snapshot)).transpose();
+        let walk = walk.map_err(|e| OpenError::Snapshot(id, e))?;
         let walk = walk.filter(|_| !planted(Bug::MissingForgotten));
         let following = Following::opened(&touched, missing, walk);
         let opened_log = OpenedLog {

@@ -8,12 +8,13 @@ use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 
 use atoll_body::BodyError;
-use atoll_core::Ino;
 use atoll_core::planted::{Bug, planted};
 use atoll_core::sum::BLOCK_BYTES;
+use atoll_core::{Decode, Ino};
 use atoll_disk::Disk;
 use atoll_posix::Kind;
-use atoll_proto::BodyBlocks;
+use atoll_proto::{BodyBlocks, Inode};
+use atoll_snapshot::{Snapshot, SnapshotError};
 use atoll_state::RowKey;
 
 use crate::engine::{Engine, Halted};
@@ -44,6 +45,17 @@ pub(crate) struct Walk {
     boot: u128,
     behind_bytes: u64,
     behind_files: u64,
+    /// Files that are yet to be looked at, and their bytes: those that were there when the walk began.
+    left: FillLeft,
+}
+
+/// What a copy that is being filled has yet to look at. Bytes that are there already count, too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct FillLeft {
+    /// Files.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
 }
 
 /// How a part of a walk ended.
@@ -58,9 +70,20 @@ pub(crate) enum Walked {
 }
 
 impl Walk {
-    pub(crate) fn begin(unfilled: Unfilled, boot: u128) -> Self {
+    pub(crate) fn begin(unfilled: Unfilled, boot: u128, rows: &Snapshot) -> Result<Self, SnapshotError> {
         let Unfilled { from, again } = unfilled;
-        Self { next: from, block: 0, page: VecDeque::new(), again, boot, behind_bytes: 0, behind_files: 0 }
+        let left = FillLeft::count(rows, from)?;
+        let (behind_bytes, behind_files) = (0, 0);
+        Ok(Self {
+            next: from,
+            block: 0,
+            page: VecDeque::new(),
+            again,
+            boot,
+            behind_bytes,
+            behind_files,
+            left,
+        })
     }
 }
 
@@ -68,6 +91,15 @@ impl<D: Disk> Engine<D> {
     /// Whether bodies are missing because the copy is being filled.
     pub fn is_filling(&self) -> bool {
         self.fills.load(Ordering::Acquire)
+    }
+
+    /// What is yet to be looked at. None: the copy is not being filled, or its rows are yet to come.
+    pub fn fill_left(&self) -> Option<FillLeft> {
+        if !self.is_filling() {
+            return None;
+        }
+        let following = self.following.lock().expect("no panic while it is held");
+        following.walk.as_ref().map(|walk| walk.left)
     }
 
     /// Whether a part of the walk is to be done, and nobody is at it. Whoever asks does it.
@@ -151,6 +183,7 @@ impl<D: Disk> Engine<D> {
         following.missing.extend(runs_of(ino, &differing));
         let walk = following.walk.as_mut().expect("it was looked at");
         walk.behind_bytes += count * BLOCK_BYTES;
+        walk.left.bytes = walk.left.bytes.saturating_sub((count * BLOCK_BYTES).min(size));
         if first + count >= end {
             walk.pass(ino);
         } else {
@@ -192,6 +225,23 @@ impl Walk {
         self.next = Ino(ino.0.saturating_add(1));
         self.block = 0;
         self.behind_files += 1;
+        self.left.files = self.left.files.saturating_sub(1);
+    }
+}
+
+impl FillLeft {
+    /// Of all files from this id on.
+    fn count(rows: &Snapshot, from: Ino) -> Result<Self, SnapshotError> {
+        let (mut left, mut from) = (Self::default(), RowKey::Inode(from).to_bytes());
+        loop {
+            let page = rows.range(&from, &[b'i' + 1], PAGE_ROWS)?;
+            let Some((last, _)) = page.last() else { return Ok(left) };
+            from = [&last[..], &[0]].concat();
+            for (_, row) in &page {
+                left.files += 1;
+                left.bytes += Inode::from_slice(row).map_or(0, |row| row.attr.size);
+            }
+        }
     }
 }
 

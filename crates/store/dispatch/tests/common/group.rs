@@ -278,8 +278,11 @@ impl Group {
             reached: machine.noted,
         };
         let wanted = ring.len() as u8;
-        let group =
-            GroupSetup { group: Config { me, ring, wanted, tenure_min: 1_000 }, in_steps: machine.in_steps };
+        let group = GroupSetup {
+            group: Config { me, ring, wanted, tenure_min: 1_000 },
+            in_steps: machine.in_steps,
+            fills: Arc::default(),
+        };
         let (noted, may_fail) = (Mutex::new(machine.noted), machine.may_fail.into());
         let mouth = Arc::new(Mouth { noted, may_fail, ..Mouth::default() });
         let nets = (Arc::clone(&mouth) as Arc<dyn Net>, Arc::clone(&mouth) as Arc<dyn GroupNet>);

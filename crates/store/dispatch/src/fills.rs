@@ -1,0 +1,92 @@
+//! How many copies are filled at once at a node: so many that take, and so many that are given to. Shared by all copies of the node.
+//! Never knows what is sent.
+//!
+//! Whoever was not heard of for a while has ended. A copy whose island has one copy left goes before others.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use atoll_core::{IslandId, NodeId, VolumeId};
+
+/// Copies that take at once, and that are given to.
+const AT_ONCE: usize = 2;
+/// Who has not asked for so long has ended.
+const ENDED_MS: u64 = 2_000;
+
+/// A copy of an island.
+type Copy = (VolumeId, IslandId, NodeId);
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Fills {
+    takes: Mutex<Slots>,
+    gives: Mutex<Slots>,
+}
+
+#[derive(Debug, Default)]
+struct Slots {
+    /// When each has asked last.
+    busy: BTreeMap<Copy, u64>,
+    /// Those that go before others and have no place yet.
+    urgent: BTreeMap<Copy, u64>,
+}
+
+impl Slots {
+    fn may(&mut self, now_ms: u64, copy: Copy, is_urgent: bool) -> bool {
+        let asks = |at: &u64| now_ms < at + ENDED_MS;
+        self.busy.retain(|_, at| asks(at));
+        self.urgent.retain(|_, at| asks(at));
+        let waits_for_others = !is_urgent && !self.urgent.is_empty();
+        if self.busy.contains_key(&copy) || (self.busy.len() < AT_ONCE && !waits_for_others) {
+            self.urgent.remove(&copy);
+            self.busy.insert(copy, now_ms);
+            return true;
+        }
+        if is_urgent {
+            self.urgent.insert(copy, now_ms);
+        }
+        false
+    }
+}
+
+impl Fills {
+    /// Whether a copy of this node may ask for rows or bytes now. `is_urgent`: its island has one copy.
+    pub(crate) fn may_take(&self, now_ms: u64, copy: Copy, is_urgent: bool) -> bool {
+        self.takes.lock().expect("no panic while it is held").may(now_ms, copy, is_urgent)
+    }
+
+    /// Whether a copy of another node may be given some now.
+    pub(crate) fn may_give(&self, now_ms: u64, copy: Copy) -> bool {
+        self.gives.lock().expect("no panic while it is held").may(now_ms, copy, false)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn copy(island: u16) -> Copy {
+        (VolumeId(1), IslandId(island), NodeId(3))
+    }
+
+    #[test]
+    fn two_are_filled_at_once_until_one_has_ended() {
+        let mut slots = Slots::default();
+        assert!(slots.may(0, copy(1), false) && slots.may(0, copy(2), false));
+        assert!(!slots.may(0, copy(3), false));
+        assert!(slots.may(1_500, copy(1), false), "it goes on");
+        assert!(slots.may(2_000, copy(3), false), "the second one was not heard of");
+        assert!(!slots.may(2_000, copy(2), false));
+    }
+
+    #[test]
+    fn an_island_with_one_copy_goes_before_others() {
+        let mut slots = Slots::default();
+        assert!(slots.may(0, copy(1), false) && slots.may(0, copy(2), true));
+        assert!(!slots.may(1_900, copy(4), true));
+        assert!(slots.may(1_900, copy(2), false));
+        assert!(!slots.may(2_500, copy(3), false), "the urgent one is waited for");
+        assert!(slots.may(2_500, copy(4), true));
+        assert!(!slots.may(2_500, copy(3), false));
+    }
+}
