@@ -9,7 +9,12 @@ pub fn shown(group: &GroupStatus) -> String {
     let does = match group.role {
         CopyRole::Leads | CopyRole::Waits => "leads here".to_owned(),
         CopyRole::Begins => "begins to lead here".to_owned(),
-        CopyRole::Follows | CopyRole::ComesBack | CopyRole::Stands | CopyRole::Lacks | CopyRole::Halted => {
+        CopyRole::Follows
+        | CopyRole::ComesBack
+        | CopyRole::Stands
+        | CopyRole::Lacks
+        | CopyRole::Fills
+        | CopyRole::Halted => {
             group.primary.map_or("nobody has led yet".to_owned(), |node| format!("node {node} leads"))
         }
     };
@@ -17,7 +22,8 @@ pub fn shown(group: &GroupStatus) -> String {
         CopyRole::ComesBack => "  this copy COMES BACK",
         CopyRole::Stands => "  this copy hears NOBODY WHO LEADS",
         CopyRole::Waits => "  this copy WAITS for another one, and answers nothing",
-        CopyRole::Lacks => "  this copy MUST BE FILLED ANEW: no log reaches back to what it has",
+        CopyRole::Lacks => "  this copy HAS MORE THAN THE ONE THAT LEADS, and is left as it is",
+        CopyRole::Fills => "  this copy LACKS FILES, and is filled",
         CopyRole::Halted => "  this copy HAS STOPPED",
         CopyRole::Leads | CopyRole::Begins | CopyRole::Follows => "",
     };

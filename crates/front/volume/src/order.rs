@@ -155,6 +155,12 @@ pub fn check_force(told: &[ToldCopy], island: IslandId, to: NodeId) -> Result<()
              Start node {store} first. Nothing was done."
         );
     }
+    if own.does() == Some(CopyRole::Fills) {
+        bail!(
+            "The copy of island {island} on node {to} lacks files that only other copies have: it never leads.\n\
+             Start a node that has another copy. Nothing was done."
+        );
+    }
     let needless = told.iter().find(|told| told.leads()).or_else(|| told.iter().find(|told| told.can_lead()));
     let Some(other) = needless else { return Ok(()) };
     let (node, epoch) = (other.node, other.copy.as_ref().map_or(0, |group| group.epoch));
@@ -248,6 +254,8 @@ mod tests {
             check_force(&[told(1, role), silent()], IslandId(3), NodeId(1)).unwrap();
             check_force(&[told(1, role), told(2, ComesBack)], IslandId(3), NodeId(1)).unwrap();
         }
+        let said = refused(&[told(1, CopyRole::Fills), silent()]);
+        assert!(said.contains("on node 1 lacks files that only other copies have"), "{said}");
         let said = refused(&[told(1, ComesBack), told(2, Stands)]);
         assert!(said.contains("on node 2 has everything, and leads by itself"), "{said}");
         assert!(said.contains("If node 2 never will, stop it"), "{said}");

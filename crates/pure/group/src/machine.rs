@@ -70,7 +70,7 @@ pub enum Role {
     },
     /// Its engine is being closed or cut back.
     Closing,
-    /// Its disk has failed, or it must be filled anew.
+    /// Its disk has failed, or its primary has less than was promised here.
     Halted,
 }
 
@@ -483,7 +483,8 @@ impl Group {
             },
             Role::Leading { .. } | Role::Claiming => CopyRole::Begins,
             Role::Following { .. } => CopyRole::Follows,
-            _ if self.must_fill => CopyRole::Lacks,
+            _ if self.is_apart => CopyRole::Lacks,
+            _ if self.must_fill || self.seat.lacks => CopyRole::Fills,
             Role::Void | Role::Closing => CopyRole::ComesBack,
             Role::Standing => CopyRole::Stands,
             Role::Halted => CopyRole::Halted,

@@ -277,12 +277,14 @@ wire_enum! {
         4 => ComesBack,
         /// It hears nobody who leads, and looks whether it may.
         5 => Stands,
-        /// No log reaches back to what it has: it must be filled anew.
+        /// The copy that leads has less than was promised here: it is left as it is.
         6 => Lacks,
         /// It has stopped.
         7 => Halted,
         /// It leads, and may answer nothing: another copy that has everything is silent, and was not dropped.
         8 => Waits,
+        /// It lacks rows or bytes, and gets them from the copy that leads.
+        9 => Fills,
     }
 }
 
