@@ -8,7 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 const GLOSSARY: &str = "docs/GLOSSARY.md";
 const ARCHITECTURE: &str = "docs/ARCHITECTURE.md";
 /// Pages that name a test for each dangerous sequence.
-const WITH_SEQUENCES: &[&str] = &["docs/design/018-copies.md", "docs/design/020-filling.md", "docs/design/021-etcd.md"];
+const WITH_SEQUENCES: &[&str] =
+    &["docs/design/018-copies.md", "docs/design/020-filling.md", "docs/design/021-etcd.md"];
 /// Where they do.
 const SEQUENCES: &str = "## Dangerous sequences";
 

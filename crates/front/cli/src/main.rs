@@ -29,6 +29,7 @@ mod umount;
 mod union;
 mod up;
 mod volume;
+mod whatif;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::process::ExitCode;
@@ -80,6 +81,8 @@ enum Command {
     Island(island::Island),
     /// Show where a file or directory is, and why there
     Explain(explain::Explain),
+    /// Show what could not be reached if some nodes were down, and what has one copy left then
+    Whatif(whatif::WhatIfCommand),
     /// List a whole tree as of one moment, while it may be changed
     Ls(ls::Ls),
     /// Look for damage in the data directory of a stopped node, and mend it
@@ -130,6 +133,7 @@ fn use_credentials(cli: &Cli) -> anyhow::Result<()> {
         Command::Mount(command) => command.data(),
         Command::Volume(command) => command.data(),
         Command::Status(command) => command.data(),
+        Command::Whatif(command) => command.data(),
         Command::Node(command) => Some(command.data()),
         Command::Client(command) => Some(command.data()),
         _ => None,
@@ -154,6 +158,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Table(command) => command.run(),
         Command::Island(command) => command.run(),
         Command::Explain(command) => command.run(),
+        Command::Whatif(command) => command.run(),
         Command::Ls(command) => command.run(),
         Command::Check(command) => return Ok(command.run()),
         Command::Rebuild(command) => command.run(),

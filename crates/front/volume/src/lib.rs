@@ -24,5 +24,6 @@ pub mod reach;
 pub mod source;
 pub mod status;
 pub mod union;
+pub mod whatif;
 
 pub use cluster::lost;

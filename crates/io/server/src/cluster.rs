@@ -11,7 +11,7 @@ use atoll_disk::Disk;
 use atoll_dispatch::{Engine, GroupCopy, Halted, OpenError, SpaceState};
 use atoll_group::{Group, GroupEvent, Role};
 use atoll_island::Phase;
-use atoll_proto::control::{CopyRole, GroupStatus, IslandPhase, IslandStatus, Metric, Trace};
+use atoll_proto::control::{CopyRole, GroupStatus, IslandPhase, IslandStatus, IslandWeight, Metric, Trace};
 use atoll_proto::{Copies, VolumeConfig};
 use atoll_rpc::{Address, Closed, Frame, Handler, Link};
 use atoll_state::{LoadedRows, RowKey, RowLoad};
@@ -383,6 +383,15 @@ impl<D: Disk> Served for Islands<D> {
             });
         }
         traces
+    }
+
+    fn weigh(&self) -> Vec<IslandWeight> {
+        let of_island = |island: IslandId| {
+            let copy = self.volume.copy(island);
+            let weight = self.engine(island, copy.as_deref())?.weigh();
+            weight.inspect_err(|why| tracing::warn!("island {island} cannot be counted: {why}")).ok()?
+        };
+        self.volume.islands().into_iter().filter_map(of_island).collect()
     }
 
     fn leave(&self) {

@@ -144,6 +144,20 @@ impl Node {
     }
 }
 
+impl Node {
+    fn weigh(&self, volume: VolumeId) -> ControlReply {
+        // Not while the list of volumes is held: it reads all rows.
+        let served = match self.parts.read().expect("no panic while it is held").get(&volume) {
+            Some(Part::Served(volume)) => Some(std::sync::Arc::clone(volume)),
+            _ => None,
+        };
+        match served {
+            Some(volume) => ControlReply::Weights { weights: volume.weigh() },
+            None => ControlReply::Refused { text: "The volume is not served here.".to_owned() },
+        }
+    }
+}
+
 fn summary(part: &Part) -> VolumeSummary {
     let config = part.config();
     VolumeSummary {
@@ -203,6 +217,7 @@ impl Desk for Node {
             Control::Discard { volume } => done(self.discard(volume)),
             Control::Status => self.status(),
             Control::Trace { volume, ino } => self.trace(volume, ino),
+            Control::Weigh { volume } => self.weigh(volume),
             Control::Group { volume, island } => match self.setup.store.group(volume, island) {
                 Ok(group) => ControlReply::Group { group },
                 Err(why) => ControlReply::Refused { text: why.to_string() },

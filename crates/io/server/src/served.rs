@@ -7,7 +7,7 @@ use atoll_client::{Sink, Wire};
 use atoll_control::ControlStore;
 use atoll_core::{Ino, IslandId, NodeId};
 use atoll_proto::VolumeConfig;
-use atoll_proto::control::{Connection, IslandStatus, Trace};
+use atoll_proto::control::{Connection, IslandStatus, IslandWeight, Trace};
 use atoll_rpc::{Address, Handler};
 
 use crate::node::NodeError;
@@ -88,6 +88,11 @@ pub trait Served: Handler {
 
     /// The traces of a file or directory at its islands.
     fn trace(&self, ino: Ino) -> Vec<Trace>;
+
+    /// How much its islands have. None of those that cannot be counted at the moment.
+    fn weigh(&self) -> Vec<IslandWeight> {
+        Vec::new()
+    }
 
     /// Before it stops, while links are up: other nodes lead what they can.
     fn leave(&self);

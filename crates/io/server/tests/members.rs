@@ -209,6 +209,7 @@ fn orders() -> Vec<Control> {
         Control::Groups { volume, since: Revision(9), wait_ms: 0 },
         Control::MoveIsland { volume, island, to: NodeId(1) },
         Control::ForceIsland { volume, island, node: NodeId(0) },
+        Control::Weigh { volume },
         Control::Cluster,
         Control::SwapCluster { expected: Revision(99), next: Box::default() },
         Control::Certify { purpose: CertificateFor::Renewal, key: Key::generate().unwrap().public().into() },
@@ -229,6 +230,7 @@ fn orders() -> Vec<Control> {
             | Control::Groups { .. }
             | Control::MoveIsland { .. }
             | Control::ForceIsland { .. }
+            | Control::Weigh { .. }
             | Control::Cluster
             | Control::SwapCluster { .. }
             | Control::Certify { .. } => {}

@@ -79,6 +79,9 @@ wire_enum! {
         16 => Certify { /// For what.
             purpose: CertificateFor, /// The public key (SubjectPublicKeyInfo, DER).
             key: Bytes },
+        /// How much do your islands of a volume have? `ControlReply::Weights`. It reads all rows of files and directories.
+        17 => Weigh { /// The volume.
+            volume: VolumeId },
     }
 }
 
@@ -126,6 +129,24 @@ wire_enum! {
         /// A certificate.
         12 => Issued { /// It.
             issued: Box<Issued> },
+        /// How much islands have.
+        13 => Weights { /// Of the islands and copies that are open here.
+            weights: Vec<IslandWeight> },
+    }
+}
+
+wire_struct! {
+    /// How much an island has, as of its last checkpoint.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct IslandWeight {
+        /// The island.
+        pub island: IslandId,
+        /// Directories that it owns.
+        pub dirs: u64,
+        /// Files that are homed there.
+        pub files: u64,
+        /// Bytes that the files occupy.
+        pub bytes: u64,
     }
 }
 

@@ -29,6 +29,7 @@ mod sending;
 pub mod ship;
 mod space;
 mod walk;
+mod weight;
 pub mod whole;
 
 pub use copy::{Anew, GroupCopy, GroupNet, GroupSetup, Task};

@@ -7,8 +7,8 @@ use atoll_posix::{
     Readings, RenameMode, RequestOptions, SetAttr, SetTime, XattrMode,
 };
 use atoll_proto::control::{
-    Connection, CopyRole, Daemon, FuseCount, GroupStatus, IslandPhase, IslandStatus, Metric, MountStatus,
-    NodeLink, Trace, VolumeStatus, VolumeSummary,
+    Connection, CopyRole, Daemon, FuseCount, GroupStatus, IslandPhase, IslandStatus, IslandWeight, Metric,
+    MountStatus, NodeLink, Trace, VolumeStatus, VolumeSummary,
 };
 use atoll_proto::group::{ChangedGroups, Revision, StoredGroup, Swapped};
 use atoll_proto::union::{
@@ -521,6 +521,7 @@ fn controls() -> Vec<(&'static str, Control)> {
         ),
         ("groups", Control::Groups { volume: VolumeId(7), since: Revision(3), wait_ms: 2000 }),
         ("move island", Control::MoveIsland { volume: VolumeId(7), island: IslandId(1), to: NodeId(2) }),
+        ("weigh", Control::Weigh { volume: VolumeId(7) }),
         ("cluster", Control::Cluster),
         ("swap cluster", Control::SwapCluster { expected: Revision(6), next: Box::new(cluster()) }),
         (
@@ -596,6 +597,12 @@ fn control_replies() -> Vec<(&'static str, ControlReply)> {
         ("swapped", ControlReply::Swapped { swapped: Swapped::Done { revision: Revision(4) } }),
         ("conflict", ControlReply::Swapped { swapped: Swapped::Conflict }),
         ("cluster", ControlReply::Cluster { cluster: Some(Box::new(stored_cluster())) }),
+        (
+            "weights",
+            ControlReply::Weights {
+                weights: vec![IslandWeight { island: IslandId(1), dirs: 0x0203, files: 4, bytes: 5 }],
+            },
+        ),
         ("no cluster", ControlReply::Cluster { cluster: None }),
         (
             "issued",
@@ -649,8 +656,8 @@ pub fn all() -> Vec<Samples> {
             [],
             vec![("hello", message(PeerOp::Hello)), ("ask", message(PeerOp::AskOutcome { txn: TXN }))],
         ),
-        samples("control", 1..=16, controls()),
-        samples("control_reply", 1..=12, control_replies()),
+        samples("control", 1..=17, controls()),
+        samples("control_reply", 1..=13, control_replies()),
         samples("union_order", 1..=7, union_orders()),
         samples("union_reply", 1..=5, union_replies()),
     ]
