@@ -6,12 +6,17 @@ use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, SystemTime};
 
-use atoll_ca::JoinLine;
+use atoll_ca::{Authority, Holder, JoinLine, Key, to_pem, valid_until};
 use atoll_needs::needs;
+use atoll_rpc::{Credentials, Peer, Trust};
 use common::{
     Daemon, Mounted, PATIENCE, Scratch, atoll, bad, detach, eventually, free_port, good, signal, text,
 };
+
+use rustls_pki_types::PrivateKeyDer;
+use rustls_pki_types::pem::PemObject;
 
 /// Nodes of a cluster with certificates, each a process.
 struct Secured {
@@ -291,4 +296,64 @@ fn a_daemon_that_init_has_started_serves_when_the_command_ends() {
     eventually("it has stopped", || !common::is_alive(parent));
     assert!(PATIENCE.as_secs() > 0);
     assert!(std::fs::read_to_string(data.join("daemon.log")).unwrap().is_empty(), "nothing to complain of");
+}
+
+/// Credentials in a file as they were so many days ago. `of`: the data directory of a node that keeps the CA's private key.
+fn aged(file: &Path, of: &Path, days: u64) {
+    let now = Credentials::from_pem(&std::fs::read(file).unwrap()).unwrap();
+    let Trust::Ca(ca) = &now.trust else { panic!("it names its CA") };
+    let ca_key = PrivateKeyDer::from_pem_slice(&std::fs::read(of.join("ca.key")).unwrap()).unwrap();
+    let authority = Authority::from_parts(ca, ca_key.secret_der()).unwrap();
+    let key = Key::from_der(now.key.secret_der()).unwrap();
+    let holder = match now.peer().unwrap() {
+        Peer::Node(node) => Holder::Node(node),
+        Peer::Client(client) => Holder::Client(client),
+        Peer::Guest(_) => panic!("a guest has no certificate of the CA"),
+    };
+    let then = SystemTime::now() - Duration::from_secs(days * 24 * 60 * 60);
+    let old = authority.issue(holder, &key.public(), then).unwrap();
+    let text = to_pem("CERTIFICATE", &old) + &to_pem("CERTIFICATE", ca) + &to_pem("PRIVATE KEY", &key.der());
+    std::fs::write(file, text).unwrap();
+}
+
+/// For how many days more the certificate in a file is valid.
+fn days_left(file: &Path) -> u64 {
+    let credentials = Credentials::from_pem(&std::fs::read(file).unwrap()).unwrap();
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
+    valid_until(&credentials.certificate).unwrap().saturating_sub(now) / (24 * 60 * 60)
+}
+
+#[test]
+fn certificates_are_renewed_by_those_who_have_them() {
+    needs!(Mounts);
+    let mut cluster = Secured::new(1);
+    cluster.volume("home", &[1, 2]);
+    // Nodes, with and without the CA's key at hand.
+    std::fs::remove_file(cluster.data(2).join("ca.key")).unwrap();
+    for node in [1, 2] {
+        let file = cluster.data(node).join("credentials.pem");
+        aged(&file, &cluster.data(1), 70);
+        assert!(days_left(&file) < 21);
+        cluster.nodes[node - 1].stop();
+        let listen = cluster.address(node);
+        cluster.nodes[node - 1] = serve(&cluster.data(node), &listen);
+        eventually("the node has a new certificate", || days_left(&file) > 80);
+    }
+    // A client, while it is mounted.
+    let file = cluster.client("desk", &[]);
+    aged(&file, &cluster.data(1), 70);
+    let mount = cluster.mount("home", "mount", &file);
+    eventually("the mount has a new certificate", || days_left(&file) > 80);
+    assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    std::fs::write(mount.path("file"), b"content").unwrap();
+    // One that is young enough stays as it is.
+    let other = cluster.client("other", &[]);
+    aged(&other, &cluster.data(1), 10);
+    let before = std::fs::read(&other).unwrap();
+    let _second = cluster.mount("home", "second", &other);
+    assert_eq!(std::fs::read(&other).unwrap(), before);
+    // What is not valid any more is told so.
+    aged(&other, &cluster.data(1), 91);
+    let said = bad(["--credentials", text(&other), "volume", "list", &cluster.address(1)]);
+    assert!(said.contains("not valid now") && said.contains("clocks"), "{said}");
 }

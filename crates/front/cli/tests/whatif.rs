@@ -33,7 +33,9 @@ fn it_says_what_would_be_lost_and_that_is_what_is_lost() {
     }
     eventually("what was written is in checkpoints, and counted", || {
         let told = told(&cluster, "");
-        let sum = |key: &str| told["islands"].as_array().unwrap().iter().map(|i| i[key].as_u64().unwrap()).sum::<u64>();
+        let sum = |key: &str| {
+            told["islands"].as_array().unwrap().iter().map(|i| i[key].as_u64().unwrap()).sum::<u64>()
+        };
         (sum("directories"), sum("files")) == (41, 40) && sum("bytes") >= 4_000_000
     });
     let all = |fate: &str| vec![fate.to_owned(); 2];
@@ -42,7 +44,10 @@ fn it_says_what_would_be_lost_and_that_is_what_is_lost() {
     assert_eq!(fates(&cluster, &format!("1,{}", cluster.addresses[2])), all("unreachable"));
     assert_eq!(fates(&cluster, "0,1"), all("waits"));
     let said = good(["whatif", cluster.addresses[1].as_str(), "--down", "1,2"]);
-    assert!(said.contains("UNREACHABLE") && said.contains("41 of 41") && said.contains("islands      0, 1"), "{said}");
+    assert!(
+        said.contains("UNREACHABLE") && said.contains("41 of 41") && said.contains("islands      0, 1"),
+        "{said}"
+    );
     let said = bad(["whatif", cluster.addresses[1].as_str(), "--down", "n9"]);
     assert!(said.contains("has no node \"n9\""), "{said}");
     // Now it happens, and the one that is left says what is next.

@@ -10,11 +10,14 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context, Result, anyhow, bail};
 use atoll_ca::{Authority, Key, LIFETIME_DAYS, to_pem, valid_until};
 use atoll_control::{DataDir, replace_file};
-use atoll_proto::Issued;
-use atoll_rpc::{Credentials, Goodbye, Listener, Peer, Reason, Security, Trust};
+use atoll_proto::cluster::CertificateFor;
+use atoll_proto::{Control, ControlReply, Issued};
+use atoll_rpc::{Address, Credentials, Goodbye, Listener, Peer, Reason, Security, Trust};
 use atoll_server::{Node, Secured};
 use rustls_pki_types::PrivateKeyDer;
 use rustls_pki_types::pem::PemObject;
+
+use crate::ask::{QUESTION, ask};
 
 /// Where commands and mounts look for credentials if none are named: a client's, then those of a node of this machine.
 const DEFAULTS: [&str; 2] = ["/etc/atoll/credentials.pem", "/var/lib/atoll/credentials.pem"];
@@ -27,6 +30,9 @@ const FILE_BYTES_MAX: u64 = 64 * 1024;
 
 /// How often a node reads the cluster's list.
 const REFRESH: Duration = Duration::from_secs(2);
+
+/// How often a mount looks whether its certificate ends soon.
+const LOOK: Duration = Duration::from_secs(60 * 60);
 
 /// How often a node looks whether its certificate ends soon, in such pauses.
 const LOOKS: u32 = 300;
@@ -59,21 +65,75 @@ pub fn read(file: &Path) -> Result<Credentials> {
 /// about, or else those of this machine, if there are any that this user may read.
 pub fn use_for_process(file: Option<&Path>, data: Option<&Path>) -> Result<()> {
     let of_data = data.map(|data| data.join(FILE)).filter(|file| file.exists());
-    let credentials = match file.map(Path::to_owned).or(of_data) {
-        Some(file) => read(&file)?,
+    let used = file.map(Path::to_owned).or(of_data);
+    let (credentials, used) = match used {
+        Some(file) => (read(&file)?, std::path::absolute(&file).ok()),
         None => {
             let may_read = |path: &&&str| match File::open(path) {
                 Ok(_) => true,
                 Err(e) => !matches!(e.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied),
             };
             match DEFAULTS.iter().find(may_read) {
-                Some(path) => read(Path::new(path))?,
+                Some(path) => (read(Path::new(path))?, Some(PathBuf::from(path))),
                 None => return Ok(()),
             }
         }
     };
     Security::new(&credentials)?.install();
+    *OF_PROCESS.lock().expect("no panic while it is held") = used;
     Ok(())
+}
+
+/// The file of the certificates that this process uses, until somebody keeps them renewed.
+static OF_PROCESS: Mutex<Option<PathBuf>> = Mutex::new(None);
+
+/// Renews the certificate of this process in time, as long as it lives: a client asks the nodes at these addresses, and a process
+/// of a node takes what the node has renewed.
+pub fn keep_renewed(addresses: Vec<Address>) -> Result<()> {
+    let Some(security) = Security::of_process() else { return Ok(()) };
+    // Once a process, whatever it mounts.
+    let Some(file) = OF_PROCESS.lock().expect("no panic while it is held").take() else { return Ok(()) };
+    let run = move || {
+        loop {
+            if let Err(why) = renew(&security, &file, &addresses) {
+                tracing::warn!("the certificate in {} is not renewed: {why:#}", file.display());
+            }
+            thread::sleep(LOOK);
+        }
+    };
+    thread::Builder::new()
+        .name("atoll-renew".into())
+        .spawn(run)
+        .context("no thread to renew the certificate")?;
+    Ok(())
+}
+
+fn renew(security: &Security, file: &Path, addresses: &[Address]) -> Result<()> {
+    let credentials = read(file)?;
+    if !valid_until(&credentials.certificate).is_none_or(is_due) || !matches!(security.me(), Peer::Client(_))
+    {
+        return Ok(security.renew(&credentials)?);
+    }
+    let key = Key::from_der(credentials.key.secret_der())?;
+    let order = Control::Certify { purpose: CertificateFor::Renewal, key: key.public().into() };
+    let mut last = anyhow!("no node is known");
+    for address in addresses {
+        match ask(address, order.clone(), QUESTION) {
+            Ok(ControlReply::Issued { issued }) => {
+                let text = to_text(&issued, &key);
+                security.renew(&Credentials::from_pem(text.as_bytes())?)?;
+                let folder = file.parent().unwrap_or(Path::new("/"));
+                let name = file.file_name().and_then(|name| name.to_str()).unwrap_or(FILE);
+                replace_file(folder, &format!("{name}.new"), name, text.as_bytes())
+                    .with_context(|| format!("{} cannot be written", file.display()))?;
+                tracing::info!("the certificate in {} is renewed", file.display());
+                return Ok(());
+            }
+            Ok(_) => last = anyhow!("{address} gave an answer that does not fit the question"),
+            Err(why) => last = why,
+        }
+    }
+    Err(last)
 }
 
 /// The certificates of a node, and their use for all links of this process; none if the node's links are not encrypted.

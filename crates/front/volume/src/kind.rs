@@ -17,6 +17,7 @@ use atoll_server::{Serve, VolumeOptions};
 use atoll_vfs::Files;
 
 use crate::cluster::Cluster;
+use crate::credentials;
 use crate::explain::Explanation;
 use crate::findings::{Checking, Outcome};
 use crate::reach::Reached;
@@ -117,5 +118,8 @@ pub fn of_volume(config: &VolumeConfig) -> Result<&'static dyn Kind> {
 
 /// Opens a volume for a mount or a command of this process, whatever its kind.
 pub fn attach(volume: Reached, manner: Manner) -> Result<Arc<dyn Attached>> {
+    if manner.mount {
+        credentials::keep_renewed(volume.others.iter().map(|other| other.address.clone()).collect())?;
+    }
     of_volume(&volume.config)?.attach(volume, manner)
 }
