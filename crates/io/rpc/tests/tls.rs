@@ -243,3 +243,67 @@ fn strangers_who_say_nothing_take_no_place_from_others() {
     tool(listener.address(), secure(&ca.client(1))).unwrap();
     assert_eq!(strangers.len(), 100);
 }
+
+/// The first bytes of a client that greets.
+fn client_hello(ca: &Ca) -> Vec<u8> {
+    use std::io::Read;
+    let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address: Address = socket.local_addr().unwrap().to_string().parse().unwrap();
+    let (outgoing, _events) = outgoing_with(&address, secure(&ca.client(1)), || Hello::new(Role::Tool, None));
+    outgoing.keep(true);
+    let (mut stream, _) = socket.accept().unwrap();
+    let mut bytes = vec![0; 16 * 1024];
+    let n = stream.read(&mut bytes).unwrap();
+    bytes.truncate(n);
+    bytes
+}
+
+#[test]
+fn a_greeting_with_any_byte_changed_gets_no_more_than_tls_says_before_it_knows_anybody() {
+    let ca = Ca::new();
+    let options = Options { handshake_time_max: Duration::from_millis(200), ..secure(&ca.node(NODE)) };
+    let (listener, accepted) = serve_at(&any_port(), options, echo);
+    let good = client_hello(&ca);
+    assert_eq!(good[..2], [22, 3], "a record of the handshake");
+    let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut draw = move |below: usize| {
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        (seed % below as u64) as usize
+    };
+    std::thread::scope(|scope| {
+        // Those that wait for more wait side by side.
+        for _ in 0..8 {
+            let cases: Vec<Vec<u8>> = (0..40)
+                .map(|_| {
+                    let mut bytes = good.clone();
+                    match draw(5) {
+                        0 => bytes.truncate(draw(good.len())),
+                        1 => bytes.splice(0..0, good.iter().copied().take(draw(good.len()))).for_each(drop),
+                        2 => bytes.extend((0..draw(400)).map(|_| draw(256) as u8).collect::<Vec<_>>()),
+                        3 => bytes[5..].fill(draw(256) as u8),
+                        _ => (0..=draw(8)).for_each(|_| bytes[draw(good.len())] = draw(256) as u8),
+                    }
+                    bytes
+                })
+                .collect();
+            let address = listener.address();
+            scope.spawn(move || {
+                for bytes in cases {
+                    let mut stranger = Stranger::connect(address);
+                    stranger.write(&bytes);
+                    let answer = stranger.read_to_end();
+                    // An alert; or the server's part of the handshake, which is encrypted behind the first record: no word of ours.
+                    assert!(
+                        answer.is_empty() || matches!(answer[..2], [20..=23, 3]),
+                        "{bytes:?}: {answer:?}"
+                    );
+                    assert!(!answer.windows(4).any(|four| four == b"ATOL"), "{bytes:?}: {answer:?}");
+                }
+            });
+        }
+    });
+    assert!(accepted.try_iter().next().is_none());
+    tool(listener.address(), secure(&ca.client(1))).unwrap();
+}
