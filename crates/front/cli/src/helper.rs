@@ -89,6 +89,9 @@ fn run(arguments: &Arguments) -> Result<()> {
     if arguments.fake {
         return Ok(());
     }
+    // Before any link is made.
+    let named = options.credentials.clone().or_else(crate::credentials_of_environment);
+    atoll_volume::credentials::use_for_process(named.as_deref(), None)?;
     mount(&source, &arguments.point, &options, false, &Log::default())
 }
 

@@ -127,8 +127,11 @@ fn use_credentials(cli: &Cli) -> anyhow::Result<()> {
     if matches!(cli.command, Command::Up(_) | Command::Serve(_) | Command::Init(_) | Command::Join(_)) {
         return Ok(());
     }
-    let of_environment = std::env::var_os("ATOLL_CREDENTIALS").filter(|named| !named.is_empty());
-    let named = cli.credentials.clone().or(of_environment.map(std::path::PathBuf::from));
+    let of_option = match &cli.command {
+        Command::Mount(command) => command.credentials(),
+        _ => None,
+    };
+    let named = cli.credentials.clone().or(of_option).or_else(credentials_of_environment);
     let data = match &cli.command {
         Command::Mount(command) => command.data(),
         Command::Volume(command) => command.data(),
@@ -139,6 +142,11 @@ fn use_credentials(cli: &Cli) -> anyhow::Result<()> {
         _ => None,
     };
     atoll_volume::credentials::use_for_process(named.as_deref(), data)
+}
+
+/// The file of credentials that the environment names.
+fn credentials_of_environment() -> Option<std::path::PathBuf> {
+    std::env::var_os("ATOLL_CREDENTIALS").filter(|named| !named.is_empty()).map(std::path::PathBuf::from)
 }
 
 fn run(command: Command) -> anyhow::Result<ExitCode> {

@@ -44,8 +44,17 @@ impl MountCommand {
         self.data.as_deref()
     }
 
+    /// The credentials that an option of the mount names. Options that are wrong are refused when the command runs.
+    pub(crate) fn credentials(&self) -> Option<PathBuf> {
+        self.mount_options().ok().and_then(|options| options.credentials)
+    }
+
+    fn mount_options(&self) -> Result<Options> {
+        Options::default().with(self.options.iter().map(String::as_str))
+    }
+
     pub(crate) fn run(self) -> Result<()> {
-        let options = Options::default().with(self.options.iter().map(String::as_str))?;
+        let options = self.mount_options()?;
         let (source, point) = match (&self.data, self.places.as_slice()) {
             (None, [source, point]) => {
                 let Some(text) = source.to_str() else { bail!("{} names no volume.", source.display()) };

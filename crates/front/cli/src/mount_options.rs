@@ -1,6 +1,8 @@
 //! Options of a mount, as after `-o`. An unknown option is refused: if it were ignored, a protection that it
 //! asks for would be missing. Parsing, help and manual page use one table.
 
+use std::path::PathBuf;
+
 use anyhow::{Result, anyhow, bail};
 use atoll_fuse::{Config, Keep, Locks, MountOptions};
 use atoll_posix::AtimeRule;
@@ -22,6 +24,8 @@ pub(crate) struct Options {
     local_locks: bool,
     keep: Keep,
     birth_times: bool,
+    /// The credentials of the mount's process, if a file is named.
+    pub(crate) credentials: Option<PathBuf>,
 }
 
 /// Words that mean something together, as users are told of them.
@@ -71,6 +75,15 @@ pub(crate) const TABLE: &[Entry] = &[
                   local they hold among the processes of this mount only, which is faster.",
         take: |o, word, _| {
             o.local_locks = word == "locks=local";
+            Ok(())
+        },
+    },
+    Entry {
+        words: &["credentials=FILE"],
+        meaning: "The credentials by which this machine is let in, in a cluster with certificates. The \
+                  default is /etc/atoll/credentials.pem, or else those of this machine's node.",
+        take: |o, _, value| {
+            o.credentials = value.map(PathBuf::from);
             Ok(())
         },
     },
@@ -205,7 +218,7 @@ pub(crate) const TABLE: &[Entry] = &[
 ];
 
 /// A placeholder in the table for text that users write.
-const BLANKS: [&str; 3] = ["SECONDS", "NAME", "TEXT"];
+const BLANKS: [&str; 4] = ["SECONDS", "NAME", "TEXT", "FILE"];
 
 impl Entry {
     /// Whether `word` is one of its words.
@@ -226,6 +239,7 @@ impl Default for Options {
             local_locks: false,
             keep: Keep::Recallable,
             birth_times: false,
+            credentials: None,
         }
     }
 }
@@ -274,9 +288,9 @@ impl Options {
                 // What fails says so itself.
                 let taken =
                     (entry.take)(&mut after, word, word.split_once('=').map(|(_, value)| value)).is_ok();
-                let (patience, shared) =
-                    (after.patience_ms != before.patience_ms, after.allow_other.is_some());
-                taken && (patience || shared || after.fuse_config() != before.fuse_config())
+                let patience = after.patience_ms != before.patience_ms;
+                let named = after.allow_other.is_some() || after.credentials.is_some();
+                taken && (patience || named || after.fuse_config() != before.fuse_config())
             })
         };
         words.into_iter().filter(is_fixed).collect()
@@ -337,6 +351,9 @@ mod tests {
         assert!(parse("async,sync").unwrap().mount_options("v").sync);
         assert!(parse("comment=what,X-mine,x-theirs=1").is_ok());
         assert!(parse("cache=none").unwrap().keep == Keep::Nothing);
+        let options = parse("credentials=/a.pem,credentials=/b.pem").unwrap();
+        assert_eq!(options.credentials, Some(PathBuf::from("/b.pem")));
+        assert_eq!(Options::fixed(["credentials=/a.pem", "ro"]), ["credentials=/a.pem"]);
     }
 
     #[test]
@@ -348,6 +365,8 @@ mod tests {
             "ro=1",
             "locks=some",
             "cache=",
+            "credentials",
+            "credentials=",
             "remount",
             "dirsync",
             "x",
@@ -366,6 +385,7 @@ mod tests {
             for word in entry.words {
                 assert!(seen.insert(*word), "{word} stands there twice");
                 let filled = word.replace("SECONDS", "7").replace("NAME", "fred").replace("TEXT", "t");
+                let filled = filled.replace("FILE", "/etc/mine.pem");
                 let taken = TABLE.iter().find(|e| e.is(&filled)).expect("it is known");
                 assert!(std::ptr::eq(taken, entry), "{word} is taken for {:?}", taken.words);
                 let root = rustix::process::geteuid().is_root();

@@ -370,6 +370,10 @@ fn mount() -> Vec<Section> {
                      volume's users are not trusted with that.",
                 ),
                 (
+                    "node1:7100,node2:7100:/home  /srv/home  atoll  _netdev,credentials=/etc/atoll/home.pem  0  0",
+                    "With credentials other than the default. \"atoll client add\" makes such a file.",
+                ),
+                (
                     "mount -o remount,ro /srv/home",
                     "Stops changes through the mount, and rw allows them again. The other options that a \
                      remount can change are relatime, noatime, strictatime, nodiratime, nosuid, nodev, \
@@ -399,6 +403,10 @@ fn files() -> Section {
     terms(
         "FILES",
         &[
+            (
+                "/etc/atoll/credentials.pem",
+                "The credentials of this machine, in a cluster with certificates. \"atoll client add\" makes them.",
+            ),
             ("/etc/atoll/node.conf", "The data directory and the address of the node of atoll.service."),
             ("DATA/atoll.sock", "The socket of the daemon on a data directory, for commands and mounts."),
             (

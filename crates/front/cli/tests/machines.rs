@@ -12,7 +12,7 @@ use atoll_ca::{Authority, Holder, JoinLine, Key, to_pem, valid_until};
 use atoll_needs::needs;
 use atoll_rpc::{Credentials, Peer, Trust};
 use common::{
-    Daemon, Mounted, PATIENCE, Scratch, atoll, bad, detach, eventually, free_port, good, signal, text,
+    Daemon, Mounted, PATIENCE, Scratch, atoll, bad, detach, eventually, free_port, good, script, signal, text,
 };
 
 use rustls_pki_types::PrivateKeyDer;
@@ -173,6 +173,55 @@ fn files_go_over_encrypted_links_and_a_client_has_its_limits() {
         !output.status.success() && said.contains("not in the list of the cluster")
     });
     detach(&reader.0);
+}
+
+#[test]
+fn a_line_of_fstab_names_several_nodes_and_the_credentials() {
+    needs!(Mounts, Root);
+    let cluster = Secured::new(1);
+    cluster.volume("home", &[1, 2]);
+    let (one, other) = (cluster.client("one", &[]), cluster.client("other", &["--ro"]));
+    // The first node of the line is away.
+    let source = format!("{},{},{}:/home", local(), cluster.address(1), cluster.address(2));
+    let (scratch, point) = (&cluster.scratch, cluster.scratch.dir("point"));
+    let fstab = scratch.path("fstab");
+    for client in [&one, &other] {
+        let second = format!("{}:/home", cluster.address(2));
+        eventually("the second node has heard of the client", || {
+            atoll(["--credentials", text(client), "mount", &second, text(&point)]).status().unwrap().success()
+        });
+        good(["umount", text(&point)]);
+    }
+    let said = script(
+        scratch,
+        &format!(
+            "echo '{source} {point} atoll _netdev,nofail,credentials={one} 0 0' > {fstab}\n\
+             mount --bind {fstab} /etc/fstab\n\
+             mount {point}\n\
+             echo hello > {point}/file\n\
+             mount -o remount,ro,credentials={other} {point}\n\
+             umount {point}\n\
+             mount -t atoll {source} {point} && exit 1 || true\n\
+             mount -t atoll -o credentials={fstab} {source} {point} && exit 1 || true\n\
+             mount -t atoll -o credentials={other} {source} {point}\n\
+             cat {point}/file\n\
+             echo more > {point}/file && exit 1 || true\n\
+             umount {point}\n",
+            point = text(&point),
+            fstab = text(&fstab),
+            one = text(&one),
+            other = text(&other),
+        ),
+    );
+    assert!(said.contains("hello"), "{said}");
+    assert!(said.contains("stays as it was when it was mounted"), "{said}");
+    assert!(said.contains("it wants TLS, and this program has no credentials"), "{said}");
+    assert!(said.contains("has no credentials: "), "{said}");
+    assert!(said.contains("Read-only file system"), "{said}");
+    // The same word for atoll mount.
+    let option = format!("credentials={}", text(&one));
+    let again = Mounted::new(&format!("{}:/home", cluster.address(2)), point, &option);
+    assert_eq!(std::fs::read(again.path("file")).unwrap(), b"hello\n");
 }
 
 #[test]

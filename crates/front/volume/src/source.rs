@@ -6,7 +6,7 @@ use anyhow::{Result, anyhow, bail};
 use atoll_control::{Addresses, check_volume_name};
 use atoll_core::NodeId;
 use atoll_proto::{Control, ControlReply, VolumeConfig};
-use atoll_rpc::Address;
+use atoll_rpc::{Address, ConnectError};
 
 use crate::ask::{NoAnswer, QUESTION, strange, try_ask};
 use crate::places::{MountPoint, SocketPlace, absolute, mount_socket, mounted_at};
@@ -102,7 +102,7 @@ impl Source {
 
     /// Asks the daemons in turn for the volume; those that are down are passed over.
     pub fn find(&self) -> Result<Found> {
-        let (mut down, mut refused) = (Vec::new(), None);
+        let (mut down, mut refused, mut untrusted) = (Vec::new(), None, None);
         for host in &self.hosts {
             let name = match &self.volume {
                 Some(name) => name.clone(),
@@ -122,6 +122,10 @@ impl Source {
                 // Another node may know it.
                 Ok(ControlReply::Refused { text }) => refused = Some((host, text)),
                 Ok(_) => return Err(strange(host)),
+                // That says more than that others are down.
+                Err(NoAnswer::Unreachable(why @ ConnectError::NotTrusted { .. })) => {
+                    untrusted.get_or_insert(why);
+                }
                 Err(NoAnswer::Unreachable(why)) => down.push(why.to_string()),
                 Err(NoAnswer::Unknown(why)) => down.push(why),
             }
@@ -129,6 +133,9 @@ impl Source {
         if let Some((host, text)) = refused {
             let what = text.lines().next().unwrap_or_default();
             bail!("{what}\n\"atoll volume list {host}\" shows those that {host} has.");
+        }
+        if let Some(why) = untrusted {
+            bail!("{why}");
         }
         match down.as_slice() {
             [one] => bail!("{one}"),
