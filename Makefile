@@ -54,31 +54,45 @@ UNITDIR ?= $(PREFIX)/lib/systemd/system
 SHARE = $(DESTDIR)$(PREFIX)/share
 # What install(1) is told about symbols: packagers who keep them apart say STRIP=.
 STRIP ?= -s
+# The program that is installed.
+BINARY ?= $(BIN)/atoll
 
 .PHONY: install
 install: build ## Install Atoll below /usr/local (PREFIX=, DESTDIR=, SBINDIR=, UNITDIR=, STRIP=)
-	install -D $(STRIP) -m 755 "$(BIN)/atoll" "$(DESTDIR)$(PREFIX)/bin/atoll"
+	@$(MAKE) --no-print-directory install-built
+
+.PHONY: install-built
+install-built: # The same with a program that is there, BINARY=
+	install -D $(STRIP) -m 755 "$(BINARY)" "$(DESTDIR)$(PREFIX)/bin/atoll"
 	install -d "$(DESTDIR)$(SBINDIR)" "$(DESTDIR)$(UNITDIR)" "$(SHARE)/man/man1" "$(SHARE)/man/man8"
 	for name in mount.atoll mount.fuse.atoll; do \
 	  ln -sf "$(PREFIX)/bin/atoll" "$(DESTDIR)$(SBINDIR)/$$name" || exit; done
-	@pages=$$(mktemp -d) && trap 'rm -rf "$$pages"' EXIT && "$(BIN)/atoll" man --out "$$pages" && \
+	@pages=$$(mktemp -d) && trap 'rm -rf "$$pages"' EXIT && "$(BINARY)" man --out "$$pages" && \
 	install -m 644 "$$pages"/*.1 "$(SHARE)/man/man1" && install -m 644 "$$pages"/*.8 "$(SHARE)/man/man8"
 	install -d "$(SHARE)/bash-completion/completions" "$(SHARE)/zsh/site-functions" \
 	  "$(SHARE)/fish/vendor_completions.d"
-	"$(BIN)/atoll" completions bash > "$(SHARE)/bash-completion/completions/atoll"
-	"$(BIN)/atoll" completions zsh > "$(SHARE)/zsh/site-functions/_atoll"
-	"$(BIN)/atoll" completions fish > "$(SHARE)/fish/vendor_completions.d/atoll.fish"
+	"$(BINARY)" completions bash > "$(SHARE)/bash-completion/completions/atoll"
+	"$(BINARY)" completions zsh > "$(SHARE)/zsh/site-functions/_atoll"
+	"$(BINARY)" completions fish > "$(SHARE)/fish/vendor_completions.d/atoll.fish"
 	@for unit in packaging/systemd/*.service; do \
 	  sed 's|@BINDIR@|$(PREFIX)/bin|' "$$unit" > "$(DESTDIR)$(UNITDIR)/$${unit##*/}" || exit; \
 	  chmod 644 "$(DESTDIR)$(UNITDIR)/$${unit##*/}"; done
 	install -D -m 644 -t "$(SHARE)/doc/atoll/examples" packaging/systemd/srv-home.mount.example
 	install -m 644 -t "$(SHARE)/doc/atoll" README.md CHANGELOG.md LICENSE docs/OPERATIONS.md
 
+# Where `make deb` puts its packages.
+DEBS ?= $(or $(CARGO_TARGET_DIR),target)/deb
+
+.PHONY: deb
+deb: build ## Make the Debian packages atoll and atoll-client (DEBS=)
+	packaging/deb/build "$(BIN)/atoll" "$(DEBS)"
+
 .PHONY: uninstall
 uninstall: ## Remove what `make install` has installed
 	rm -f "$(DESTDIR)$(PREFIX)/bin/atoll" "$(DESTDIR)$(SBINDIR)/mount.atoll" "$(DESTDIR)$(SBINDIR)/mount.fuse.atoll"
 	rm -rf "$(SHARE)/doc/atoll"
-	rm -f "$(SHARE)"/man/man1/atoll.1 "$(SHARE)"/man/man1/atoll-*.1 "$(SHARE)/man/man8/mount.atoll.8"
+	rm -f "$(SHARE)"/man/man1/atoll.1 "$(SHARE)"/man/man1/atoll-*.1 "$(SHARE)/man/man8/mount.atoll.8" \
+	  "$(SHARE)/man/man8/mount.fuse.atoll.8"
 	rm -f "$(SHARE)/bash-completion/completions/atoll" "$(SHARE)/zsh/site-functions/_atoll" \
 	  "$(SHARE)/fish/vendor_completions.d/atoll.fish"
 	rm -f "$(DESTDIR)$(UNITDIR)/atoll.service" "$(DESTDIR)$(UNITDIR)/atoll@.service" "$(DESTDIR)$(UNITDIR)/atoll-union@.service"

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use clap::CommandFactory;
 
-use crate::pages;
+use crate::{helper, pages};
 
 /// Arguments of `atoll completions`.
 #[derive(Debug, clap::Args)]
@@ -44,8 +44,12 @@ impl Man {
         let mut command = crate::Cli::command().disable_help_subcommand(true);
         command.build();
         self.write(&command).with_context(cannot)?;
-        // mount(8)'s users look for this name.
-        std::fs::write(self.out.join("mount.atoll.8"), ".so man1/atoll-mount.1\n").with_context(cannot)
+        // mount(8)'s users look for these names.
+        for name in helper::NAMES {
+            std::fs::write(self.out.join(format!("{name}.8")), ".so man1/atoll-mount.1\n")
+                .with_context(cannot)?;
+        }
+        Ok(())
     }
 
     /// Writes the page of a command, and those of the commands below it.
