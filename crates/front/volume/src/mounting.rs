@@ -195,6 +195,8 @@ impl Desk for AboutMount {
             data: String::new(),
             addresses: self.1.clone(),
             links: 0,
+            clock_ms: atoll_server::clock_ms(),
+            certificate_until: None,
         };
         match order {
             Control::Describe => ControlReply::Described { daemon, volumes: Vec::new() },

@@ -63,8 +63,12 @@ fn of_daemon(daemon: &Daemon, families: &mut Families) {
         Metric::now("up_ms", daemon.up_ms),
         Metric::now("incarnation", daemon.incarnation.into()),
         Metric::now("links", daemon.links.into()),
+        Metric::now("clock_ms", daemon.clock_ms),
     ] {
         families.add("node", &metric, &[]);
+    }
+    if let Some(until) = daemon.certificate_until {
+        families.add("node", &Metric::now("certificate_until_s", until), &[]);
     }
 }
 
@@ -89,6 +93,7 @@ fn of_volume(volume: &VolumeStatus, families: &mut Families) {
         let states = [
             Metric::now("normal", u64::from(serves && island.halted.is_none())),
             Metric::now("halted", u64::from(island.halted.is_some())),
+            Metric::now("read_only", u64::from(island.read_only.is_some())),
         ];
         states.iter().chain(&island.metrics).for_each(|metric| families.add("island", metric, &labels));
     }

@@ -74,6 +74,8 @@ fn status() -> ControlReply {
         data: String::new(),
         addresses: Vec::new(),
         links: 6,
+        clock_ms: 7,
+        certificate_until: Some(8),
     };
     let summary = VolumeSummary {
         id: VolumeId(1),
@@ -89,7 +91,7 @@ fn status() -> ControlReply {
         island: IslandId(number),
         phase: IslandPhase::Normal,
         halted,
-        read_only: None,
+        read_only: (number == 1).then(|| ("a record".into(), 5)),
         spilled: Vec::new(),
         metrics: vec![Metric::count(("records", 10 + u64::from(number))), Metric::now("sessions", 2)],
     };
@@ -127,6 +129,10 @@ fn a_metric_has_its_type_once_and_all_its_lines_together() {
         "{page}"
     );
     assert!(page.contains("atoll_island_normal{volume=\"home\",island=\"1\"} 0\n"), "halted is not normal");
+    assert!(page.contains("atoll_island_read_only{volume=\"home\",island=\"0\"} 0\n"), "{page}");
+    assert!(page.contains("atoll_island_read_only{volume=\"home\",island=\"1\"} 1\n"), "{page}");
+    assert!(page.contains("atoll_node_clock_ms 7\n"), "{page}");
+    assert!(page.contains("atoll_node_certificate_until_s 8\n"), "{page}");
     for (node, reachable, relayed) in [(1, 1, 1), (2, 0, 0)] {
         let of = format!("{{volume=\"home\",node=\"{node}\"}}");
         assert!(page.contains(&format!("atoll_volume_node_reachable{of} {reachable}\n")), "{page}");

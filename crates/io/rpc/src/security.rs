@@ -145,6 +145,7 @@ struct Configs {
     client: Arc<ClientConfig>,
     /// Only nodes accept connections over TCP.
     server: Option<Arc<ServerConfig>>,
+    certificate: CertificateDer<'static>,
 }
 
 /// Public keys (SubjectPublicKeyInfo, DER) of those who are invited.
@@ -200,6 +201,11 @@ impl Security {
     /// Lets those in as guests who have one of these public keys (SubjectPublicKeyInfo, DER), and no others.
     pub fn invite(&self, guests: Vec<Vec<u8>>) {
         self.guests.store(Arc::new(guests));
+    }
+
+    /// The certificate that it shows now, DER.
+    pub fn certificate(&self) -> CertificateDer<'static> {
+        self.configs.load().certificate.clone()
     }
 
     /// Whom this process is.
@@ -279,7 +285,7 @@ fn configs(credentials: &Credentials, guests: &Guests) -> Result<Configs, BadCre
         }
         _ => None,
     };
-    Ok(Configs { client: Arc::new(client), server })
+    Ok(Configs { client: Arc::new(client), server, certificate: credentials.certificate.clone() })
 }
 
 fn roots(ca: &CertificateDer<'static>) -> Result<Arc<RootCertStore>, rustls::Error> {

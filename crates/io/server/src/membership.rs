@@ -230,6 +230,11 @@ impl Membership {
             || self.list().cluster.node(self.me.0).is_none()
     }
 
+    /// When this node's certificate ends, in seconds since 1970.
+    pub(crate) fn certificate_until(&self) -> Option<u64> {
+        atoll_ca::valid_until(&self.security.certificate())
+    }
+
     /// This list is the newest one, unless a newer one is known.
     fn take(&self, list: StoredCluster) -> Result<(), String> {
         let mut known = self.known.write().expect("no panic while it is held");
@@ -468,5 +473,10 @@ fn reached_at(address: &str, from: Option<SocketAddr>) -> Result<String, String>
 
 /// Seconds since 1970 by this machine's clock.
 pub(crate) fn seconds_now() -> u64 {
-    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs()
+    clock_ms() / 1000
+}
+
+/// Milliseconds since 1970 by this machine's clock.
+pub fn clock_ms() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_millis() as u64
 }

@@ -8,6 +8,7 @@ use atoll_proto::{Control, ControlReply};
 use atoll_rpc::Link;
 
 use crate::desk::Desk;
+use crate::membership::{Membership, clock_ms};
 use crate::node::{Node, NodeError, Part};
 use crate::served::ServedStatus;
 
@@ -72,6 +73,8 @@ impl Node {
             data: self.setup.data.display().to_string(),
             addresses: about.addresses.clone(),
             links: about.links.as_ref().map_or(0, |links| links()),
+            clock_ms: clock_ms(),
+            certificate_until: self.cluster.as_ref().and_then(Membership::certificate_until),
         }
     }
 

@@ -172,6 +172,10 @@ wire_struct! {
         pub addresses: Vec<String>,
         /// Connections of others to it.
         pub links: u32,
+        /// Milliseconds since 1970 by the clock of its machine.
+        pub clock_ms: u64,
+        /// When the certificate of its links ends, in seconds since 1970; none if they are not encrypted.
+        pub certificate_until: Option<u64>,
     }
 }
 

@@ -360,6 +360,8 @@ fn daemon() -> Daemon {
         data: "/data".to_owned(),
         addresses: vec!["a:1".to_owned()],
         links: 6,
+        clock_ms: 7,
+        certificate_until: Some(8),
     }
 }
 
