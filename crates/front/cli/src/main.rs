@@ -5,6 +5,7 @@
 mod check;
 mod client;
 mod daemonize;
+mod doctor;
 mod explain;
 mod helper;
 mod island;
@@ -75,6 +76,8 @@ enum Command {
     Volume(volume::Volume),
     /// Show the status of nodes, islands and mounts
     Status(status::Status),
+    /// Look for what is wrong with this machine, its node and the others, and say what to do
+    Doctor(doctor::Doctor),
     /// Show which island owns which part of the hash table
     Table(table::Table),
     /// Say which copy of an island leads
@@ -137,11 +140,16 @@ fn use_credentials(cli: &Cli) -> anyhow::Result<()> {
         Command::Volume(command) => command.data(),
         Command::Status(command) => command.data(),
         Command::Whatif(command) => command.data(),
+        Command::Doctor(command) => command.data(),
         Command::Node(command) => Some(command.data()),
         Command::Client(command) => Some(command.data()),
         _ => None,
     };
-    atoll_volume::credentials::use_for_process(named.as_deref(), data)
+    match atoll_volume::credentials::use_for_process(named.as_deref(), data) {
+        // The doctor examines them itself.
+        Err(_) if matches!(cli.command, Command::Doctor(_)) => Ok(()),
+        used => used,
+    }
 }
 
 /// The file of credentials that the environment names.
@@ -163,6 +171,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Umount(command) => return Ok(command.run()),
         Command::Volume(command) => command.run(),
         Command::Status(command) => command.run(),
+        Command::Doctor(command) => return command.run(),
         Command::Table(command) => command.run(),
         Command::Island(command) => command.run(),
         Command::Explain(command) => command.run(),

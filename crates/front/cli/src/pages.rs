@@ -188,6 +188,32 @@ pub(crate) fn sections(name: &str) -> Vec<Section> {
                 ("atoll status node1:7100 --json | jq '.down'", "Nodes of its volumes that do not answer."),
             ],
         )],
+        "atoll-doctor" => vec![
+            terms(
+                "EXAMPLES",
+                &[
+                    ("atoll doctor", "Examines this machine, its node and the nodes that it knows."),
+                    ("atoll doctor --json | jq '.[] | select(.level == \"wrong\")'", "What must be mended."),
+                ],
+            ),
+            text(
+                "NOTES",
+                "It looks at the clock, the certificate, the disk of the data directory (4 KiB are written and synced \
+                 up to 200 times, for 5 s at most, in a file that is gone afterwards), free space, /dev/fuse, the \
+                 addresses of the nodes, their versions, and how many keep the CA's key. Each finding says what to \
+                 do. A finding is good, advice, or wrong. Whether other nodes reach this one is known only from \
+                 nodes that have a volume in common with it. Run it as the user of the daemon.",
+            ),
+            terms(
+                "EXIT STATUS",
+                &[
+                    ("0", "Nothing must be mended."),
+                    ("1", "Something must be mended, or the command failed; the message says why."),
+                    ("2", "Wrong arguments."),
+                ],
+            ),
+            see_also("atoll-status(1), atoll-check(1)"),
+        ],
         "atoll-ls" => vec![
             terms(
                 "EXAMPLES",

@@ -61,26 +61,24 @@ pub fn read(file: &Path) -> Result<Credentials> {
     })
 }
 
+/// The credentials that this machine has and this user may read.
+pub fn of_machine() -> Option<&'static Path> {
+    let may_read = |path: &&&str| match File::open(path) {
+        Ok(_) => true,
+        Err(e) => !matches!(e.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied),
+    };
+    DEFAULTS.iter().find(may_read).map(Path::new)
+}
+
 /// Uses the certificates of a file for all links of this process. If none is named, those in the data directory that a command is
 /// about, or else those of this machine, if there are any that this user may read.
 pub fn use_for_process(file: Option<&Path>, data: Option<&Path>) -> Result<()> {
     let of_data = data.map(|data| data.join(FILE)).filter(|file| file.exists());
-    let used = file.map(Path::to_owned).or(of_data);
-    let (credentials, used) = match used {
-        Some(file) => (read(&file)?, std::path::absolute(&file).ok()),
-        None => {
-            let may_read = |path: &&&str| match File::open(path) {
-                Ok(_) => true,
-                Err(e) => !matches!(e.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied),
-            };
-            match DEFAULTS.iter().find(may_read) {
-                Some(path) => (read(Path::new(path))?, Some(PathBuf::from(path))),
-                None => return Ok(()),
-            }
-        }
-    };
+    let used = file.map(Path::to_owned).or(of_data).or_else(|| of_machine().map(Path::to_owned));
+    let Some(used) = used else { return Ok(()) };
+    let credentials = read(&used)?;
     Security::new(&credentials)?.install();
-    *OF_PROCESS.lock().expect("no panic while it is held") = used;
+    *OF_PROCESS.lock().expect("no panic while it is held") = Some(std::path::absolute(&used)?);
     Ok(())
 }
 

@@ -9,6 +9,7 @@ pub mod ask;
 mod cluster;
 pub mod create;
 pub mod credentials;
+pub mod doctor;
 pub mod explain;
 pub mod findings;
 pub mod group;
