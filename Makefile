@@ -77,7 +77,8 @@ install-built: # The same with a program that is there, BINARY=
 	@for unit in packaging/systemd/*.service; do \
 	  sed 's|@BINDIR@|$(PREFIX)/bin|' "$$unit" > "$(DESTDIR)$(UNITDIR)/$${unit##*/}" || exit; \
 	  chmod 644 "$(DESTDIR)$(UNITDIR)/$${unit##*/}"; done
-	install -D -m 644 -t "$(SHARE)/doc/atoll/examples" packaging/systemd/srv-home.mount.example
+	install -D -m 644 -t "$(SHARE)/doc/atoll/examples" packaging/systemd/srv-home.mount.example \
+	  packaging/prometheus/atoll.rules.yml packaging/grafana/atoll.json
 	install -m 644 -t "$(SHARE)/doc/atoll" README.md CHANGELOG.md LICENSE docs/OPERATIONS.md
 
 # Where `make deb` puts its packages.

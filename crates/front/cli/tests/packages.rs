@@ -100,7 +100,9 @@ fn a_client_gets_the_program_and_a_node_the_units_beside_it() {
         assert!(unit.contains("ExecStart=/usr/bin/atoll "), "{unit}");
         assert!(!unit.contains("@BINDIR@"), "{unit}");
     }
-    assert_eq!(mode(&packages.root("usr/share/doc/atoll/OPERATIONS.md")), 0o100_644);
+    for file in ["OPERATIONS.md", "examples/atoll.rules.yml", "examples/atoll.json"] {
+        assert_eq!(mode(&packages.root("usr/share/doc/atoll").join(file)), 0o100_644, "{file}");
+    }
     packages.dpkg(&["--audit"]);
     packages.dpkg(&["--verify"]);
 }
