@@ -23,6 +23,15 @@ const START_MAX: Duration = Duration::from_secs(60);
 /// How often it is asked meanwhile.
 const PAUSE: Duration = Duration::from_millis(50);
 
+/// The unit of a node that has its data and listens where nodes do if nothing else is said.
+const UNIT: &str = "atoll.service";
+
+/// What the unit reads about nodes that have other values.
+const UNIT_FILE: &str = "/etc/atoll/node.conf";
+
+/// How often systemd is asked whether its unit has failed.
+const UNIT_PAUSE: Duration = Duration::from_secs(1);
+
 /// The log of a daemon that a command has started, in its data directory.
 const LOG_FILE: &str = "daemon.log";
 
@@ -74,6 +83,16 @@ impl Node {
         say::line(format_args!("data     {}", self.data.display()));
     }
 
+    /// Whether systemd runs this machine and has a unit for this node: a daemon beside it would be in its way.
+    fn has_unit(&self) -> bool {
+        let is_usual = self.data == Path::new(DATA) && self.listen.to_string() == LISTEN;
+        // Written for nodes with other values.
+        let is_plain = !Path::new(UNIT_FILE).exists();
+        // As sd_booted(3) does.
+        let runs = Path::new("/run/systemd/system").is_dir();
+        is_usual && is_plain && runs && systemctl(&["cat", UNIT]).is_ok_and(|(good, _)| good)
+    }
+
     /// Starts the daemon, and waits until it answers. False if it is to be started by hand.
     fn start(&self) -> Result<bool> {
         let serve = format!("atoll serve --data {} --listen {}", self.data.display(), self.listen);
@@ -81,8 +100,13 @@ impl Node {
             say::line(format_args!("start    {serve}"));
             return Ok(false);
         }
-        let log = start_daemon(&self.data, &self.listen)?;
-        say::line(format_args!("log      {}", log.display()));
+        if self.has_unit() {
+            start_unit(&self.data)?;
+            say::line(format_args!("log      journalctl -u {UNIT}"));
+        } else {
+            let log = start_daemon(&self.data, &self.listen)?;
+            say::line(format_args!("log      {}", log.display()));
+        }
         Ok(true)
     }
 }
@@ -119,6 +143,49 @@ impl Join {
     }
 }
 
+/// Whether systemctl(1) did as told, and what it printed.
+fn systemctl(arguments: &[&str]) -> std::io::Result<(bool, String)> {
+    let output = Command::new("systemctl").args(arguments).stdin(Stdio::null()).output()?;
+    Ok((output.status.success(), String::from_utf8_lossy(&output.stdout).trim().to_owned()))
+}
+
+/// Has systemd run the daemon, now and after each start of the machine, and waits until it answers.
+fn start_unit(data: &Path) -> Result<()> {
+    let (good, _) = systemctl(&["enable", "--now", "--quiet", UNIT]).context("systemctl cannot be run")?;
+    if !good {
+        bail!("The node is made, and systemd does not start it.\nSee why: systemctl status {UNIT}");
+    }
+    let mut asked = Instant::now();
+    await_answer(data, &format!("journalctl -u {UNIT}"), || {
+        if asked.elapsed() < UNIT_PAUSE {
+            return Ok(());
+        }
+        asked = Instant::now();
+        match systemctl(&["show", "--property=Result", "--value", UNIT]) {
+            Ok((true, result)) if result != "success" => bail!(
+                "The daemon ended at once ({result}). The node is made.\nSee why, and start it when that is mended: journalctl -u {UNIT}"
+            ),
+            _ => Ok(()),
+        }
+    })
+}
+
+/// Waits until the daemon of a data directory answers, or `has_ended` fails.
+fn await_answer(data: &Path, log: &str, mut has_ended: impl FnMut() -> Result<()>) -> Result<()> {
+    let socket = places::data_socket(data)?;
+    let until = Instant::now() + START_MAX;
+    loop {
+        has_ended()?;
+        if let Ok(ControlReply::Described { .. }) = try_ask(&socket.address, Control::Describe, QUESTION) {
+            return Ok(());
+        }
+        if Instant::now() > until {
+            bail!("The daemon does not answer after {} s.\nIts log: {log}", START_MAX.as_secs());
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
 /// Starts a daemon that outlives this process and its terminal; its log. An error has what the daemon said.
 fn start_daemon(data: &Path, listen: &Address) -> Result<PathBuf> {
     let data = std::fs::canonicalize(data).with_context(|| format!("{} cannot be used", data.display()))?;
@@ -137,24 +204,17 @@ fn start_daemon(data: &Path, listen: &Address) -> Result<PathBuf> {
         });
     }
     let mut daemon = command.spawn().context("the daemon cannot be started")?;
-    let socket = places::data_socket(&data)?;
-    let until = Instant::now() + START_MAX;
-    loop {
-        if let Some(status) = daemon.try_wait().context("the daemon cannot be waited for")? {
-            let said = std::fs::read_to_string(&log).unwrap_or_default();
-            let last: Vec<&str> = said.trim().lines().rev().take(2).collect();
-            bail!(
-                "The daemon ended at once ({status}): {}\nThe node is made. Start it when that is mended: atoll serve --data {}",
-                last.into_iter().rev().collect::<Vec<_>>().join(" "),
-                data.display()
-            );
-        }
-        if let Ok(ControlReply::Described { .. }) = try_ask(&socket.address, Control::Describe, QUESTION) {
-            return Ok(log);
-        }
-        if Instant::now() > until {
-            bail!("The daemon does not answer after {} s.\nIts log: {}", START_MAX.as_secs(), log.display());
-        }
-        std::thread::sleep(PAUSE);
-    }
+    await_answer(&data, &log.display().to_string(), || {
+        let Some(status) = daemon.try_wait().context("the daemon cannot be waited for")? else {
+            return Ok(());
+        };
+        let said = std::fs::read_to_string(&log).unwrap_or_default();
+        let last: Vec<&str> = said.trim().lines().rev().take(2).collect();
+        bail!(
+            "The daemon ended at once ({status}): {}\nThe node is made. Start it when that is mended: atoll serve --data {}",
+            last.into_iter().rev().collect::<Vec<_>>().join(" "),
+            data.display()
+        )
+    })?;
+    Ok(log)
 }

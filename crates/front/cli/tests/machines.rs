@@ -406,3 +406,63 @@ fn certificates_are_renewed_by_those_who_have_them() {
     let said = bad(["--credentials", text(&other), "volume", "list", &cluster.address(1)]);
     assert!(said.contains("not valid now") && said.contains("clocks"), "{said}");
 }
+
+#[test]
+fn where_systemd_has_a_unit_for_the_node_it_runs_the_daemon() {
+    needs!(Root, Networks, Programs(&["unshare", "ip", "setsid"]));
+    let scratch = Scratch::new();
+    let (tools, state) = (scratch.dir("tools"), scratch.dir("state"));
+    // A systemctl that knows one unit, or none. The unit's file has options for its daemon.
+    let systemctl = format!(
+        "#!/bin/sh\necho \"$*\" >> {log}\n\
+         case \"$1\" in\n\
+         cat) [ -e {unit} ];;\n\
+         enable) setsid {atoll} serve --data /var/lib/atoll --listen 0.0.0.0:7100 $(cat {unit}) >/dev/null 2>&1 & echo $! > {pid};;\n\
+         show) if kill -0 $(cat {pid}) 2>/dev/null; then echo success; else echo exit-code; fi;;\n\
+         esac\n",
+        log = text(&scratch.path("asked")),
+        unit = text(&scratch.path("unit")),
+        pid = text(&scratch.path("pid")),
+        atoll = env!("CARGO_BIN_EXE_atoll"),
+    );
+    std::fs::write(tools.join("systemctl"), systemctl).unwrap();
+    std::fs::set_permissions(tools.join("systemctl"), PermissionsExt::from_mode(0o755)).unwrap();
+    let init = |unit: Option<&str>| {
+        let _ = std::fs::remove_file(scratch.path("unit"));
+        unit.into_iter().for_each(|options| std::fs::write(scratch.path("unit"), options).unwrap());
+        std::fs::remove_dir_all(&state).unwrap();
+        std::fs::create_dir(&state).unwrap();
+        std::fs::write(scratch.path("asked"), "").unwrap();
+        let lines = format!(
+            "set -u\nexport PATH={tools}:$PATH\n\
+             mkdir -p /var/lib/atoll && mount --bind {state} /var/lib/atoll\n\
+             mount -t tmpfs none /run && mkdir -p /run/systemd/system\n\
+             ip link set lo up\n\
+             {atoll} init --address 127.0.0.1:7100; echo code $?\n\
+             {atoll} status --data /var/lib/atoll --json | grep -m1 -o '\"pid\": [0-9]*' | cut -d' ' -f2 > {pid}-serves\n\
+             for pid in $(cat {pid}-serves); do kill $(ps -o ppid= -p $pid); done\n\
+             while ss -xl | grep -q /var/lib/atoll; do sleep 0.05; done\n",
+            tools = text(&tools),
+            state = text(&state),
+            pid = text(&scratch.path("pid")),
+            atoll = env!("CARGO_BIN_EXE_atoll"),
+        );
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "--net", "--propagation", "private", "bash", "-c", &lines]);
+        let output = command.output().unwrap();
+        let asked = std::fs::read_to_string(scratch.path("asked")).unwrap();
+        (String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned(), asked)
+    };
+    let (said, asked) = init(Some(""));
+    assert!(said.contains("log      journalctl -u atoll.service") && said.contains("code 0"), "{said}");
+    assert!(said.contains("atoll join atoll-join-1."), "{said}");
+    assert!(asked.contains("enable --now --quiet atoll.service"), "{asked}");
+    assert!(!state.join("daemon.log").exists(), "no other daemon was begun");
+    // Its daemon does not start.
+    let (said, _) = init(Some("--no-such-option"));
+    assert!(said.contains("ended at once (exit-code)") && said.contains("code 1"), "{said}");
+    // There is no unit.
+    let (said, asked) = init(None);
+    assert!(said.contains("log      /var/lib/atoll/daemon.log") && said.contains("code 0"), "{said}");
+    assert_eq!(asked, "cat atoll.service\n");
+}
