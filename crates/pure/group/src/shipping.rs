@@ -154,10 +154,11 @@ impl Group {
         let epoch = leading.epoch;
         if let Some(member) = leading.progress.members.get_mut(&from) {
             let is_less = common.is_none_or(|common| common.seq < member.received);
-            if tenure < member.tenure {
+            if tenure < member.tenure && is_counted {
                 return;
             }
-            let has_lost = tenure > member.tenure || (is_less && !planted(Bug::LessIsCounted));
+            // A lower one is of a copy that was wiped twice within a second: what comes on an earlier link is not heard here.
+            let has_lost = tenure != member.tenure || (is_less && !planted(Bug::LessIsCounted));
             if is_counted && has_lost {
                 member.lost = true;
                 return;

@@ -118,6 +118,26 @@ pub(crate) fn the_better_history_is_not_thrown_away() {
     assert_eq!(n.group.fills_from(), Some((M, 7)), "nothing of it is thrown away");
 }
 
+/// Found as `groups_fill --seed 2271`: it was not heard any more.
+#[test]
+fn a_copy_that_is_wiped_twice_within_a_second_is_heard() {
+    let mut p = primary(&[P, M, N]);
+    pass_with(&mut p, 950, &[M]);
+    let (number, expect, _) = p.swap().expect("N is dropped");
+    p.swapped(number, SwapOutcome::Done(expect + 1));
+    p.hear(N, join(1_001, &[at(7, 10), at(8, 11)]));
+    p.told(N);
+    p.link(life(N, 6));
+    p.hear(N, join(1_000, &[]));
+    assert!(matches!(
+        p.told(N).as_slice(),
+        [.., GroupMessage::Append { after, ends, .. }] if after.seq == 0 && ends.len() == 2
+    ));
+    p.has(N, 8, 1_000, 11, 11);
+    pass_with(&mut p, 1_200, &[M, N]);
+    assert!(p.told(N).iter().any(|m| matches!(m, GroupMessage::SyncTo { number: 0, .. })), "it is counted");
+}
+
 #[test]
 fn a_copy_that_differs_is_not_counted() {
     let mut p = primary(&[P, M, N]);
