@@ -22,7 +22,7 @@ const LAYS_PERCENT: u64 = 10;
 const MOVING: MigrationConfig = MigrationConfig { rests_ms: 10, bytes_per_s: 10_000_000 };
 
 /// Bytes of the segments of a short log.
-const SHORT_BYTES: u64 = 48 << 10;
+const SHORT_BYTES: u64 = 80 << 10;
 
 /// The log of an island. As a rule a small one, so that segments end often.
 fn log_of(config: &Config, boot: u128) -> atoll_log::Config {

@@ -363,7 +363,7 @@ pub const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "groups_fill",
         what: "two or three copies of each island, with short logs; disks are wiped, and what was lost is filled meanwhile",
-        steps: 100,
+        steps: 140,
         body: |run| crate::concurrent::run(run, Groups(crate::groups::Trouble::Fill)),
     },
     Scenario {
