@@ -259,7 +259,10 @@ impl Group {
             }
             GroupEvent::Opened { log } => self.on_opened(promise, log, out),
             GroupEvent::Filled => self.on_filled(out),
-            GroupEvent::Wanted { copies } => self.wanted = copies,
+            GroupEvent::Wanted { copies, ring } => {
+                self.wanted = copies;
+                self.ring = ring;
+            }
             GroupEvent::Leave { to } => self.leave(to),
             GroupEvent::Stopped => self.stop(promise, out),
             GroupEvent::Force => self.force(promise),

@@ -92,6 +92,11 @@ impl Group {
             }
         }
         let sent: Vec<GroupRecord> = self.store.swap.iter().flat_map(|swap| swap.tried.clone()).collect();
+        if next.in_sync.len() > usize::from(record.wanted)
+            && let Some(node) = self.last_of_ring(&next)
+        {
+            next = next.without(node);
+        }
         self.forget_failed(&failed, &record, &sent);
         if let Some(joiner) = self.ready_joiner(&failed, &next) {
             next = next.with(joiner);
@@ -101,6 +106,12 @@ impl Group {
             self.store.swap(revision, next, out);
         }
         self.count_joiner(&failed, &record, out);
+    }
+
+    /// The seat that goes first when fewer copies are wanted: the last one of the ring that is not the primary's.
+    fn last_of_ring(&self, record: &GroupRecord) -> Option<NodeId> {
+        let place = |node: &NodeId| self.ring.iter().position(|other| other == node).unwrap_or(usize::MAX);
+        record.in_sync.iter().map(|seat| seat.node).filter(|node| *node != self.me.node).max_by_key(place)
     }
 
     /// A copy that joins, fails, and was never in a content that was sent is counted no more.

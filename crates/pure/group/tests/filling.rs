@@ -161,3 +161,46 @@ fn a_copy_that_differs_is_not_counted() {
     pass_with(&mut p, 100, &[M, N]);
     assert!(p.told(N).iter().any(|m| matches!(m, GroupMessage::SyncTo { number: 0, .. })));
 }
+
+#[test]
+fn another_node_gets_a_seat_when_more_copies_are_wanted() {
+    let mut p = primary(&[P, M]);
+    p.link(life(N, 5));
+    p.hear(N, join(1_000, &[]));
+    assert_eq!(p.told(N), [], "N is not of this group");
+    p.event(GroupEvent::Wanted { copies: 3, ring: vec![P, M, N] });
+    pass_with(&mut p, 50, &[M]);
+    let (number, expect, record) = p.swap().expect("the record says so");
+    assert_eq!((record.wanted, record.in_sync), (3, two()));
+    p.swapped(number, SwapOutcome::Done(expect + 1));
+    p.link(life(N, 5));
+    p.hear(N, join(1_000, &[]));
+    p.has(N, 8, 1_000, 11, 11);
+    pass_with(&mut p, 100, &[M, N]);
+    p.event(GroupEvent::Synced { seq: 11 });
+    p.has(M, 8, 1, 11, 11);
+    p.all_synced(N, 8, 1_000, 11);
+    pass_with(&mut p, 100, &[M, N]);
+    let (_, _, record) = p.swap().expect("it gets its seat");
+    assert_eq!(record.seat_of(N), Some(seat(N, 1_000)));
+}
+
+#[test]
+fn the_last_of_the_ring_goes_when_fewer_copies_are_wanted() {
+    let mut p = primary(&[P, M, N]);
+    p.event(GroupEvent::Wanted { copies: 2, ring: vec![P, M, N] });
+    pass_with(&mut p, 50, &[M, N]);
+    let (number, expect, record) = p.swap().expect("the record says so");
+    assert_eq!((record.wanted, record.in_sync), (2, three()));
+    p.swapped(number, SwapOutcome::Done(expect + 1));
+    pass_with(&mut p, 50, &[M, N]);
+    let (number, expect, record) = p.swap().expect("one goes");
+    assert_eq!(record.in_sync, two());
+    p.decide(12);
+    p.has(M, 8, 1, 12, 11);
+    assert_eq!(p.committed(), 11, "it is counted until it is known to be out");
+    p.swapped(number, SwapOutcome::Done(expect + 1));
+    assert_eq!(p.committed(), 12);
+    pass_with(&mut p, 5_000, &[M, N]);
+    assert_eq!(p.swap(), None, "and no other");
+}

@@ -347,3 +347,15 @@ pub(crate) fn a_copy_that_was_filled_survives_a_power_cut() {
         filled.judge();
     }
 }
+
+#[test]
+fn a_node_that_is_added_is_filled() {
+    let mut filled = Filled::new(2);
+    filled.go_on();
+    let added = filled.group.add();
+    filled.group.pass(500);
+    assert_eq!(filled.group.store.1.wanted, 3);
+    filled.group.start(added);
+    filled.group.write(filled.leader, filled.files[2], 5, b"while it is filled");
+    filled.judge();
+}

@@ -163,6 +163,26 @@ pub(crate) struct Machine {
     pub(crate) keep_bytes: u64,
 }
 
+impl Machine {
+    fn new(node: u16) -> Self {
+        Self {
+            disk: SimDisk::new(u64::from(node) + 1),
+            beside: SimDisk::new(u64::from(node) + 100),
+            life: 0,
+            boot: 1,
+            process: None,
+            is_cut: false,
+            has_no_store: false,
+            clock: Arc::default(),
+            rate: 100,
+            noted: None,
+            in_steps: false,
+            may_fail: false,
+            keep_bytes: atoll_log::KEEP_BYTES,
+        }
+    }
+}
+
 /// Whether a message between these is lost.
 type Loses = Box<dyn Fn(NodeId, NodeId, &GroupMessage, &Bytes) -> bool>;
 
@@ -190,23 +210,8 @@ impl Group {
     pub(crate) fn with(n: u16, islands: u16) -> Self {
         let in_sync = (0..n).map(|node| Seat { node: NodeId(node), tenure: 1 }).collect();
         let record = GroupRecord { epoch: 0, primary: None, in_sync, wanted: n as u8, power_cut: false };
-        let machine = |node: u16| Machine {
-            disk: SimDisk::new(u64::from(node) + 1),
-            beside: SimDisk::new(u64::from(node) + 100),
-            life: 0,
-            boot: 1,
-            process: None,
-            is_cut: false,
-            has_no_store: false,
-            clock: Arc::default(),
-            rate: 100,
-            noted: None,
-            in_steps: false,
-            may_fail: false,
-            keep_bytes: atoll_log::KEEP_BYTES,
-        };
         let mut group = Self {
-            machines: (0..n).map(machine).collect(),
+            machines: (0..n).map(Machine::new).collect(),
             store: (1, record),
             cut_ways: BTreeSet::new(),
             loses: None,
@@ -316,6 +321,19 @@ impl Group {
         if let Some(process) = machine.process.take() {
             machine.noted = *process.mouth.noted.lock().unwrap();
         }
+    }
+
+    /// One more node, whose copy was not made with the volume. All copies are told that there shall be one on each.
+    pub(crate) fn add(&mut self) -> NodeId {
+        let node = NodeId(self.machines.len() as u16);
+        let machine = Machine { life: 1, may_fail: true, ..Machine::new(node.0) };
+        self.machines.push(machine);
+        let ring = self.nodes();
+        for other in self.others(node) {
+            let (copies, ring) = (ring.len() as u8, ring.clone());
+            self.copy(other).tell(GroupEvent::Wanted { copies, ring });
+        }
+        node
     }
 
     /// The process ends, and all that the copy has is lost.
