@@ -96,9 +96,16 @@ impl Trouble {
                 deaths(world);
                 wipe(world);
                 power_of_some(world);
-                // What is sent waits for syncs, and clients do not.
-                if world.rng.percent(30) {
-                    slow(world);
+                // What is sent waits for syncs, and clients do not. Not so long that a rename of a directory, which waits for
+                // several, is given up.
+                match world.rng.below(100) {
+                    0..5 => {
+                        let node = world.any_machine();
+                        let us_max = *world.rng.pick(&[20_000, 200_000]);
+                        world.slow_disk(node, us_max);
+                    }
+                    5..8 => world.mend_disks(),
+                    _ => {}
                 }
                 if world.rng.percent(20) {
                     let island = world.any_island();
