@@ -60,6 +60,10 @@ struct Node {
 pub(crate) struct Init {
     #[command(flatten)]
     node: Node,
+    /// An etcd that shall have the records of which copy leads: etcd://HOST:PORT,... By default one node has them, so that its
+    /// loss stops every change of a group
+    #[arg(long, value_name = "PLACE")]
+    control: Option<String>,
 }
 
 /// Arguments of `atoll join`.
@@ -81,6 +85,12 @@ impl Node {
         say::line(format_args!("cluster  {:016x} ({} nodes)", made.cluster.id, made.cluster.nodes.len()));
         say::line(format_args!("node     {} at {}", made.node.name, made.node.address));
         say::line(format_args!("data     {}", self.data.display()));
+        if let Some(control) = &made.control {
+            say::line(format_args!("groups   in {control}"));
+        }
+        if let Some(why) = &made.warning {
+            eprintln!("atoll: {why}");
+        }
     }
 
     /// Whether systemd runs this machine and has a unit for this node: a daemon beside it would be in its way.
@@ -114,7 +124,7 @@ impl Node {
 impl Init {
     pub(crate) fn run(self) -> Result<()> {
         rustix::process::umask(rustix::fs::Mode::empty());
-        let made = machines::init(&self.node.place())?;
+        let made = machines::init(&self.node.place(), self.control.as_deref())?;
         self.node.tell(&made);
         if self.node.start()? {
             let members = Members::of_data(&self.node.data)?;

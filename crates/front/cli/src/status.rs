@@ -68,6 +68,9 @@ fn show(all: &Collected) {
                 daemon.links
             ));
             say::line(format_args!("  data   {}", daemon.data));
+            if !daemon.control.is_empty() {
+                say::line(format_args!("  groups {}", daemon.control));
+            }
         } else {
             say::line(format_args!("mount process  pid {}  up {up}", daemon.pid));
         }
@@ -208,6 +211,7 @@ fn told_json(told: &Told) -> Value {
         "data": (!daemon.data.is_empty()).then_some(&daemon.data),
         "addresses": daemon.addresses,
         "links": daemon.links,
+        "groups_in": (!daemon.control.is_empty()).then_some(&daemon.control),
         "volumes": told.volumes.iter().map(volume_json).collect::<Vec<_>>(),
         "mounts": told.mounts.iter().map(mount_json).collect::<Vec<_>>(),
     })

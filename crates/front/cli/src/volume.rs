@@ -121,7 +121,7 @@ impl Create {
         let Self { name, nodes, data, islands_per_node, kind, replicas, racks } = self;
         let nodes = if nodes.is_empty() { all_nodes(&data)? } else { nodes };
         let create = atoll_volume::create::Create { name, kind, nodes, islands_per_node, replicas, racks };
-        let Created { config, late } = create.run()?;
+        let Created { config, late, is_for_all } = create.run()?;
         for why in &late {
             eprintln!("atoll: {}", first_line(why));
         }
@@ -134,7 +134,7 @@ impl Create {
         let copies =
             config.copies.as_ref().map_or(String::new(), |c| format!(", {} copies of each", c.wanted));
         say::line(format_args!("volume   {name} ({islands} islands on {} nodes{copies})", all.len()));
-        if let Some([what, then]) = hangs_on_store(&config) {
+        if !is_for_all && let Some([what, then]) = hangs_on_store(&config) {
             say::line(format_args!("store    {what}"));
             say::line(format_args!("         {then}"));
         }

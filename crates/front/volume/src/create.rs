@@ -46,6 +46,8 @@ pub struct Created {
     pub config: VolumeConfig,
     /// Why nodes did not confirm that they serve it, each in its own words.
     pub late: Vec<String>,
+    /// All its nodes reach the records of its groups by themselves.
+    pub is_for_all: bool,
 }
 
 /// A name that a volume may have.
@@ -58,24 +60,33 @@ impl Create {
     pub fn run(&self) -> Result<Created> {
         check_name(&self.name)?;
         kind::of(self.kind).map_err(|why| anyhow!("Volume {} was not made: {why}", self.name))?;
-        let mut config = self.config()?;
-        let daemons = self.check_nodes()?;
+        self.check_addresses()?;
+        let (daemons, is_for_all) = self.check_nodes()?;
+        let mut config = self.config(is_for_all)?;
         if Security::of_process().is_some() {
             // Their certificates name them: nobody else can say that it is one of these nodes.
             config.nodes.iter_mut().zip(daemons).for_each(|(node, daemon)| node.daemon = daemon);
         }
         self.prepare(&config)?;
         let late = self.activate(&config)?;
-        Ok(Created { config, late })
+        Ok(Created { config, late, is_for_all })
     }
 
-    fn config(&self) -> Result<VolumeConfig> {
+    /// Refuses what cannot work before any node is asked.
+    fn check_addresses(&self) -> Result<()> {
         if let Some(unix) = self.nodes.iter().find(|a| matches!(a, Address::Unix { .. })) {
             bail!("{unix} reaches no other machine.\nName each node as HOST:PORT.");
         }
+        // One of both is made.
+        self.config(true).or_else(|_| self.config(false)).map(|_| ())
+    }
+
+    /// `is_for_all`: no node has the control store of all, so that the first one need not be spared.
+    fn config(&self, is_for_all: bool) -> Result<VolumeConfig> {
         self.check_racks()?;
         let numbers: Vec<NodeId> = (0..self.nodes.len()).map(|at| NodeId(at as u16)).collect();
-        let ring = Ring { nodes: &numbers, racks: &self.racks, replicas: self.replicas, store: STORE };
+        let store = (!is_for_all).then_some(STORE);
+        let ring = Ring { nodes: &numbers, racks: &self.racks, replicas: self.replicas, store };
         let islands = usize::from(self.islands_per_node) * ring.keepers().len();
         if islands > ISLANDS_MAX {
             bail!("{islands} islands are too many: {ISLANDS_MAX} are allowed.\nLower --islands-per-node.");
@@ -141,14 +152,16 @@ impl Create {
     }
 
     /// Every node answers, and no two addresses lead to the same one. With copies, all are in the same cluster. Their daemons, in
-    /// their order.
-    fn check_nodes(&self) -> Result<Vec<u64>> {
+    /// their order, and whether all reach the same control store by themselves.
+    fn check_nodes(&self) -> Result<(Vec<u64>, bool)> {
+        let mut reach: Vec<Option<u64>> = Vec::new();
         let mut seen: Vec<(u64, &Address)> = Vec::new();
         let mut known: Vec<(&Address, VolumeSummary)> = Vec::new();
         for (address, answer) in self.nodes.iter().zip(ask_all(&self.nodes, &Control::Describe, QUESTION)) {
             let daemon = match answer {
                 Ok(ControlReply::Described { daemon, volumes }) => {
                     known.extend(volumes.into_iter().map(|volume| (address, volume)));
+                    reach.push((!daemon.control.is_empty()).then_some(daemon.cluster));
                     daemon.daemon
                 }
                 Ok(ControlReply::Refused { text }) => bail!("{text}"),
@@ -160,10 +173,17 @@ impl Create {
             }
             seen.push((daemon, address));
         }
-        if self.replicas > 1 {
+        let is_for_all = reach[0].is_some() && reach.iter().all(|cluster| *cluster == reach[0]);
+        if self.replicas > 1 && !is_for_all {
+            if reach.iter().any(Option::is_some) {
+                bail!(
+                    "Some of these nodes have their control store in an etcd, and others have another one or none.\n\
+                    Name nodes of one cluster."
+                );
+            }
             known.iter().try_for_each(|(address, volume)| self.check_cluster(address, volume))?;
         }
-        Ok(seen.into_iter().map(|(daemon, _)| daemon).collect())
+        Ok((seen.into_iter().map(|(daemon, _)| daemon).collect(), is_for_all))
     }
 
     /// The nodes of volumes with copies that have their groups in one store are one cluster. A node of another one would depend
@@ -251,7 +271,7 @@ impl Create {
     }
 }
 
-/// What depends on the node that has the control store of a volume with copies, in two sentences for its administrator. None without
+/// What depends on the node that has the control store of a volume with copies, if one of them has it, in two sentences for its administrator. None without
 /// copies: then each node starts and serves by itself.
 pub fn hangs_on_store(config: &VolumeConfig) -> Option<[String; 2]> {
     let copies = config.copies.as_ref()?;

@@ -7,6 +7,7 @@
 
 pub mod ask;
 mod cluster;
+pub mod control;
 pub mod create;
 pub mod credentials;
 pub mod doctor;

@@ -8,7 +8,7 @@ use anyhow::{Result, anyhow, bail};
 use atoll_ca::{Authority, Holder, JoinLine, Key, guest, to_pem};
 use atoll_control::{ClusterStore, ControlStore, EmbeddedStore, NewNode};
 use atoll_proto::cluster::{
-    CertificateFor, Cluster, ClusterNode, Invitation, Issued, StoredCluster, check_name,
+    CertificateFor, Cluster, ClusterNode, ControlPlace, Invitation, Issued, StoredCluster, check_name,
 };
 use atoll_proto::group::{Revision, Swapped};
 use atoll_proto::{Control, ControlReply};
@@ -16,6 +16,7 @@ use atoll_rpc::{Address, ClusterId, Listener, Options, Security};
 use aws_lc_rs::digest::{SHA256, digest};
 
 use crate::ask::{NoAnswer, ORDER, strange, try_ask_with};
+use crate::control;
 use crate::credentials::to_text;
 use crate::node::random;
 
@@ -48,6 +49,10 @@ pub struct Made {
     pub cluster: Cluster,
     /// It.
     pub node: ClusterNode,
+    /// Where the records of groups are, for people, if all nodes reach them by themselves.
+    pub control: Option<String>,
+    /// Why this machine cannot use the control store now. It tries again and again.
+    pub warning: Option<String>,
 }
 
 fn host_and_port(address: &Address) -> Result<(&str, u16)> {
@@ -137,12 +142,22 @@ fn begin(data: &Path) -> Result<(NewNode, Key)> {
     Ok((node, key))
 }
 
-/// Makes a cluster of one node, with a CA of its own. Its daemon has yet to be started.
-pub fn init(place: &Place) -> Result<Made> {
+/// Makes a cluster of one node, with a CA of its own. Its daemon has yet to be started. `etcd`: the text of one that shall have the
+/// records of groups.
+pub fn init(place: &Place, etcd: Option<&str>) -> Result<Made> {
     place.check()?;
+    let source = etcd.map(control::named).transpose()?;
+    source.as_ref().map_or(Ok(()), control::check)?;
     let address = place.reached_of_first()?;
     let (new, key) = begin(&place.data)?;
-    let result = first_node(place, &new, &key, address);
+    let result = first_node(place, &new, &key, address).and_then(|mut issued| {
+        let cluster = &mut issued.cluster.cluster;
+        if let (Some(text), Some(source)) = (etcd, &source) {
+            cluster.control = ControlPlace::Etcd { text: text.to_owned() };
+            control::make(source, ClusterId(cluster.id))?;
+        }
+        Ok(issued)
+    });
     finish(new, &key, result)
 }
 
@@ -234,7 +249,14 @@ fn finish(new: NewNode, key: &Key, result: Result<Issued>) -> Result<Made> {
         text.as_bytes(),
         ca_key.as_ref().map(String::as_bytes),
     )?;
-    Ok(Made { cluster, node })
+    let (control, warning) = match control::source(&cluster.control) {
+        Ok(None) => (None, None),
+        Ok(Some(source)) => {
+            (Some(source.to_string()), control::check(&source).err().map(|why| why.to_string()))
+        }
+        Err(why) => (None, Some(why.to_string())),
+    };
+    Ok(Made { cluster, node, control, warning })
 }
 
 /// Writes the list to the store of the directory.

@@ -197,6 +197,7 @@ impl Desk for AboutMount {
             links: 0,
             clock_ms: atoll_server::clock_ms(),
             certificate_until: None,
+            control: String::new(),
         };
         match order {
             Control::Describe => ControlReply::Described { daemon, volumes: Vec::new() },

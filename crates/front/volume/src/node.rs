@@ -12,6 +12,7 @@ use atoll_proto::{Control, NodeConfig, VolumeConfig, VolumeKind};
 use atoll_rpc::{Address, Bound, Listener, Options, Security};
 use atoll_server::{Desk, Node, NodeSetup, VolumeError, VolumeOptions};
 
+use crate::control;
 use crate::credentials::{self, Watched};
 use crate::places::{SocketPlace, data_socket};
 
@@ -87,6 +88,7 @@ impl Daemon {
         let mut dir = DataDir::open_or_create_for(path, process)?;
         let secured = credentials::of_node(&dir)?;
         let store = EmbeddedStore::open(&dir.path().join(EmbeddedStore::FILE))?;
+        let store = control::open(store, dir.identity().cluster)?;
         let prepared = EmbeddedStore::open(&dir.path().join(PREPARED))?;
         let incarnation = dir.begin_incarnation()?;
         let data = std::fs::canonicalize(dir.path())
@@ -97,7 +99,7 @@ impl Daemon {
             identity: dir.identity(),
             incarnation,
             data,
-            store: Arc::new(store),
+            store,
             secured,
             prepared: Box::new(prepared),
             kinds: Box::new(move |config| crate::kind::of(config.kind)?.serve(&options)),

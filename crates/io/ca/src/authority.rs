@@ -11,7 +11,7 @@ use rustls_pki_types::CertificateDer;
 use time::OffsetDateTime;
 
 use crate::CaError;
-use crate::key::Key;
+use crate::key::{Key, derived};
 
 /// How long a certificate of a node or client is valid, in days. It is renewed when a third of them is left.
 pub const LIFETIME_DAYS: u32 = 90;
@@ -24,7 +24,9 @@ const CA_DAYS: u32 = 100 * 365;
 
 /// For whom a certificate is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Holder {
+pub enum Holder<'a> {
+    /// A member of etcd, or a node that asks it: at this host. The members' programs check hosts, and know no other names.
+    Etcd(&'a str),
     /// A node: others may connect to it, and it connects to others.
     Node(DaemonId),
     /// A client, by its number: it only connects.
@@ -46,9 +48,18 @@ impl std::fmt::Debug for Authority {
 impl Authority {
     /// A new CA.
     pub fn new(now: SystemTime) -> Result<Self, CaError> {
-        let key = KeyPair::generate()?;
+        Self::of(KeyPair::generate()?, "Atoll CA", now)
+    }
+
+    /// The CA of the cluster's own etcd. etcd lets everybody in who has a certificate of its CA, so it is not the cluster's: clients
+    /// have one of that. Its private key follows from that of the cluster's CA, so whoever keeps the one keeps the other.
+    pub fn of_etcd(&self, now: SystemTime) -> Result<Self, CaError> {
+        Self::of(derived(b"atoll etcd 1", &self.key_der())?, "Atoll etcd CA", now)
+    }
+
+    fn of(key: KeyPair, name: &str, now: SystemTime) -> Result<Self, CaError> {
         let mut params = CertificateParams::default();
-        params.distinguished_name = named("Atoll CA");
+        params.distinguished_name = named(name);
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
         valid(&mut params, now, CA_DAYS);
@@ -81,12 +92,16 @@ impl Authority {
     /// the holder alone.
     pub fn issue(
         &self,
-        holder: Holder,
+        holder: Holder<'_>,
         key: &[u8],
         now: SystemTime,
     ) -> Result<CertificateDer<'static>, CaError> {
         let key = SubjectPublicKeyInfo::from_der(key)?;
         let (names, usages) = match holder {
+            Holder::Etcd(host) => (
+                vec![host.to_owned()],
+                vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth],
+            ),
             Holder::Node(node) => (
                 vec![ANY_NODE.to_owned(), node_name(node)],
                 vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth],

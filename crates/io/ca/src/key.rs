@@ -71,14 +71,19 @@ fn private(key: &KeyPair) -> PrivateKeyDer<'static> {
 /// How an Ed25519 private key begins in its form PKCS #8, DER (RFC 8410, 7). Its 32 bytes follow.
 const ED25519: [u8; 16] = [0x30, 0x2e, 2, 1, 0, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 4, 0x22, 4, 0x20];
 
+/// The key that follows from a secret, for one purpose.
+pub(crate) fn derived(purpose: &[u8], secret: &[u8]) -> Result<KeyPair, CaError> {
+    let mut seed = Context::new(&SHA256);
+    seed.update(purpose);
+    seed.update(secret);
+    let der = PrivatePkcs8KeyDer::from([&ED25519[..], seed.finish().as_ref()].concat());
+    Ok(KeyPair::from_pkcs8_der_and_sign_algo(&der, &rcgen::PKCS_ED25519)?)
+}
+
 /// What a guest shows, and whom it trusts. The key follows from the secret of its line, so whoever made the line knows the public
 /// key without keeping the secret.
 pub fn guest(secret: &[u8; 16], ca: [u8; 32]) -> Result<(Credentials, Vec<u8>), CaError> {
-    let mut seed = Context::new(&SHA256);
-    seed.update(b"atoll join 1");
-    seed.update(secret);
-    let der = [&ED25519[..], seed.finish().as_ref()].concat();
-    let key = KeyPair::from_pkcs8_der_and_sign_algo(&PrivatePkcs8KeyDer::from(der), &rcgen::PKCS_ED25519)?;
+    let key = derived(b"atoll join 1", secret)?;
     let mut params = CertificateParams::new(vec![GUEST.to_owned()])?;
     params.distinguished_name = DistinguishedName::new();
     let certificate = params.self_signed(&key)?.der().clone();

@@ -158,10 +158,10 @@ pub trait ControlStore: GroupStore + ClusterStore {
     /// Notes the cluster's list as the node that keeps it has told it, unless a later one is known.
     fn note_cluster(&self, list: &StoredCluster) -> Result<(), ControlError>;
 
-    /// Whether each node of the cluster reaches the same records by its own store. Otherwise a volume names the node that has them,
-    /// and that one serves them to the others.
-    fn is_for_all(&self) -> bool {
-        false
+    /// Where the records of groups are, for people, if each node of the cluster reaches the same ones by its own store. Otherwise a
+    /// volume names the node that has them, and that one serves them to the others.
+    fn for_all(&self) -> Option<String> {
+        None
     }
 }
 

@@ -1,5 +1,6 @@
 //! The control store of a node whose cluster has its groups in etcd. Volumes stay in the node's own store.
 
+use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
 use atoll_control::{ClusterStore, ControlError, ControlStore, GroupStore, VolumeRef};
@@ -15,13 +16,27 @@ pub struct EtcdControl {
     /// Has the first records of those volumes whose groups this node has put into etcd, as a note that it was this one: a node takes
     /// out what it has put in, and no other's.
     own: Box<dyn ControlStore>,
-    groups: EtcdStore,
+    groups: RwLock<Arc<EtcdStore>>,
 }
 
 impl EtcdControl {
     /// A node with this store of its own.
     pub fn new(own: Box<dyn ControlStore>, groups: EtcdStore) -> Self {
-        Self { own, groups }
+        Self { own, groups: RwLock::new(Arc::new(groups)) }
+    }
+
+    /// From now on etcd is asked by `groups`: it has other members, or other certificates. It must be the same etcd.
+    pub fn go_on_with(&self, groups: EtcdStore) {
+        let before = std::mem::replace(
+            &mut *self.groups.write().expect("no panic while it is held"),
+            Arc::new(groups),
+        );
+        // Whoever waits in it ends first.
+        drop(before);
+    }
+
+    fn etcd(&self) -> Arc<EtcdStore> {
+        Arc::clone(&self.groups.read().expect("no panic while it is held"))
     }
 
     fn has_put_in(&self, id: VolumeId) -> Result<bool, ControlError> {
@@ -31,7 +46,7 @@ impl EtcdControl {
 
 impl GroupStore for EtcdControl {
     fn group(&self, volume: VolumeId, island: IslandId) -> Result<Option<StoredGroup>, ControlError> {
-        self.groups.group(volume, island)
+        self.etcd().group(volume, island)
     }
 
     fn swap_group(
@@ -41,7 +56,7 @@ impl GroupStore for EtcdControl {
         expected: Revision,
         next: &GroupRecord,
     ) -> Swapped {
-        self.groups.swap_group(volume, island, expected, next)
+        self.etcd().swap_group(volume, island, expected, next)
     }
 
     fn groups(
@@ -50,7 +65,7 @@ impl GroupStore for EtcdControl {
         since: Revision,
         wait: Duration,
     ) -> Result<ChangedGroups, ControlError> {
-        self.groups.groups(volume, since, wait)
+        self.etcd().groups(volume, since, wait)
     }
 }
 
@@ -88,18 +103,15 @@ impl ControlStore for EtcdControl {
 
     fn remove_volume(&self, id: VolumeId) -> Result<(), ControlError> {
         if self.has_put_in(id)? {
-            self.groups.remove_groups(id)?;
+            self.etcd().remove_groups(id)?;
         }
         self.own.remove_volume(id)
     }
 
     fn create_groups(&self, id: VolumeId, first: &[(IslandId, GroupRecord)]) -> Result<(), ControlError> {
-        // With the first volume that has copies. Later an etcd without a head is one that has lost its data.
-        if self.own.volumes()?.iter().all(|volume| volume.copies.is_none()) {
-            self.groups.make()?;
-        }
+        // An etcd without a head is one that has lost its data: the head was made with the cluster.
         self.own.create_groups(id, first)?;
-        self.groups.create_groups(id, first)
+        self.etcd().create_groups(id, first)
     }
 
     fn discard_groups(&self, id: VolumeId) -> Result<(), ControlError> {
@@ -109,12 +121,12 @@ impl ControlStore for EtcdControl {
             Err(why) => return Err(why),
         }
         if self.has_put_in(id)? {
-            self.groups.remove_groups(id)?;
+            self.etcd().remove_groups(id)?;
         }
         self.own.discard_groups(id)
     }
 
-    fn is_for_all(&self) -> bool {
-        true
+    fn for_all(&self) -> Option<String> {
+        Some(self.etcd().place().to_owned())
     }
 }

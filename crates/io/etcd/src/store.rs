@@ -279,6 +279,11 @@ impl EtcdStore {
         Ok(ChangedGroups { upto, groups })
     }
 
+    /// Where it is, for people.
+    pub fn place(&self) -> &str {
+        &self.place
+    }
+
     /// Whose it is.
     pub fn cluster(&self) -> ClusterId {
         self.cluster

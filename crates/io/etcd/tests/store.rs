@@ -81,11 +81,14 @@ fn a_node_takes_out_the_groups_that_it_has_put_in(cluster: &Cluster) {
         EtcdControl::new(Box::new(own), EtcdStore::open(&cluster.source(), ClusterId(0xeeee)).unwrap())
     };
     let (puts, other) = (of("a"), of("b"));
-    assert!(puts.is_for_all());
+    assert!(puts.for_all().is_some_and(|place| place.starts_with("etcd://127.0.0.1:")));
     let first = [(IslandId(0), record(1)), (IslandId(1), record(1))];
     let groups =
         |store: &EtcdControl| store.groups(VOLUME, Revision::NONE, Duration::ZERO).unwrap().groups.len();
     assert!(puts.group(VOLUME, IslandId(0)).is_err(), "there is no store");
+    assert!(puts.create_groups(VOLUME, &first).is_err(), "a volume makes none");
+    puts.discard_groups(VOLUME).unwrap();
+    assert!(EtcdStore::open(&cluster.source(), ClusterId(0xeeee)).unwrap().make().unwrap());
     puts.create_groups(VOLUME, &first).unwrap();
     assert_eq!([groups(&puts), groups(&other)], [2, 2], "both have the same");
     let swapped = other.swap_group(VOLUME, IslandId(0), Revision::NONE, &record(1));

@@ -76,6 +76,7 @@ fn status() -> ControlReply {
         links: 6,
         clock_ms: 7,
         certificate_until: Some(8),
+        control: String::new(),
     };
     let summary = VolumeSummary {
         id: VolumeId(1),

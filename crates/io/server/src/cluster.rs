@@ -59,7 +59,7 @@ impl<D: Disk> Islands<D> {
     /// What the copies need: the store of their groups' records is that of one node, or one that all reach.
     fn copies(&self, config: &VolumeConfig, copies: &Copies) -> Result<CopiesSetup<D>, VolumeError> {
         let node = self.volume.node();
-        let store: Arc<dyn GroupStore> = if copies.store == node || self.store.is_for_all() {
+        let store: Arc<dyn GroupStore> = if copies.store == node || self.store.for_all().is_some() {
             Arc::clone(&self.store) as _
         } else {
             let at = config.nodes.iter().find(|n| n.node == copies.store);

@@ -56,7 +56,7 @@ impl Principal {
             Self::Trusted | Self::Node(_) => match order {
                 Control::Certify { purpose, .. } => match purpose {
                     CertificateFor::Join { .. } => false,
-                    CertificateFor::Renewal => matches!(self, Self::Node(_)),
+                    CertificateFor::Renewal | CertificateFor::Etcd => matches!(self, Self::Node(_)),
                     CertificateFor::Client { .. } => true,
                 },
                 _ => true,
@@ -364,6 +364,7 @@ impl Membership {
                 }
                 (Holder::Node(*node), false)
             }
+            (Principal::Node(node), CertificateFor::Etcd) => return self.certify_etcd(authority, *node, key),
             (Principal::Client(client, _), CertificateFor::Renewal) => (Holder::Client(*client), false),
             (Principal::Trusted | Principal::Node(_), CertificateFor::Client { client }) => {
                 let known = self.list().cluster.client(client).is_some();
@@ -377,6 +378,24 @@ impl Membership {
             ca: self.ca.clone().into(),
             ca_key: if keeps_key { authority.key_der().into() } else { bytes::Bytes::new() },
             cluster: (*self.list()).clone(),
+        })
+    }
+
+    /// A certificate of etcd's CA, for the host of the node's address in the list.
+    fn certify_etcd(&self, authority: &Authority, node: DaemonId, key: &[u8]) -> Result<Issued, String> {
+        let list = self.list();
+        let known = list.cluster.node(node.0).ok_or("This node is not in the list of the cluster.")?;
+        let Ok(Address::Tcp { host, .. }) = known.address.parse() else {
+            return Err(format!("{} has no host.", known.address));
+        };
+        let now = SystemTime::now();
+        let of_etcd = authority.of_etcd(now).map_err(|why| why.to_string())?;
+        let issued = of_etcd.issue(Holder::Etcd(&host), key, now).map_err(|why| why.to_string())?;
+        Ok(Issued {
+            certificate: issued.to_vec().into(),
+            ca: of_etcd.certificate().to_vec().into(),
+            ca_key: bytes::Bytes::new(),
+            cluster: (*list).clone(),
         })
     }
 

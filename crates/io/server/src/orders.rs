@@ -75,6 +75,7 @@ impl Node {
             links: about.links.as_ref().map_or(0, |links| links()),
             clock_ms: clock_ms(),
             certificate_until: self.cluster.as_ref().and_then(Membership::certificate_until),
+            control: self.setup.store.for_all().unwrap_or_default(),
         }
     }
 
@@ -103,6 +104,7 @@ impl Node {
 
     fn status(&self) -> ControlReply {
         let daemon = self.daemon();
+        let is_of_one = daemon.control.is_empty();
         let mut volumes: Vec<VolumeStatus> = Vec::new();
         for part in self.parts.read().expect("no panic while it is held").values() {
             let ServedStatus { islands, others, bytes, bytes_available } = match part {
@@ -110,7 +112,7 @@ impl Node {
                 Part::Failed { .. } => ServedStatus::default(),
             };
             let (volume, node) = (summary(part), part.node().unwrap_or_default());
-            let store = part.config().copies.as_ref().map(|copies| copies.store);
+            let store = part.config().copies.as_ref().map(|copies| copies.store).filter(|_| is_of_one);
             volumes.push(VolumeStatus { volume, node, store, islands, others, bytes, bytes_available });
         }
         volumes.sort_by(|a, b| a.volume.name.cmp(&b.volume.name));

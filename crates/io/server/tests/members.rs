@@ -13,7 +13,8 @@ use atoll_posix::{Answer, Caller, Errno, Op};
 use atoll_proto::cluster::{CertificateFor, Cluster, ClusterClient, ClusterNode, Grant, Invitation};
 use atoll_proto::group::{GroupRecord, Revision, Swapped};
 use atoll_proto::{
-    ClientOp, Control, ControlReply, Outcome, Reply, Request, Seat, StoredCluster, UnionOrder, VolumeConfig,
+    ClientOp, Control, ControlPlace, ControlReply, Outcome, Reply, Request, Seat, StoredCluster, UnionOrder,
+    VolumeConfig,
 };
 use atoll_rpc::{
     Address, Closed, Credentials, DaemonId, Frame, Handler, Hello, Kind, Link, Listener, Options, Outgoing,
@@ -65,6 +66,7 @@ impl World {
             nodes: vec![of_list(ME, &mine), of_list(OTHER, &others)],
             clients: grants.into_iter().zip(2..).map(|(grant, number)| client(number, grant)).collect(),
             invitations: Vec::new(),
+            control: ControlPlace::Nodes,
         };
         let store = EmbeddedStore::open(&data.path().join(EmbeddedStore::FILE)).unwrap();
         assert!(matches!(store.swap_cluster(Revision::NONE, &list), Swapped::Done { .. }));
@@ -263,6 +265,8 @@ fn a_client_and_a_guest_may_give_no_order_of_an_administrator() {
     assert!(is_denied(&client.order(&certify(CertificateFor::Client { client: 2 }))), "for somebody");
     let joins = CertificateFor::Join { daemon: 3, name: String::new(), address: ":1".to_owned() };
     assert!(is_denied(&client.order(&certify(joins.clone()))));
+    assert!(is_denied(&client.order(&certify(CertificateFor::Etcd))), "etcd obeys whoever has one");
+    assert!(is_denied(&guest.order(&certify(CertificateFor::Etcd))));
     let node = world.tool(&world.holder(Holder::Node(DaemonId(OTHER))));
     assert!(is_denied(&node.order(&certify(joins))), "without an invitation");
     assert!(!is_denied(&node.order(&Control::Describe)));

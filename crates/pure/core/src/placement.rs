@@ -20,8 +20,8 @@ pub struct Ring<'a> {
     pub racks: &'a [String],
     /// How many nodes shall keep each island.
     pub replicas: usize,
-    /// The node that has the control store. Without it no group can change.
-    pub store: NodeId,
+    /// The node that has the control store, if one of them has it. Without it no group can change.
+    pub store: Option<NodeId>,
 }
 
 /// Why islands cannot be placed so.
@@ -88,7 +88,7 @@ impl<'a> Ring<'a> {
     fn seated(&self) -> impl Iterator<Item = Keeper<'a>> + use<'a> {
         let Self { nodes, racks, store, replicas } = *self;
         let spares_store = replicas > 1 && nodes.len() > replicas;
-        let seated = (0..nodes.len()).filter(move |at| !(spares_store && nodes[*at] == store));
+        let seated = (0..nodes.len()).filter(move |at| !(spares_store && Some(nodes[*at]) == store));
         seated.map(move |at| Keeper { at, rack: racks.get(at).map(String::as_str) })
     }
 
@@ -137,8 +137,8 @@ impl<'a> Ring<'a> {
         if replicas > nodes {
             return Err(NoPlace::Nodes { replicas, nodes });
         }
-        if !self.nodes.contains(&self.store) {
-            return Err(NoPlace::Store { store: self.store });
+        if let Some(store) = self.store.filter(|store| !self.nodes.contains(store)) {
+            return Err(NoPlace::Store { store });
         }
         if !self.racks.is_empty() && self.racks.len() != nodes {
             return Err(NoPlace::RackList { racks: self.racks.len(), nodes });

@@ -56,7 +56,7 @@ proptest! {
     fn without_racks_all_nodes_have_as_many_seats_and_lead_as_many(n in 1usize..40, replicas in 1usize..17, islands in 1usize..200, store: prop::sample::Index) {
         prop_assume!(replicas <= n);
         let nodes = nodes(n);
-        let ring = Ring { nodes: &nodes, racks: &[], replicas, store: nodes[store.index(n)] };
+        let ring = Ring { nodes: &nodes, racks: &[], replicas, store: Some(nodes[store.index(n)]) };
         let counted = counted(&ring, islands);
         prop_assert!(spread(&counted.seats) <= 1, "{:?}", counted.seats);
         prop_assert!(spread(&counted.led) <= 1, "{:?}", counted.led);
@@ -67,7 +67,7 @@ proptest! {
         let nodes = nodes(racks.len());
         let store = nodes[store.index(nodes.len())];
         let racks = names(&racks);
-        let ring = Ring { nodes: &nodes, racks: &racks, replicas, store };
+        let ring = Ring { nodes: &nodes, racks: &racks, replicas, store: Some(store) };
         prop_assume!(ring.place(0).is_ok());
         as_even_as_racks_allow(&ring, islands);
     }
@@ -113,7 +113,7 @@ fn every_small_ring_is_as_even_as_its_racks_allow() {
         all_racks(n, &mut Vec::new(), &mut |racks| {
             let racks = names(racks);
             for replicas in 2..=n {
-                let ring = Ring { nodes: &nodes, racks: &racks, replicas, store: NodeId(0) };
+                let ring = Ring { nodes: &nodes, racks: &racks, replicas, store: Some(NodeId(0)) };
                 if ring.place(0).is_ok() {
                     (1..=2 * n).for_each(|islands| as_even_as_racks_allow(&ring, islands));
                     places += 1;
@@ -127,7 +127,7 @@ fn every_small_ring_is_as_even_as_its_racks_allow() {
 #[test]
 fn groups_of_one_lie_one_node_behind_the_other() {
     let nodes = nodes(3);
-    let ring = Ring { nodes: &nodes, racks: &[], replicas: 1, store: NodeId(0) };
+    let ring = Ring { nodes: &nodes, racks: &[], replicas: 1, store: Some(NodeId(0)) };
     let groups: Vec<u16> = ring.place(6).unwrap().into_iter().flatten().map(|node| node.0).collect();
     assert_eq!(groups, [0, 0, 1, 1, 2, 2], "the store's node keeps islands of its own too");
 }
@@ -135,7 +135,7 @@ fn groups_of_one_lie_one_node_behind_the_other() {
 /// The groups of as many islands as there are nodes that keep some.
 fn groups(n: usize, racks: &[usize], replicas: usize) -> Vec<Vec<u16>> {
     let (nodes, racks) = (nodes(n), names(racks));
-    let ring = Ring { nodes: &nodes, racks: &racks, replicas, store: NodeId(0) };
+    let ring = Ring { nodes: &nodes, racks: &racks, replicas, store: Some(NodeId(0)) };
     let placed = ring.place(ring.keepers().len()).unwrap();
     placed.into_iter().map(|group| group.into_iter().map(|node| node.0).collect()).collect()
 }
@@ -176,7 +176,7 @@ fn what_cannot_be_placed_is_an_error() {
         // The only node of its rack has the store.
         (&all[..], &racks(&[1, 2, 2, 2]), 2, 0, NoPlace::Racks { replicas: 2, racks: 1, all: 2 }),
     ] {
-        let ring = Ring { nodes, racks, replicas, store: NodeId(store) };
+        let ring = Ring { nodes, racks, replicas, store: Some(NodeId(store)) };
         assert_eq!(ring.place(8), Err(why), "{ring:?}");
     }
 }

@@ -23,6 +23,9 @@ pub const NAME_BYTES_MAX: usize = 64;
 /// Longest address of a node, in bytes.
 pub const ADDRESS_BYTES_MAX: usize = 300;
 
+/// Longest text that names an etcd, in bytes.
+pub const ETCD_BYTES_MAX: usize = 4096;
+
 /// Longest public key, in bytes: that of an elliptic curve, with its header (RFC 5480).
 pub const PUBLIC_KEY_BYTES_MAX: usize = 128;
 
@@ -87,6 +90,21 @@ wire_struct! {
     }
 }
 
+wire_enum! {
+    /// Where the records of groups are. All nodes of the cluster use the same place.
+    #[derive(Debug, Clone, PartialEq, Eq, Default)]
+    pub enum ControlPlace {
+        /// In the store of the node that each volume names for it.
+        #[default]
+        1 => Nodes,
+        /// In an etcd that was there before.
+        2 => Etcd { /// As `etcd://...` says it, without a password. Files in it are at each node.
+            text: String },
+        /// In the etcd that the cluster runs itself: on the nodes that keep the CA's private key.
+        3 => OwnEtcd,
+    }
+}
+
 wire_struct! {
     /// The list of a cluster.
     #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -101,6 +119,8 @@ wire_struct! {
         pub clients: Vec<ClusterClient>,
         /// Who is invited.
         pub invitations: Vec<Invitation>,
+        /// Where the records of groups are.
+        pub control: ControlPlace,
     }
 }
 
@@ -144,6 +164,11 @@ impl Cluster {
         is(self.nodes.iter().all(|node| node.address.len() <= ADDRESS_BYTES_MAX), "address of a node")?;
         let keys = self.nodes.iter().map(|node| &node.key).chain(self.invitations.iter().map(|i| &i.guest));
         is(keys.into_iter().all(|key| key.len() <= PUBLIC_KEY_BYTES_MAX), "public key")?;
+        let is_short = |place: &ControlPlace| match place {
+            ControlPlace::Etcd { text } => text.len() <= ETCD_BYTES_MAX,
+            ControlPlace::Nodes | ControlPlace::OwnEtcd => true,
+        };
+        is(is_short(&self.control), "place of the control store")?;
         is(unique(self.nodes.iter().map(|node| node.daemon)), "node that is there twice")?;
         is(unique(self.nodes.iter().map(|node| &node.name)), "name of two nodes")?;
         is(unique(self.clients.iter().map(|client| client.client)), "client that is there twice")?;
@@ -189,6 +214,8 @@ wire_enum! {
         /// A client that is in the list.
         3 => Client { /// Its number.
             client: u64 },
+        /// A node that uses the cluster's own etcd, or has a member of it: a certificate of etcd's CA, for the host of the node's address.
+        4 => Etcd,
     }
 }
 
@@ -236,6 +263,10 @@ mod tests {
         assert_eq!(
             broken(|c| c.nodes.extend((3..1026).map(|n| node(n, &n.to_string())))),
             "nodes of a cluster"
+        );
+        assert_eq!(
+            broken(|c| c.control = ControlPlace::Etcd { text: "x".repeat(ETCD_BYTES_MAX + 1) }),
+            "place of the control store"
         );
         let guest = || Invitation { guest: Bytes::from_static(b"g"), until: 7, used_by: None };
         let mut twice = good.clone();

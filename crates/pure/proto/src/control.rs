@@ -176,6 +176,8 @@ wire_struct! {
         pub clock_ms: u64,
         /// When the certificate of its links ends, in seconds since 1970; none if they are not encrypted.
         pub certificate_until: Option<u64>,
+        /// Where the control store is that all nodes of its cluster reach, for people; empty if there is none.
+        pub control: String,
     }
 }
 
@@ -208,7 +210,7 @@ wire_struct! {
         pub volume: VolumeSummary,
         /// The node's number in it.
         pub node: NodeId,
-        /// The node whose control store has the groups of its islands, if they have copies.
+        /// The node whose control store has the groups of its islands, if they have copies and one node has it.
         pub store: Option<NodeId>,
         /// Its islands.
         pub islands: Vec<IslandStatus>,

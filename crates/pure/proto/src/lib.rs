@@ -20,7 +20,8 @@ pub mod union;
 pub mod volume;
 
 pub use cluster::{
-    CertificateFor, Cluster, ClusterClient, ClusterNode, Grant, Invitation, Issued, StoredCluster,
+    CertificateFor, Cluster, ClusterClient, ClusterNode, ControlPlace, Grant, Invitation, Issued,
+    StoredCluster,
 };
 pub use control::{Control, ControlReply};
 pub use copies::{Copies, IslandGroup};

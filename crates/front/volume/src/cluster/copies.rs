@@ -7,13 +7,13 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use atoll_check::copies::{Row, compare};
-use atoll_control::{EmbeddedStore, GroupStore};
+use atoll_control::{ClusterStore, EmbeddedStore, GroupStore};
 use atoll_core::{Ino, IslandId, Position};
 use atoll_disk::overlay::Overlay;
 use atoll_disk::real::RealDisk;
 use atoll_dispatch::{Engine, Nobody, SeatStore};
 use atoll_group::{OpenedLog, SeatFile};
-use atoll_proto::GroupRecord;
+use atoll_proto::{ControlPlace, GroupRecord};
 use atoll_server::WallClock;
 
 use super::check::{AtRest, Check, Part};
@@ -52,7 +52,7 @@ pub(super) fn check(check: &Check<'_>, parts: &[Part], outcome: &mut Outcome) ->
             continue;
         }
         outcome.islands += 1;
-        let is_known = here.len() == group.len() || has_store(check, parts);
+        let is_known = here.len() == group.len() || has_store(check, parts)?;
         let reference = compare_all(check, parts, &here, (island, is_known), outcome)?;
         for (at, part) in here.iter().enumerate() {
             let copy =
@@ -87,9 +87,11 @@ pub(super) fn check(check: &Check<'_>, parts: &[Part], outcome: &mut Outcome) ->
 }
 
 /// Whether the control store that has the volume's group records is one of these nodes'.
-fn has_store(check: &Check<'_>, parts: &[Part]) -> bool {
+fn has_store(check: &Check<'_>, parts: &[Part]) -> Result<bool> {
     let store = check.config.copies.as_ref().map(|copies| copies.store);
-    parts.iter().any(|part| Some(part.member.node) == store)
+    let Some(part) = parts.iter().find(|part| Some(part.member.node) == store) else { return Ok(false) };
+    let list = EmbeddedStore::open(&part.store)?.cluster()?;
+    Ok(list.is_none_or(|list| list.cluster.control == ControlPlace::Nodes))
 }
 
 fn bring_to_rest(
@@ -188,7 +190,9 @@ fn newest(
         let stored = EmbeddedStore::open(&part.store)?.group(check.config.id, island)?;
         all.extend(stored.map(|stored| (stored.revision.0, stored.record)));
     }
-    Ok(all.into_iter().max_by_key(|(revision, _)| *revision).map(|(_, record)| record))
+    // Revisions of two stores cannot be compared: a node whose groups are in etcd has their first records too.
+    let newest = all.into_iter().max_by_key(|(revision, record)| (record.epoch, *revision));
+    Ok(newest.map(|(_, record)| record))
 }
 
 /// Whether a copy with this last record was stopped in order: then its node has noted how far it has come, no write is under way,

@@ -15,10 +15,10 @@ use atoll_proto::union::{
     BytesGo, HomeTold, MemberCondition, MemberStatus, NameTold, NamedMember, RoleTold, UnionStatus,
 };
 use atoll_proto::{
-    CertificateFor, ClientOp, Cluster, ClusterClient, ClusterNode, Control, ControlReply, CutLost, DirAnswer,
-    DirQuestion, DirReport, FileAt, FileHandle, Grant, Hint, Invitation, Issued, KeyOverride, LinkTarget,
-    ListedName, Notice, Outcome, PeerMessage, PeerOp, PlaceVersion, Reply, Request, Resolved, StoredCluster,
-    UnionOrder, UnionReply, Vote, VoteInfo,
+    CertificateFor, ClientOp, Cluster, ClusterClient, ClusterNode, Control, ControlPlace, ControlReply,
+    CutLost, DirAnswer, DirQuestion, DirReport, FileAt, FileHandle, Grant, Hint, Invitation, Issued,
+    KeyOverride, LinkTarget, ListedName, Notice, Outcome, PeerMessage, PeerOp, PlaceVersion, Reply, Request,
+    Resolved, StoredCluster, UnionOrder, UnionReply, Vote, VoteInfo,
 };
 use bytes::Bytes;
 
@@ -362,6 +362,7 @@ fn daemon() -> Daemon {
         links: 6,
         clock_ms: 7,
         certificate_until: Some(8),
+        control: "etcd://e:1".to_owned(),
     }
 }
 
@@ -532,6 +533,7 @@ fn controls() -> Vec<(&'static str, Control)> {
         ),
         ("renewal", certify(CertificateFor::Renewal)),
         ("certificate of a client", certify(CertificateFor::Client { client: 5 })),
+        ("certificate of etcd", certify(CertificateFor::Etcd)),
         ("force island", Control::ForceIsland { volume: VolumeId(7), island: IslandId(1), node: NodeId(2) }),
     ]
 }
@@ -557,6 +559,7 @@ fn cluster() -> Cluster {
         nodes: vec![node],
         clients: vec![ClusterClient { client: 5, name: "laptop".to_owned(), added: 0x0103, grant }],
         invitations: vec![Invitation { guest: key, until: 0x0104, used_by: Some(9) }],
+        control: ControlPlace::Etcd { text: "etcd://e:1".to_owned() },
     }
 }
 

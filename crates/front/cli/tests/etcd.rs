@@ -1,0 +1,188 @@
+//! A cluster with certificates whose groups are in etcd: nodes and members of etcd are real processes.
+
+#[path = "../../../io/etcd/tests/cluster/mod.rs"]
+mod cluster;
+mod common;
+
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use atoll_needs::needs;
+use cluster::Cluster as Etcd;
+use common::{Daemon, Mounted, Scratch, atoll, bad, eventually, good, text};
+
+/// Nodes of a cluster.
+struct Nodes {
+    // Before the directory: a daemon whose files go away complains.
+    nodes: Vec<Option<Daemon>>,
+    addresses: Vec<String>,
+    scratch: Scratch,
+}
+
+/// An address whose port is free, and the three ports behind it.
+fn address() -> String {
+    static LAST: AtomicU32 = AtomicU32::new(0);
+    loop {
+        let nth = LAST.fetch_add(4, Ordering::Relaxed) + std::process::id().wrapping_mul(388) % 20_000;
+        let port = 11_000 + (nth % 20_000) as u16;
+        let ports: Vec<_> = (port..port + 4).map(|port| TcpListener::bind(("127.0.0.1", port))).collect();
+        if ports.iter().all(Result::is_ok) {
+            return format!("127.0.0.1:{port}");
+        }
+    }
+}
+
+impl Nodes {
+    /// The first one, made by `atoll init` with these arguments too.
+    fn new(arguments: &[&str]) -> Self {
+        let mut this = Self { nodes: vec![None], addresses: vec![address()], scratch: Scratch::new() };
+        let (data, listen) = (this.data(1), this.addresses[0].clone());
+        let init = ["init", "--data", text(&data), "--listen", &listen, "--no-start"];
+        good(init.iter().chain(arguments));
+        this.start(1);
+        this
+    }
+
+    fn data(&self, node: usize) -> PathBuf {
+        self.scratch.path(&format!("node{node}"))
+    }
+
+    fn start(&mut self, node: usize) {
+        let (data, listen) = (self.data(node), self.addresses[node - 1].clone());
+        let arguments = ["serve", "--data", text(&data), "--listen", &listen];
+        self.nodes[node - 1] = Some(Daemon::start(arguments, "volumes"));
+    }
+
+    /// Kills all processes of a node.
+    fn kill(&mut self, node: usize) {
+        self.nodes[node - 1].take().expect("it runs").kill();
+    }
+
+    fn join(&mut self) -> String {
+        let line = good(["node", "invite", "--data", text(&self.data(1))]);
+        let line = line.trim().strip_prefix("atoll join ").expect("the command to give").to_owned();
+        self.addresses.push(address());
+        self.nodes.push(None);
+        let node = self.nodes.len();
+        let (data, listen) = (self.data(node), self.addresses[node - 1].clone());
+        let said = good(["join", &line, "--data", text(&data), "--listen", &listen, "--no-start"]);
+        self.start(node);
+        said
+    }
+
+    /// A volume over all nodes, mounted.
+    fn mounted(&self) -> Mounted {
+        let data = self.data(1);
+        let said = good(["volume", "create", "home", "--replicas", "2", "--data", text(&data)]);
+        assert!(said.contains("2 copies of each") && !said.contains("control store"), "{said}");
+        let credentials = self.scratch.path("desk.pem");
+        good(["client", "add", "desk", "--out", text(&credentials), "--data", text(&data)]);
+        let (source, point) = (format!("{}:/home", self.addresses.join(",")), self.scratch.dir("mount"));
+        let mount = ["--credentials", text(&credentials), "mount", &source, text(&point)];
+        eventually("the nodes have heard of the client", || atoll(mount).status().unwrap().success());
+        Mounted(point)
+    }
+
+    fn status(&self, node: usize) -> serde_json::Value {
+        serde_json::from_str(&good(["status", "--json", "--data", text(&self.data(node))])).unwrap()
+    }
+}
+
+/// Writes and reads until `is_over`: the longest time that one round took.
+fn works(folder: &Path, is_over: &AtomicBool) -> Duration {
+    let mut longest = Duration::ZERO;
+    for nth in 0.. {
+        if is_over.load(Ordering::Relaxed) {
+            break;
+        }
+        let since = Instant::now();
+        let file = folder.join(format!("file{}", nth % 50));
+        std::fs::write(&file, format!("round {nth}")).unwrap();
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), format!("round {nth}"));
+        longest = longest.max(since.elapsed());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    longest
+}
+
+/// Works in all folders while `what` is done.
+fn while_working(folders: &[PathBuf], what: impl FnOnce()) -> Duration {
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = folders.iter().map(|folder| scope.spawn(|| works(folder, &is_over))).collect();
+        what();
+        is_over.store(true, Ordering::Relaxed);
+        workers.into_iter().map(|worker| worker.join().unwrap()).max().unwrap()
+    })
+}
+
+/// Directories of a mount, so many that each island has some.
+fn folders(mount: &Mounted) -> Vec<PathBuf> {
+    let all: Vec<PathBuf> = (0..12).map(|nth| mount.path(&format!("dir{nth}"))).collect();
+    all.iter().for_each(|folder| std::fs::create_dir(folder).unwrap());
+    all
+}
+
+#[test]
+fn an_etcd_that_was_there_before_is_named_once_and_all_nodes_use_it() {
+    needs!(Mounts, Root, Programs(&["etcd", "etcdctl"]));
+    let mut etcd = Etcd::start(3);
+    let hosts: Vec<String> =
+        etcd.members.iter().map(|m| format!("127.0.0.1:{}", m.plan.client_port)).collect();
+    let place = format!("etcd://{}", hosts.join(","));
+    let mut nodes = Nodes::new(&["--control", &place]);
+    for _ in 0..2 {
+        let said = nodes.join();
+        assert!(said.contains(&format!("groups   in {place}")), "{said}");
+    }
+    let mount = nodes.mounted();
+    let told = nodes.status(2);
+    assert_eq!(told["processes"][0]["groups_in"], place.as_str());
+    assert_eq!(told["processes"][0]["volumes"][0]["control_store"], serde_json::Value::Null);
+    let folders = folders(&mount);
+    let longest = while_working(&folders, || {
+        let leader = etcd.leader();
+        etcd.kill(leader);
+        std::thread::sleep(Duration::from_millis(500));
+        (0..3).filter(|nth| *nth != leader).for_each(|nth| etcd.kill(nth));
+        // No client notices that all of it is away.
+        std::thread::sleep(Duration::from_secs(3));
+        (0..3).for_each(|nth| etcd.begin(nth));
+        etcd.wait_until_healthy();
+    });
+    assert!(longest < Duration::from_secs(2), "{longest:?}");
+    // It still changes groups: each node may die, that which is named first too.
+    for node in [1, 3] {
+        while_working(&folders, || {
+            nodes.kill(node);
+            std::thread::sleep(Duration::from_secs(3));
+        });
+        nodes.start(node);
+        eventually("all copies are in sync again", || {
+            let told = nodes.status(node);
+            let islands = told["processes"][0]["volumes"][0]["islands"].as_array().unwrap().clone();
+            islands.iter().all(|i| i["copies"]["in_sync"].as_array().is_some_and(|all| all.len() == 2))
+        });
+    }
+}
+
+#[test]
+fn an_etcd_that_cannot_be_used_makes_no_cluster() {
+    let scratch = Scratch::new();
+    let data = scratch.path("node");
+    let nowhere = format!("etcd://{}", address());
+    for (control, why) in [
+        (nowhere.as_str(), "does not answer"),
+        ("etcd://ann:secret@127.0.0.1:1", "password-file=FILE"),
+        ("etcd://127.0.0.1:1?ca=ca.pem", "by their whole paths"),
+        ("zookeeper://127.0.0.1:1", "names no etcd"),
+    ] {
+        let listen = address();
+        let said =
+            bad(["init", "--data", text(&data), "--listen", &listen, "--control", control, "--no-start"]);
+        assert!(said.contains(why) && !said.contains("secret"), "{said}");
+        assert!(!data.exists(), "{control}: it is as before");
+    }
+}
