@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use atoll_ca::JoinLine;
-use atoll_proto::{Control, ControlReply};
+use atoll_proto::{Control, ControlPlace, ControlReply};
 use atoll_rpc::Address;
 use atoll_volume::ask::{QUESTION, try_ask};
+use atoll_volume::control::is_installed;
 use atoll_volume::machines::{DATA, LINE_HOURS, LISTEN, Made, Place};
 use atoll_volume::members::Members;
 use atoll_volume::{machines, places};
@@ -60,10 +61,11 @@ struct Node {
 pub(crate) struct Init {
     #[command(flatten)]
     node: Node,
-    /// An etcd that shall have the records of which copy leads: etcd://HOST:PORT,... By default one node has them, so that its
-    /// loss stops every change of a group
-    #[arg(long, value_name = "PLACE")]
-    control: Option<String>,
+    /// Where the records shall be of which copy leads: "own" runs an etcd of the cluster's own, on three nodes once there are as many;
+    /// etcd://HOST:PORT,... is one that is there already; "embedded" keeps them in one node, whose loss stops every change of them.
+    /// By default "own" if etcd is installed here
+    #[arg(long, value_name = "PLACE", value_parser = place)]
+    control: Option<ControlPlace>,
 }
 
 /// Arguments of `atoll join`.
@@ -73,6 +75,16 @@ pub(crate) struct Join {
     line: String,
     #[command(flatten)]
     node: Node,
+}
+
+fn place(text: &str) -> Result<ControlPlace> {
+    match text {
+        "embedded" => Ok(ControlPlace::Nodes),
+        "own" => Ok(ControlPlace::OwnEtcd),
+        text if text.starts_with("etcd://") => Ok(ControlPlace::Etcd { text: text.to_owned() }),
+        // Without the text, which may have a password.
+        _ => bail!("write own, embedded or etcd://HOST:PORT,..."),
+    }
 }
 
 impl Node {
@@ -124,7 +136,16 @@ impl Node {
 impl Init {
     pub(crate) fn run(self) -> Result<()> {
         rustix::process::umask(rustix::fs::Mode::empty());
-        let made = machines::init(&self.node.place(), self.control.as_deref())?;
+        let control = self.control.unwrap_or_else(|| {
+            if is_installed() {
+                return ControlPlace::OwnEtcd;
+            }
+            eprintln!(
+                "atoll: etcd is not installed here (Debian's package etcd-server), so this node alone says which copies lead."
+            );
+            ControlPlace::Nodes
+        });
+        let made = machines::init(&self.node.place(), &control)?;
         self.node.tell(&made);
         if self.node.start()? {
             let members = Members::of_data(&self.node.data)?;

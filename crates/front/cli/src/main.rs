@@ -4,6 +4,7 @@
 
 mod check;
 mod client;
+mod control;
 mod daemonize;
 mod doctor;
 mod explain;
@@ -72,6 +73,8 @@ enum Command {
     Node(node::Node),
     /// Add, list and remove machines that mount volumes and are no nodes
     Client(client::Client),
+    /// Show where the records are of which copy leads
+    Control(control::Control),
     /// Make and list volumes
     Volume(volume::Volume),
     /// Show the status of nodes, islands and mounts
@@ -143,6 +146,7 @@ fn use_credentials(cli: &Cli) -> anyhow::Result<()> {
         Command::Doctor(command) => command.data(),
         Command::Node(command) => Some(command.data()),
         Command::Client(command) => Some(command.data()),
+        Command::Control(command) => Some(command.data()),
         _ => None,
     };
     match atoll_volume::credentials::use_for_process(named.as_deref(), data) {
@@ -164,6 +168,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Join(command) => command.run(),
         Command::Node(command) => command.run(),
         Command::Client(command) => command.run(),
+        Command::Control(command) => command.run(),
         Command::Serve(command) => command.run(),
         Command::Mount(command) => command.run(),
         Command::Nfs(command) => command.run(),

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use atoll_control::DataDir;
+use atoll_etcd::MemberPlan;
 use atoll_rpc::{Address, Bound, Listener, Options};
 
 use crate::log::Log;
@@ -39,9 +40,15 @@ impl Serve {
         let bound = Listener::bind(&self.listen, &Options::default())?;
         let process = std::process::id();
         if self.no_restart {
+            if self.data.join(MemberPlan::FILE).exists() {
+                tracing::warn!(
+                    "this node's member of etcd does not run: its supervisor is the parent that --no-restart leaves out"
+                );
+            }
             self.serve(bound, process)
         } else {
-            parent::keep_alive(bound, |bound| self.serve(bound, process))
+            let data = self.data.clone();
+            parent::keep_alive(&data, bound, |bound| self.serve(bound, process))
         }
     }
 

@@ -1,6 +1,8 @@
 //! Ends the process in order on SIGINT, SIGTERM and SIGHUP. All threads block these signals, and one thread
 //! waits for them.
 
+use std::time::Instant;
+
 use anyhow::{Result, bail};
 
 /// The signals that end a daemon.
@@ -58,6 +60,21 @@ impl Signals {
             libc::sigwait(&self.0, &mut signal);
         }
         signal
+    }
+}
+
+impl Signals {
+    /// Waits for one of them until then; none: it has come to nothing.
+    pub(crate) fn wait_until(&self, until: Option<Instant>) -> Option<libc::c_int> {
+        let Some(until) = until else { return Some(self.wait()) };
+        let left = until.saturating_duration_since(Instant::now());
+        let left = libc::timespec {
+            tv_sec: left.as_secs() as libc::time_t,
+            tv_nsec: left.subsec_nanos() as libc::c_long,
+        };
+        // SAFETY: both pointers are to live values, and nobody asks for what comes with the signal.
+        let signal = unsafe { libc::sigtimedwait(&self.0, std::ptr::null_mut(), &left) };
+        (signal > 0).then_some(signal)
     }
 }
 

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use atoll_etcd::{EtcdAdmin, EtcdSource, Tls};
 use atoll_needs::needs;
 use cluster::Cluster as Etcd;
 use common::{Daemon, Mounted, Scratch, atoll, bad, eventually, good, text};
@@ -153,31 +154,112 @@ fn an_etcd_that_was_there_before_is_named_once_and_all_nodes_use_it() {
         etcd.wait_until_healthy();
     });
     assert!(longest < Duration::from_secs(2), "{longest:?}");
-    // It still changes groups: each node may die, that which is named first too.
-    for node in [1, 3] {
-        while_working(&folders, || {
-            nodes.kill(node);
-            std::thread::sleep(Duration::from_secs(3));
+    // It still changes groups: the node that is named first may die too.
+    while_working(&folders, || {
+        nodes.kill(1);
+        std::thread::sleep(Duration::from_secs(2));
+    });
+    nodes.start(1);
+    eventually("all copies are in sync again", || {
+        let told = nodes.status(1);
+        let islands = told["processes"][0]["volumes"][0]["islands"].as_array().unwrap().clone();
+        islands.iter().all(|i| i["copies"]["in_sync"].as_array().is_some_and(|all| all.len() == 2))
+    });
+}
+
+/// How the members of the cluster's own etcd are, as a node tells it: how many have a vote, and how many are silent.
+fn members(nodes: &Nodes, node: usize) -> (usize, usize) {
+    let told = good(["control", "status", "--json", "--data", text(&nodes.data(node))]);
+    let told: serde_json::Value = serde_json::from_str(&told).unwrap();
+    let all = told["members"].as_array().unwrap();
+    let votes = |member: &&serde_json::Value| member["votes"] == true && member["has_leader"] == true;
+    let is_silent = |member: &&serde_json::Value| !member["problem"].is_null();
+    (all.iter().filter(votes).count(), all.iter().filter(is_silent).count())
+}
+
+/// The process of a node's member.
+fn member_of(nodes: &Nodes, node: usize) -> Option<u32> {
+    let daemon = nodes.nodes[node - 1].as_ref().expect("it runs");
+    let is_etcd = |pid: &u32| {
+        std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim() == "etcd")
+    };
+    daemon.children().into_iter().find(is_etcd)
+}
+
+#[test]
+fn a_cluster_runs_its_own_etcd_which_grows_to_three_members_and_survives_any_node() {
+    needs!(Mounts, Root, Programs(&["etcd"]));
+    let mut nodes = Nodes::new(&[]);
+    eventually("the first member answers", || members(&nodes, 1) == (1, 0));
+    nodes.join();
+    nodes.join();
+    eventually("there are three voters", || members(&nodes, 3) == (3, 0));
+    let mount = nodes.mounted();
+    let folders = folders(&mount);
+    // A member dies: its parent starts it again. Then all at once.
+    let died = member_of(&nodes, 2).expect("it has a member");
+    while_working(&folders, || {
+        common::signal(died, rustix::process::Signal::KILL);
+        eventually("it runs again", || member_of(&nodes, 2).is_some_and(|pid| pid != died));
+        (1..=3).filter_map(|node| member_of(&nodes, node)).for_each(|pid| {
+            common::signal(pid, rustix::process::Signal::KILL);
         });
-        nodes.start(node);
-        eventually("all copies are in sync again", || {
-            let told = nodes.status(node);
-            let islands = told["processes"][0]["volumes"][0]["islands"].as_array().unwrap().clone();
-            islands.iter().all(|i| i["copies"]["in_sync"].as_array().is_some_and(|all| all.len() == 2))
-        });
-    }
+        eventually("all run again", || members(&nodes, 1) == (3, 0));
+    });
+    // The certificate of a mount opens no etcd, and neither does none.
+    let (node, desk) = (nodes.data(1), nodes.scratch.path("desk.pem"));
+    let opens = |own: Option<(PathBuf, PathBuf)>| {
+        let port = nodes.addresses[0].rsplit_once(':').unwrap().1.parse::<u16>().unwrap() + 2;
+        let tls = Some(Tls { ca: node.join("etcd-ca.pem"), own, name: None });
+        let source =
+            EtcdSource { tls, ..EtcdSource::plain(vec![format!("127.0.0.1:{port}").parse().unwrap()]) };
+        EtcdAdmin::open(&source).unwrap().check()
+    };
+    opens(Some((node.join("etcd-cert.pem"), node.join("credentials.pem")))).unwrap();
+    opens(Some((desk.clone(), desk))).unwrap_err();
+    opens(None).unwrap_err();
+    // The node that was first, and keeps the list.
+    while_working(&folders, || {
+        nodes.kill(1);
+        std::thread::sleep(Duration::from_secs(3));
+    });
+    assert_eq!(members(&nodes, 2), (2, 1));
+    nodes.start(1);
+    eventually("three voters again", || members(&nodes, 1) == (3, 0));
+    // In order: the member ends after its daemon.
+    let member = member_of(&nodes, 3).expect("it has a member");
+    nodes.nodes[2].take().unwrap().stop();
+    assert!(!common::is_alive(member));
 }
 
 #[test]
 fn an_etcd_that_cannot_be_used_makes_no_cluster() {
+    needs!(Programs(&["etcd"]));
     let scratch = Scratch::new();
     let data = scratch.path("node");
+    // The port of the cluster's own etcd is taken.
+    let listen = address();
+    let port: u16 = listen.rsplit_once(':').unwrap().1.parse().unwrap();
+    let taken = TcpListener::bind(("127.0.0.1", port + 3)).unwrap();
+    let said = bad(["init", "--data", text(&data), "--listen", &listen, "--no-start"]);
+    assert!(said.contains(&format!("cannot listen on 127.0.0.1:{}", port + 3)) && !data.exists(), "{said}");
+    drop(taken);
+    // It is not installed: that is an error only for whoever wants it.
+    let without = |control: &[&str]| {
+        let arguments = ["init", "--data", text(&data), "--listen", &listen, "--no-start"];
+        let output = atoll(arguments.iter().chain(control)).env("PATH", "/nonexistent").output().unwrap();
+        (output.status.success(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (done, said) = without(&["--control", "own"]);
+    assert!(!done && said.contains("etcd-server") && !data.exists(), "{said}");
+    let (done, said) = without(&[]);
+    assert!(done && said.contains("etcd is not installed here") && said.lines().count() == 1, "{said}");
+    let data = scratch.path("other");
     let nowhere = format!("etcd://{}", address());
     for (control, why) in [
         (nowhere.as_str(), "does not answer"),
         ("etcd://ann:secret@127.0.0.1:1", "password-file=FILE"),
         ("etcd://127.0.0.1:1?ca=ca.pem", "by their whole paths"),
-        ("zookeeper://127.0.0.1:1", "names no etcd"),
     ] {
         let listen = address();
         let said =

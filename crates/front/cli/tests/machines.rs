@@ -30,7 +30,8 @@ impl Secured {
     fn new(joined: usize) -> Self {
         let scratch = Scratch::new();
         let listen = local();
-        good(["init", "--data", text(&scratch.path("node1")), "--listen", &listen, "--no-start"]);
+        let data = scratch.path("node1");
+        good(["init", "--data", text(&data), "--listen", &listen, "--no-start", "--control", "embedded"]);
         let nodes = vec![serve(&scratch.path("node1"), &listen)];
         let mut this = Self { nodes, scratch };
         (0..joined).for_each(|_| this.join());
@@ -296,7 +297,8 @@ fn a_line_that_is_not_good_makes_nothing() {
     let of_other = other.scratch.path("node1");
     let said = bad(["join", &good_line, "--data", text(&of_other), "--listen", &local(), "--no-start"]);
     assert!(said.contains("is one of a node already"), "{said}");
-    let said = bad(["init", "--data", text(&of_other), "--listen", &local(), "--no-start"]);
+    let said =
+        bad(["init", "--data", text(&of_other), "--listen", &local(), "--no-start", "--control", "embedded"]);
     assert!(said.contains("is one of a node already"), "{said}");
     let photos = cluster.scratch.dir("photos");
     std::fs::write(photos.join("a.jpg"), b"mine").unwrap();
@@ -334,7 +336,7 @@ fn a_node_that_was_removed_is_told_so_and_serves_nothing() {
 fn a_daemon_that_init_has_started_serves_when_the_command_ends() {
     let scratch = Scratch::new();
     let (data, listen) = (scratch.path("node"), local());
-    let said = good(["init", "--data", text(&data), "--listen", &listen]);
+    let said = good(["init", "--data", text(&data), "--listen", &listen, "--control", "embedded"]);
     assert!(said.contains("join     atoll join atoll-join-1."), "{said}");
     let told: serde_json::Value =
         serde_json::from_str(&good(["status", "--data", text(&data), "--json"])).unwrap();

@@ -1,12 +1,17 @@
 //! Where the records of groups are for a node: in its own store, or in an etcd (`docs/design/021-etcd.md`).
 
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use atoll_control::{ClusterStore, ControlStore, EmbeddedStore};
-use atoll_etcd::{EtcdAdmin, EtcdControl, EtcdSource, EtcdSourceError, EtcdStore, Password};
-use atoll_proto::ControlPlace;
-use atoll_rpc::ClusterId;
+use atoll_etcd::{
+    EtcdAdmin, EtcdControl, EtcdError, EtcdSource, EtcdSourceError, EtcdStore, MemberStatus, Password,
+};
+use atoll_proto::{Cluster, ControlPlace};
+use atoll_rpc::{Address, ClusterId};
+
+use crate::own_etcd;
 
 /// The etcd that a text names which an administrator has written, fit for the list of a cluster: each node reads the same text.
 pub fn named(text: &str) -> Result<EtcdSource> {
@@ -34,6 +39,11 @@ pub fn named(text: &str) -> Result<EtcdSource> {
     }
 }
 
+/// Whether this machine has the program for a member of the cluster's own etcd.
+pub fn is_installed() -> bool {
+    own_etcd::program().is_some()
+}
+
 /// Whether this machine can use it.
 pub(crate) fn check(source: &EtcdSource) -> Result<()> {
     Ok(EtcdAdmin::open(source)?.check()?)
@@ -45,9 +55,9 @@ pub(crate) fn make(source: &EtcdSource, cluster: ClusterId) -> Result<()> {
     Ok(())
 }
 
-/// The etcd that the list of a cluster says.
-pub(crate) fn source(place: &ControlPlace) -> Result<Option<EtcdSource>> {
-    match place {
+/// The etcd that the list of a cluster says, for a node with this data directory.
+pub fn source(data: &Path, cluster: &Cluster) -> Result<Option<EtcdSource>> {
+    match &cluster.control {
         ControlPlace::Nodes => Ok(None),
         ControlPlace::Etcd { text } => match text.parse() {
             Ok(source) => Ok(Some(source)),
@@ -55,18 +65,50 @@ pub(crate) fn source(place: &ControlPlace) -> Result<Option<EtcdSource>> {
                 bail!("The list of the cluster names no etcd that can be used: {why}.")
             }
         },
-        ControlPlace::OwnEtcd => {
-            bail!("The cluster runs an etcd of its own, which this version cannot use.")
-        }
+        ControlPlace::OwnEtcd => own_etcd::source(data, cluster).map(Some),
     }
 }
 
-/// The control store of a node: where its cluster's list says that the records of groups are.
-pub(crate) fn open(own: EmbeddedStore, cluster: ClusterId) -> Result<Arc<dyn ControlStore>> {
-    let place = own.cluster()?.map(|list| list.cluster.control).unwrap_or_default();
-    let Some(source) = source(&place)? else { return Ok(Arc::new(own)) };
+/// The control store of a node, and how the cluster's own etcd is asked if it is in that.
+pub(crate) struct Opened {
+    pub(crate) store: Arc<dyn ControlStore>,
+    pub(crate) own: Option<(Arc<EtcdControl>, EtcdSource)>,
+}
+
+/// Opens the control store of a node: where its cluster's list says that the records of groups are.
+pub(crate) fn open(data: &Path, own: EmbeddedStore, cluster: ClusterId) -> Result<Opened> {
+    let list = own.cluster()?.map(|list| list.cluster).unwrap_or_default();
+    let Some(source) = source(data, &list)? else { return Ok(Opened { store: Arc::new(own), own: None }) };
     let groups = EtcdStore::open(&source, cluster).context("no thread for etcd")?;
-    Ok(Arc::new(EtcdControl::new(Box::new(own), groups)))
+    let store = Arc::new(EtcdControl::new(Box::new(own), groups));
+    let is_own = list.control == ControlPlace::OwnEtcd;
+    Ok(Opened { store: Arc::clone(&store) as _, own: is_own.then_some((store, source)) })
+}
+
+/// What each member of the etcd says of itself that has a cluster's groups, or why it says nothing.
+pub struct Told {
+    /// Where it is, for people.
+    pub place: String,
+    /// Members, by their addresses.
+    pub members: Vec<(Address, Result<MemberStatus, EtcdError>)>,
+}
+
+/// Asks etcd how it is, as a node with this data directory; none if nodes have the records.
+pub fn status(data: &Path, cluster: &Cluster) -> Result<Option<Told>> {
+    let Some(source) = source(data, cluster)? else { return Ok(None) };
+    let admin = EtcdAdmin::open(&source)?;
+    let mut members = admin.status();
+    // Of the cluster's own etcd: nodes that shall have no member yet are none that fails.
+    if cluster.control == ControlPlace::OwnEtcd
+        && let Ok(known) = admin.members()
+    {
+        let is_known = |host: &Address| {
+            let url = format!("https://{host}");
+            known.iter().any(|member| member.client_urls.contains(&url))
+        };
+        members.retain(|(host, told)| told.is_ok() || is_known(host));
+    }
+    Ok(Some(Told { place: source.to_string(), members }))
 }
 
 #[cfg(test)]

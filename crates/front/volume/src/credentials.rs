@@ -199,7 +199,7 @@ pub(crate) fn watch(watched: Watched) -> Result<()> {
 }
 
 /// Whether a certificate is to be renewed: a third of its life is left, or less.
-fn is_due(until: u64) -> bool {
+pub(crate) fn is_due(until: u64) -> bool {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
     until.saturating_sub(now) < u64::from(LIFETIME_DAYS) * 24 * 60 * 60 / 3
 }
@@ -212,7 +212,7 @@ impl Watched {
             return Ok(());
         }
         let key = Key::from_der(credentials.key.secret_der())?;
-        let issued = node.renew_certificate(&key).map_err(|why| anyhow!("{why}"))?;
+        let issued = node.renew_certificate(CertificateFor::Renewal, &key).map_err(|why| anyhow!("{why}"))?;
         let text = to_text(&issued, &key);
         let renewed = Credentials::from_pem(text.as_bytes())?;
         self.security.renew(&renewed)?;

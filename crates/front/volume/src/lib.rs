@@ -21,6 +21,7 @@ pub mod mounting;
 pub mod nfs;
 pub mod node;
 pub mod order;
+mod own_etcd;
 pub mod places;
 pub mod reach;
 pub mod source;

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Result, anyhow, bail};
 use atoll_ca::{Authority, Holder, JoinLine, Key, guest, to_pem};
-use atoll_control::{ClusterStore, ControlStore, EmbeddedStore, NewNode};
+use atoll_control::{ClusterStore, ControlStore, EmbeddedStore, NewNode, replace_file};
 use atoll_proto::cluster::{
     CertificateFor, Cluster, ClusterNode, ControlPlace, Invitation, Issued, StoredCluster, check_name,
 };
@@ -17,8 +17,9 @@ use aws_lc_rs::digest::{SHA256, digest};
 
 use crate::ask::{NoAnswer, ORDER, strange, try_ask_with};
 use crate::control;
-use crate::credentials::to_text;
+use crate::credentials::{FILE, to_text};
 use crate::node::random;
+use crate::own_etcd;
 
 /// Where a node listens if nothing else is said.
 pub const LISTEN: &str = "0.0.0.0:7100";
@@ -142,26 +143,37 @@ fn begin(data: &Path) -> Result<(NewNode, Key)> {
     Ok((node, key))
 }
 
-/// Makes a cluster of one node, with a CA of its own. Its daemon has yet to be started. `etcd`: the text of one that shall have the
-/// records of groups.
-pub fn init(place: &Place, etcd: Option<&str>) -> Result<Made> {
+/// Makes a cluster of one node, with a CA of its own. Its daemon has yet to be started. `control`: where the records of groups shall
+/// be.
+pub fn init(place: &Place, control: &ControlPlace) -> Result<Made> {
     place.check()?;
-    let source = etcd.map(control::named).transpose()?;
-    source.as_ref().map_or(Ok(()), control::check)?;
     let address = place.reached_of_first()?;
+    let (listen, _) = host_and_port(&place.listen)?;
+    match control {
+        ControlPlace::Nodes => {}
+        ControlPlace::Etcd { text } => control::check(&control::named(text)?)?,
+        ControlPlace::OwnEtcd => own_etcd::check(listen, &address)?,
+    }
     let (new, key) = begin(&place.data)?;
-    let result = first_node(place, &new, &key, address).and_then(|mut issued| {
+    let result = first_node(place, &new, &key, address).and_then(|(authority, mut issued)| {
         let cluster = &mut issued.cluster.cluster;
-        if let (Some(text), Some(source)) = (etcd, &source) {
-            cluster.control = ControlPlace::Etcd { text: text.to_owned() };
-            control::make(source, ClusterId(cluster.id))?;
+        cluster.control = control.clone();
+        match control {
+            ControlPlace::Nodes => {}
+            ControlPlace::Etcd { text } => control::make(&control::named(text)?, ClusterId(cluster.id))?,
+            ControlPlace::OwnEtcd => {
+                let cluster = cluster.clone();
+                // etcd needs the key in it.
+                replace_file(new.path(), "credentials.pem.new", FILE, to_text(&issued, &key).as_bytes())?;
+                own_etcd::make_first(new.path(), &cluster, listen, &authority, &key)?;
+            }
         }
         Ok(issued)
     });
     finish(new, &key, result)
 }
 
-fn first_node(place: &Place, new: &NewNode, key: &Key, address: String) -> Result<Issued> {
+fn first_node(place: &Place, new: &NewNode, key: &Key, address: String) -> Result<(Authority, Issued)> {
     let now = SystemTime::now();
     let authority = Authority::new(now)?;
     let name = place.name.clone().unwrap_or_else(|| "node1".to_owned());
@@ -170,12 +182,13 @@ fn first_node(place: &Place, new: &NewNode, key: &Key, address: String) -> Resul
     let joined = seconds_now();
     let node = ClusterNode { daemon: daemon.0, name, address, joined, key: public.into(), has_ca_key: true };
     let cluster = Cluster { id: random()?, store: daemon.0, nodes: vec![node], ..Cluster::default() };
-    Ok(Issued {
+    let issued = Issued {
         certificate: certificate.to_vec().into(),
         ca: authority.certificate().to_vec().into(),
         ca_key: authority.key_der().into(),
         cluster: StoredCluster { revision: Revision::NONE, cluster },
-    })
+    };
+    Ok((authority, issued))
 }
 
 /// Joins the cluster of a line. The node's daemon has yet to be started.
@@ -231,6 +244,7 @@ fn not_trusted(line: &JoinLine, node: &Address, why: &str) -> anyhow::Error {
 
 /// The directory is a node's, or as it was before.
 fn finish(new: NewNode, key: &Key, result: Result<Issued>) -> Result<Made> {
+    let data = new.path().to_owned();
     let issued = match result.and_then(|issued| keep_list(&new, &issued).map(|()| issued)) {
         Ok(issued) => issued,
         Err(why) => {
@@ -249,13 +263,13 @@ fn finish(new: NewNode, key: &Key, result: Result<Issued>) -> Result<Made> {
         text.as_bytes(),
         ca_key.as_ref().map(String::as_bytes),
     )?;
-    let (control, warning) = match control::source(&cluster.control) {
-        Ok(None) => (None, None),
-        Ok(Some(source)) => {
-            (Some(source.to_string()), control::check(&source).err().map(|why| why.to_string()))
-        }
-        Err(why) => (None, Some(why.to_string())),
+    let source = control::source(&data, &cluster)?;
+    let warning = match (&source, &cluster.control) {
+        (Some(source), ControlPlace::Etcd { .. }) => control::check(source).err().map(|why| why.to_string()),
+        (_, ControlPlace::OwnEtcd) if node.has_ca_key => own_etcd::not_there().map(|why| why.to_string()),
+        _ => None,
     };
+    let control = source.map(|source| source.to_string());
     Ok(Made { cluster, node, control, warning })
 }
 

@@ -8,12 +8,14 @@ use anyhow::{Context, Result};
 use atoll_control::{DataDir, EmbeddedStore};
 use atoll_core::{IslandId, NodeId, Table, VolumeId};
 use atoll_disk::real::RealDisk;
+use atoll_etcd::{EtcdAdmin, EtcdControl, EtcdSource};
 use atoll_proto::{Control, NodeConfig, VolumeConfig, VolumeKind};
 use atoll_rpc::{Address, Bound, Listener, Options, Security};
 use atoll_server::{Desk, Node, NodeSetup, VolumeError, VolumeOptions};
 
 use crate::control;
 use crate::credentials::{self, Watched};
+use crate::own_etcd::Tending;
 use crate::places::{SocketPlace, data_socket};
 
 /// The control store of volumes that are being made, in a data directory.
@@ -30,6 +32,8 @@ pub struct Daemon {
     pub socket: SocketPlace,
     /// Where it can be reached by TCP.
     pub tcp: Option<Address>,
+    /// The store and its members, if the cluster runs an etcd of its own.
+    own_etcd: Option<(Arc<EtcdControl>, EtcdSource)>,
 }
 
 /// The runtime options of this process for every volume.
@@ -88,11 +92,11 @@ impl Daemon {
         let mut dir = DataDir::open_or_create_for(path, process)?;
         let secured = credentials::of_node(&dir)?;
         let store = EmbeddedStore::open(&dir.path().join(EmbeddedStore::FILE))?;
-        let store = control::open(store, dir.identity().cluster)?;
         let prepared = EmbeddedStore::open(&dir.path().join(PREPARED))?;
         let incarnation = dir.begin_incarnation()?;
         let data = std::fs::canonicalize(dir.path())
             .with_context(|| format!("The data directory {} cannot be used", path.display()))?;
+        let control::Opened { store, own } = control::open(&data, store, dir.identity().cluster)?;
         let socket = data_socket(&data)?;
         let options = options(&dir, incarnation);
         let node = Node::new(NodeSetup {
@@ -111,7 +115,7 @@ impl Daemon {
                 path.display()
             );
         }
-        Ok(Self { node, dir, listeners: Arc::default(), socket, tcp: None })
+        Ok(Self { node, dir, listeners: Arc::default(), socket, tcp: None, own_etcd: own })
     }
 
     /// A volume of this node alone, with so many islands, if there is none of that name. True if it
@@ -160,6 +164,13 @@ impl Daemon {
                 security,
             };
             credentials::watch(watched)?;
+        }
+        if let (Some((control, source)), Some(Address::Tcp { host, .. })) = (self.own_etcd.take(), &self.tcp)
+        {
+            let admin = EtcdAdmin::open(&source)?;
+            let (node, data, listen) =
+                (Arc::downgrade(&self.node), std::path::absolute(self.dir.path())?, host.clone());
+            Tending { node, control, data, listen, source, admin, care: None }.start()?;
         }
         let counted = Arc::downgrade(&self.listeners);
         self.node.listens(places, move || {

@@ -16,6 +16,10 @@ use crate::data_dir::{
 };
 use crate::node_file::{Identity, hex, now};
 
+/// What a first member of the cluster's own etcd has in the directory.
+const ETCD_FOLDER: &str = "etcd";
+const ETCD_FILES: [&str; 4] = ["etcd.toml", "etcd-ca.pem", "etcd-cert.pem", "etcd.log"];
+
 /// See the module. The directory is locked.
 #[derive(Debug)]
 pub struct NewNode {
@@ -98,7 +102,13 @@ impl NewNode {
 
     /// The directory is as it was before.
     pub fn discard(self) -> Result<(), DataDirError> {
-        for name in [CREDENTIALS_FILE, CA_KEY_FILE, EmbeddedStore::FILE, JOIN_FILE, LOCK_FILE] {
+        let etcd = self.path.join(ETCD_FOLDER);
+        match std::fs::remove_dir_all(&etcd) {
+            Err(e) if e.kind() != ErrorKind::NotFound => return Err(told(&etcd, e)),
+            _ => {}
+        }
+        let own = [CREDENTIALS_FILE, CA_KEY_FILE, EmbeddedStore::FILE, JOIN_FILE, LOCK_FILE];
+        for name in ETCD_FILES.into_iter().chain(own) {
             let file = self.path.join(name);
             match std::fs::remove_file(&file) {
                 Err(e) if e.kind() != ErrorKind::NotFound => return Err(told(&file, e)),

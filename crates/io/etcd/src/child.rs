@@ -5,7 +5,7 @@
 
 use std::fs::{DirBuilder, File};
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
@@ -150,7 +150,7 @@ fn start(plan: &MemberPlan) -> io::Result<Child> {
         command.env_remove(name);
     }
     if let Some(log) = &plan.log {
-        command.stderr(File::options().create(true).append(true).open(log)?);
+        command.stderr(File::options().create(true).append(true).mode(0o600).open(log)?);
     }
     let parent = std::process::id();
     // SAFETY: only system calls, which take no lock and no memory.

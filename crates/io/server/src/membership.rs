@@ -385,6 +385,9 @@ impl Membership {
     fn certify_etcd(&self, authority: &Authority, node: DaemonId, key: &[u8]) -> Result<Issued, String> {
         let list = self.list();
         let known = list.cluster.node(node.0).ok_or("This node is not in the list of the cluster.")?;
+        if known.key[..] != *key {
+            return Err("The public key is not the one that this node has joined with.".to_owned());
+        }
         let Ok(Address::Tcp { host, .. }) = known.address.parse() else {
             return Err(format!("{} has no host.", known.address));
         };
@@ -441,16 +444,16 @@ impl Membership {
     }
 
     /// Asks for a new certificate of this node, with the key that it has.
-    pub(crate) fn renew(&self, key: &Key) -> Result<Issued, String> {
+    pub(crate) fn renew(&self, purpose: CertificateFor, key: &Key) -> Result<Issued, String> {
         let public = key.public();
         if self.authority.is_some() {
-            return self.certify(&Principal::Node(self.me), None, CertificateFor::Renewal, &public);
+            return self.certify(&Principal::Node(self.me), None, purpose, &public);
         }
         let list = self.list();
         let mut last = "no node keeps the CA's private key".to_owned();
         for node in list.cluster.nodes.iter().filter(|node| node.has_ca_key) {
             let asked = node.address.parse().map_err(|why: atoll_rpc::AddressError| why.to_string());
-            let order = Control::Certify { purpose: CertificateFor::Renewal, key: public.clone().into() };
+            let order = Control::Certify { purpose: purpose.clone(), key: public.clone().into() };
             match asked.and_then(|address| ServedStore::with_patience(address, PATIENCE).order(&order)) {
                 Ok(ControlReply::Issued { issued }) => return Ok(*issued),
                 Ok(ControlReply::Refused { text }) => last = text,

@@ -12,9 +12,10 @@ use std::time::{Duration, Instant};
 
 use atoll_control::{ControlError, ControlStore, Identity, VolumeRef};
 use atoll_core::{Malformed, NodeId, VolumeId};
-use atoll_proto::{Grant, VolumeConfig};
+use atoll_proto::{CertificateFor, Grant, VolumeConfig};
 use atoll_rpc::{
-    Acceptor, Closed, Frame, Goodbye, Handler, Hello, HelloOk, Kind, Link, Onward, Peer, Reason, Role,
+    Acceptor, Closed, DaemonId, Frame, Goodbye, Handler, Hello, HelloOk, Kind, Link, Onward, Peer, Reason,
+    Role,
 };
 
 use crate::desk;
@@ -573,9 +574,18 @@ impl Node {
         self.cluster.as_ref().is_some_and(Membership::was_removed)
     }
 
-    /// A new certificate for this node, with the key that it has.
-    pub fn renew_certificate(&self, key: &atoll_ca::Key) -> Result<atoll_proto::Issued, String> {
-        self.cluster.as_ref().ok_or("this node has no certificate")?.renew(key)
+    /// A new certificate for this node, with the key that it has: a renewal of the one of its links, or one for etcd.
+    pub fn renew_certificate(
+        &self,
+        purpose: CertificateFor,
+        key: &atoll_ca::Key,
+    ) -> Result<atoll_proto::Issued, String> {
+        self.cluster.as_ref().ok_or("this node has no certificate")?.renew(purpose, key)
+    }
+
+    /// Its id.
+    pub fn id(&self) -> DaemonId {
+        self.setup.identity.node
     }
 
     /// The cluster's list, as it is known here.
