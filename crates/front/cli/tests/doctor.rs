@@ -108,11 +108,14 @@ fn an_address_that_leads_nowhere_or_to_another_daemon_is_told() {
     says(&examine(&data), "wrong", "port", &format!("cannot be reached at {nowhere}"));
     // Without certificates: another daemon has taken the port.
     let (plain, port) = (scratch.path("plain"), local());
-    let mut daemon = serve(&plain, &port);
-    good(["volume", "create", "home", "--nodes", &port]);
+    let (mut daemon, other) = (serve(&plain, &port), serve(&scratch.path("second"), "127.0.0.1:0"));
+    let second = other.told("listens").to_owned();
+    good(["volume", "create", "home", "--nodes", &format!("{port},{second}")]);
     assert_eq!(wrong(&examine(&plain)), Vec::<&(String, String, String)>::new());
     daemon.stop();
     let _moved = serve(&plain, &local());
+    says(&examine(&plain), "wrong", "port", &format!("cannot be reached at {port}"));
+    says(&examine(&plain), "wrong", "port", &format!("{second} cannot reach this node"));
     let _other = serve(&scratch.path("other"), &port);
     says(&examine(&plain), "wrong", "port", &format!("another daemon answers at {port}"));
 }
