@@ -93,10 +93,14 @@ fn every_metric_that_a_rule_or_a_panel_names_is_on_a_page_of_metrics() {
         nodes.push(serve(&data, &listen));
     }
     good(["volume", "create", "home", "--replicas", "2", "--data", text(&first)]);
+    // Which node leads the island follows from where the control store is.
+    let leads = |page: &String| page.contains("atoll_island_leads{volume=\"home\",island=\"0\"} 1");
+    let mut of_leader = None;
     eventually("a copy leads", || {
-        page(&nodes[1]).contains("atoll_island_leads{volume=\"home\",island=\"0\"} 1")
+        of_leader = nodes.iter().map(page).find(leads);
+        of_leader.is_some()
     });
-    let page = page(&nodes[1]);
+    let page = of_leader.unwrap();
     let shown: BTreeSet<&str> =
         page.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).collect();
     for (of, text) in [("the rules", RULES), ("the dashboard", DASHBOARD)] {
