@@ -2,12 +2,17 @@
 
 use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
+use atoll_proto::ControlPlace;
+use atoll_rpc::Address;
 use atoll_volume::control::{Told, status};
+use atoll_volume::control_move::{Moved, move_groups};
+use atoll_volume::machines::LISTEN;
 use atoll_volume::members::Members;
 use atoll_volume::status::first_line;
 use serde_json::json;
 
+use crate::machines::place;
 use crate::node::OfData;
 use crate::say;
 
@@ -22,6 +27,20 @@ pub(crate) struct Control {
 enum Command {
     /// Show where the records are of which copy leads, and how that etcd is
     Status(Status),
+    /// Move the records from a node's own store into an etcd. The node is stopped, and all others run
+    Move(Move),
+}
+
+#[derive(Debug, clap::Args)]
+struct Move {
+    /// Where to: "own" runs an etcd of the cluster's own, etcd://HOST:PORT,... is one that is there
+    #[arg(value_name = "PLACE", value_parser = place)]
+    to: ControlPlace,
+    /// Where the node listens, if its member of the cluster's own etcd shall listen elsewhere than at all addresses
+    #[arg(long, value_name = "HOST:PORT", default_value = LISTEN)]
+    listen: Address,
+    #[command(flatten)]
+    of: OfData,
 }
 
 #[derive(Debug, clap::Args)]
@@ -37,14 +56,34 @@ impl Control {
     /// The data directory of the node that is asked.
     pub(crate) fn data(&self) -> &Path {
         match &self.command {
-            Command::Status(Status { of, .. }) => &of.data,
+            Command::Status(Status { of, .. }) | Command::Move(Move { of, .. }) => &of.data,
         }
     }
 
     pub(crate) fn run(self) -> Result<()> {
         match self.command {
             Command::Status(status) => status.run(),
+            Command::Move(moved) => moved.run(),
         }
+    }
+}
+
+impl Move {
+    fn run(self) -> Result<()> {
+        rustix::process::umask(rustix::fs::Mode::empty());
+        let Address::Tcp { host, .. } = &self.listen else {
+            bail!("{} reaches no other machine.\nName HOST:PORT.", self.listen);
+        };
+        let Moved { place, groups, others } = move_groups(&self.of.data, &self.to, host)?;
+        say::line(format_args!("moved    {groups} records to {place}"));
+        say::line("next     start this node again");
+        if !others.is_empty() {
+            say::line(format_args!(
+                "         then stop and start one after the other: {}. Until then each asks this node for the records",
+                others.join(", ")
+            ));
+        }
+        Ok(())
     }
 }
 

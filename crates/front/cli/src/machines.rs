@@ -77,7 +77,8 @@ pub(crate) struct Join {
     node: Node,
 }
 
-fn place(text: &str) -> Result<ControlPlace> {
+/// Where records of groups are, as a user writes it.
+pub(crate) fn place(text: &str) -> Result<ControlPlace> {
     match text {
         "embedded" => Ok(ControlPlace::Nodes),
         "own" => Ok(ControlPlace::OwnEtcd),

@@ -77,7 +77,12 @@ impl Nodes {
     fn mounted(&self) -> Mounted {
         let data = self.data(1);
         let said = good(["volume", "create", "home", "--replicas", "2", "--data", text(&data)]);
-        assert!(said.contains("2 copies of each") && !said.contains("control store"), "{said}");
+        assert!(said.contains("2 copies of each"), "{said}");
+        assert_eq!(
+            said.contains("control store"),
+            self.status(1)["processes"][0]["groups_in"].is_null(),
+            "{said}"
+        );
         let credentials = self.scratch.path("desk.pem");
         good(["client", "add", "desk", "--out", text(&credentials), "--data", text(&data)]);
         let (source, point) = (format!("{}:/home", self.addresses.join(",")), self.scratch.dir("mount"));
@@ -160,11 +165,7 @@ fn an_etcd_that_was_there_before_is_named_once_and_all_nodes_use_it() {
         std::thread::sleep(Duration::from_secs(2));
     });
     nodes.start(1);
-    eventually("all copies are in sync again", || {
-        let told = nodes.status(1);
-        let islands = told["processes"][0]["volumes"][0]["islands"].as_array().unwrap().clone();
-        islands.iter().all(|i| i["copies"]["in_sync"].as_array().is_some_and(|all| all.len() == 2))
-    });
+    eventually("all copies are in sync again", || all_in_sync(&nodes, 1));
 }
 
 /// How the members of the cluster's own etcd are, as a node tells it: how many have a vote, and how many are silent.
@@ -230,6 +231,63 @@ fn a_cluster_runs_its_own_etcd_which_grows_to_three_members_and_survives_any_nod
     let member = member_of(&nodes, 3).expect("it has a member");
     nodes.nodes[2].take().unwrap().stop();
     assert!(!common::is_alive(member));
+}
+
+#[test]
+fn the_records_of_a_cluster_that_is_there_are_moved_into_its_own_etcd() {
+    needs!(Mounts, Root, Programs(&["etcd"]));
+    let mut nodes = Nodes::new(&["--control", "embedded"]);
+    nodes.join();
+    nodes.join();
+    let mount = nodes.mounted();
+    let folders = folders(&mount);
+    let (first, second) = (nodes.data(1), nodes.data(2));
+    let move_at = |data: &Path| {
+        ["control", "move", "own", "--listen", "127.0.0.1:0", "--data", text(data)].map(str::to_owned)
+    };
+    let said = bad(move_at(&first));
+    assert!(said.contains("in use by"), "{said}");
+    nodes.nodes[1].take().unwrap().stop();
+    let said = bad(move_at(&second));
+    assert!(said.contains("node1 keeps the list"), "{said}");
+    nodes.nodes[0].take().unwrap().stop();
+    let said = bad(move_at(&first));
+    assert!(said.contains("All other nodes must run"), "{said}");
+    assert!(!first.join("etcd").exists());
+    nodes.start(1);
+    nodes.start(2);
+    eventually("both copies are in sync", || all_in_sync(&nodes, 3));
+    while_working(&folders, || {
+        nodes.nodes[0].take().unwrap().stop();
+        let said = good(move_at(&first));
+        assert!(said.contains("moved    2 records") && said.contains("node2, node3"), "{said}");
+        let said = bad(move_at(&first));
+        assert!(said.contains("already"), "{said}");
+        nodes.start(1);
+        assert!(nodes.status(1)["processes"][0]["groups_in"].is_string());
+        for node in [2, 3] {
+            eventually("both copies are in sync", || all_in_sync(&nodes, 5 - node));
+            nodes.nodes[node - 1].take().unwrap().stop();
+            nodes.start(node);
+            assert!(nodes.status(node)["processes"][0]["groups_in"].is_string());
+        }
+        eventually("both copies are in sync", || all_in_sync(&nodes, 2));
+        eventually("there are three voters", || members(&nodes, 3) == (3, 0));
+    });
+    // Whoever had the records is not needed any more.
+    while_working(&folders, || {
+        nodes.kill(1);
+        nodes.kill(2);
+        nodes.start(2);
+        eventually("both copies are in sync", || all_in_sync(&nodes, 3));
+    });
+}
+
+/// Whether all copies of the islands of which a node keeps one are in sync.
+fn all_in_sync(nodes: &Nodes, node: usize) -> bool {
+    let told = nodes.status(node);
+    let islands = told["processes"][0]["volumes"][0]["islands"].as_array().unwrap().clone();
+    islands.iter().all(|i| i["copies"]["in_sync"].as_array().is_some_and(|all| all.len() == 2))
 }
 
 #[test]

@@ -147,11 +147,25 @@ pub(crate) fn of_node(dir: &DataDir) -> Result<Option<Secured>> {
         );
     }
     let Trust::Ca(ca) = &credentials.trust else { bail!("{} names no CA", file.display()) };
+    let (authority, ca) = (authority(dir, ca)?, ca.to_vec());
+    Ok(Some(Secured { security: Security::new(&credentials)?.install(), ca, authority }))
+}
+
+/// The CA, if the node keeps its private key. `ca`: its certificate.
+fn authority(dir: &DataDir, ca: &[u8]) -> Result<Option<Authority>> {
     let key = dir.ca_key()?.map(|text| PrivateKeyDer::from_pem_slice(&text)).transpose();
     let key = key.map_err(|_| anyhow!("{} is damaged", dir.path().join("ca.key").display()))?;
-    let authority = key.map(|key| Authority::from_parts(ca, key.secret_der())).transpose()?;
-    let ca = ca.to_vec();
-    Ok(Some(Secured { security: Security::new(&credentials)?.install(), ca, authority }))
+    Ok(key.map(|key| Authority::from_parts(ca, key.secret_der())).transpose()?)
+}
+
+/// The CA and the key of a node that keeps the CA's private key.
+pub(crate) fn authority_and_key(dir: &DataDir) -> Result<(Authority, Key)> {
+    let credentials = read(&dir.path().join(FILE))?;
+    let Trust::Ca(ca) = &credentials.trust else { bail!("{} names no CA", dir.path().join(FILE).display()) };
+    let Some(authority) = authority(dir, ca)? else {
+        bail!("This node does not keep the CA's private key.\n\"atoll node list\" shows those that do.");
+    };
+    Ok((authority, Key::from_der(credentials.key.secret_der())?))
 }
 
 /// A node whose cluster is watched.

@@ -8,6 +8,7 @@
 pub mod ask;
 mod cluster;
 pub mod control;
+pub mod control_move;
 pub mod create;
 pub mod credentials;
 pub mod doctor;

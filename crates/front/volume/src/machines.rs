@@ -165,7 +165,14 @@ pub fn init(place: &Place, control: &ControlPlace) -> Result<Made> {
                 let cluster = cluster.clone();
                 // etcd needs the key in it.
                 replace_file(new.path(), "credentials.pem.new", FILE, to_text(&issued, &key).as_bytes())?;
-                own_etcd::make_first(new.path(), &cluster, listen, &authority, &key)?;
+                own_etcd::make_first(
+                    new.path(),
+                    &cluster,
+                    &cluster.nodes[0],
+                    listen,
+                    (&authority, &key),
+                    |_| Ok(()),
+                )?;
             }
         }
         Ok(issued)

@@ -172,17 +172,17 @@ fn write_certificate(data: &Path, certificate: &[u8], ca: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// The first member, of a cluster that is being made: it runs for a moment, and has the store when this returns. The node's credentials
-/// are in the data directory already.
+/// The first member: it runs for a moment, in which `fill` writes what it shall have. The node's credentials are in the data directory
+/// already.
 pub(crate) fn make_first(
     data: &Path,
     cluster: &Cluster,
+    node: &ClusterNode,
     listen: &str,
-    authority: &Authority,
-    key: &Key,
+    (authority, key): (&Authority, &Key),
+    fill: impl FnOnce(&EtcdStore) -> Result<()>,
 ) -> Result<()> {
     let data = &std::fs::canonicalize(data).with_context(|| format!("{} cannot be used", data.display()))?;
-    let node = &cluster.nodes[0];
     let now = std::time::SystemTime::now();
     let (host, _) = host_and_port(&node.address)?;
     let of_etcd = authority.of_etcd(now)?;
@@ -213,6 +213,7 @@ pub(crate) fn make_first(
             Err(_) => thread::sleep(Duration::from_millis(20)),
         }
     }
+    fill(&store)?;
     member.stop().context("etcd cannot be stopped")?;
     Ok(plan.write(data)?)
 }
