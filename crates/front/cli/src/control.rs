@@ -7,6 +7,7 @@ use atoll_proto::ControlPlace;
 use atoll_rpc::Address;
 use atoll_volume::control::{Told, status};
 use atoll_volume::control_move::{Moved, move_groups};
+use atoll_volume::control_rebuild::{Anew, rebuild};
 use atoll_volume::machines::LISTEN;
 use atoll_volume::members::Members;
 use atoll_volume::status::first_line;
@@ -29,6 +30,8 @@ enum Command {
     Status(Status),
     /// Move the records from a node's own store into an etcd. The node is stopped, and all others run
     Move(Move),
+    /// Make the records in etcd anew from what copies remember, after etcd has lost them. All nodes run
+    Rebuild(OfData),
 }
 
 #[derive(Debug, clap::Args)]
@@ -56,7 +59,9 @@ impl Control {
     /// The data directory of the node that is asked.
     pub(crate) fn data(&self) -> &Path {
         match &self.command {
-            Command::Status(Status { of, .. }) | Command::Move(Move { of, .. }) => &of.data,
+            Command::Status(Status { of, .. }) | Command::Move(Move { of, .. }) | Command::Rebuild(of) => {
+                &of.data
+            }
         }
     }
 
@@ -64,6 +69,11 @@ impl Control {
         match self.command {
             Command::Status(status) => status.run(),
             Command::Move(moved) => moved.run(),
+            Command::Rebuild(of) => {
+                let Anew { place, groups } = rebuild(&of.data)?;
+                say::line(format_args!("rebuilt  {groups} records in {place}"));
+                Ok(())
+            }
         }
     }
 }

@@ -164,8 +164,25 @@ fn an_etcd_that_was_there_before_is_named_once_and_all_nodes_use_it() {
         nodes.kill(1);
         std::thread::sleep(Duration::from_secs(2));
     });
+    let data = nodes.data(2);
+    let rebuild = ["control", "rebuild", "--data", text(&data)].map(str::to_owned);
+    let said = bad(&rebuild);
+    assert!(said.contains("All nodes must run"), "{said}");
     nodes.start(1);
     eventually("all copies are in sync again", || all_in_sync(&nodes, 1));
+    // etcd loses everything, and gets it back from the copies.
+    while_working(&folders, || {
+        etcd.ctl(0, &["del", "--prefix", "/atoll/"]);
+        std::thread::sleep(Duration::from_millis(500));
+        let said = good(&rebuild);
+        assert!(said.contains("rebuilt  3 records"), "{said}");
+        eventually("all copies are in sync", || (1..=3).all(|node| all_in_sync(&nodes, node)));
+        // It is not needed now, and does no harm.
+        good(&rebuild);
+        eventually("all copies are in sync", || (1..=3).all(|node| all_in_sync(&nodes, node)));
+        nodes.kill(2);
+        std::thread::sleep(Duration::from_secs(2));
+    });
 }
 
 /// How the members of the cluster's own etcd are, as a node tells it: how many have a vote, and how many are silent.

@@ -9,6 +9,7 @@ pub mod ask;
 mod cluster;
 pub mod control;
 pub mod control_move;
+pub mod control_rebuild;
 pub mod create;
 pub mod credentials;
 pub mod doctor;

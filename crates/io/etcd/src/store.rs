@@ -115,6 +115,26 @@ impl EtcdStore {
         self.txn(Vec::new(), vec![delete], Vec::new()).map(|_| ())
     }
 
+    /// Takes out the head and all records, so that no group can change until [`EtcdStore::rebuild`]. For one whose records are not known
+    /// for certain while groups change. A revision that is not below any that was given: the rebuild must be above it.
+    pub fn empty(&self) -> Result<Revision, ControlError> {
+        let found = self.read(vec![range(self.keys.head())])?;
+        let found =
+            found.responses.first().and_then(|op| op.range.as_ref()).and_then(|range| range.kvs.first());
+        let Some(kv) = found else { return Ok(Revision::NONE) };
+        let generation = self.head_of(kv)?.generation;
+        let is = Compare::new(self.keys.head(), Is::Value(kv.value.clone()));
+        let (key, range_end) = self.keys.all_groups();
+        let head = DeleteRangeRequest { key: self.keys.head(), range_end: Vec::new() };
+        let delete = [head, DeleteRangeRequest { key, range_end }];
+        let delete = delete.into_iter().map(|range| RequestOp { ask: Some(Ask::Delete(range)) });
+        let emptied = self.txn(vec![is], delete.collect(), Vec::new())?;
+        if !emptied.message.succeeded && !emptied.was_asked_before {
+            return Err(self.unavailable("another rebuild was begun at the same time".to_owned()));
+        }
+        Ok(revision(generation, 0))
+    }
+
     /// Writes these records in place of what is there, when etcd has lost something: it was restored from a copy, or is empty. All
     /// revisions from before are void then, so that no change that was meant for a lost record is made to another one. `above` is the
     /// greatest revision that is known to have been given.

@@ -8,10 +8,15 @@ use std::time::Duration;
 use atoll_control::{ControlStore, GroupStore, ServedStore};
 use atoll_core::{Ino, IslandId, NodeId};
 use atoll_disk::Disk;
+use atoll_disk::overlay::Overlay;
+use atoll_dispatch::seat::SeatStore;
 use atoll_dispatch::{Engine, GroupCopy, Halted, OpenError, SpaceState};
 use atoll_group::{Group, GroupEvent, Role};
 use atoll_island::Phase;
-use atoll_proto::control::{CopyRole, GroupStatus, IslandPhase, IslandStatus, IslandWeight, Metric, Trace};
+use atoll_proto::control::{
+    CopyRole, GroupStatus, IslandPhase, IslandStatus, IslandWeight, Metric, ToldSeat, Trace,
+};
+use atoll_proto::group::{Revision, StoredGroup};
 use atoll_proto::{Copies, VolumeConfig};
 use atoll_rpc::{Address, Closed, Frame, Handler, Link};
 use atoll_state::{LoadedRows, RowKey, RowLoad};
@@ -343,6 +348,19 @@ impl<D: Disk> Served for Islands<D> {
             "The copy of island {island} on node {me} hears another one that leads: nothing need be lost.\n\
              To have it lead when it is in sync: atoll island move"
         ))
+    }
+
+    fn seats(&self) -> Vec<ToldSeat> {
+        let (config, me) = (self.volume.config(), self.volume.node());
+        let mine = config.islands().into_iter().filter(|island| config.group_of(*island).contains(&me));
+        let read = |island: IslandId| {
+            // The copy writes the file meanwhile, and nobody else may: reading it makes sure of a slot.
+            let beside = Arc::new(Overlay::new((self.beside)(&self.folder).ok()?));
+            let seat = SeatStore::new(beside, format!("{island}.seat").into_bytes()).load().ok()??;
+            let stored = |(revision, record)| StoredGroup { island, revision: Revision(revision), record };
+            Some(ToldSeat { island, seen: seat.seen, record: seat.record.map(stored) })
+        };
+        mine.filter_map(read).collect()
     }
 
     fn trace(&self, ino: Ino) -> Vec<Trace> {

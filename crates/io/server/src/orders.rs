@@ -237,6 +237,13 @@ impl Desk for Node {
                     Err(why) => ControlReply::Refused { text: why.to_string() },
                 }
             }
+            Control::Seats { volume } => {
+                let parts = self.parts.read().expect("no panic while it is held");
+                match parts.get(&volume) {
+                    Some(Part::Served(volume)) => ControlReply::Seats { seats: volume.seats() },
+                    _ => ControlReply::Refused { text: "The volume is not served here.".to_owned() },
+                }
+            }
             Control::MoveIsland { volume, island, to } => self.move_island(volume, island, to),
             Control::ForceIsland { volume, island, node } => self.force_island(volume, island, node),
             Control::Cluster => match &self.cluster {

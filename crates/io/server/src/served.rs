@@ -7,7 +7,7 @@ use atoll_client::{Sink, Wire};
 use atoll_control::ControlStore;
 use atoll_core::{Ino, IslandId, NodeId};
 use atoll_proto::VolumeConfig;
-use atoll_proto::control::{Connection, IslandStatus, IslandWeight, Trace};
+use atoll_proto::control::{Connection, IslandStatus, IslandWeight, ToldSeat, Trace};
 use atoll_rpc::{Address, Handler};
 
 use crate::node::NodeError;
@@ -84,6 +84,11 @@ pub trait Served: Handler {
     /// Has the copy of an island on this node lead it, whatever is lost by that. An error says why the copy takes no such order.
     fn force_island(&self, _island: IslandId) -> Result<(), String> {
         Err("Its islands have one copy each.".to_owned())
+    }
+
+    /// What its copies remember of their groups. One that remembers nothing, or cannot be read, is not in it.
+    fn seats(&self) -> Vec<ToldSeat> {
+        Vec::new()
     }
 
     /// The traces of a file or directory at its islands.

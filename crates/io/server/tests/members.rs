@@ -212,6 +212,7 @@ fn orders() -> Vec<Control> {
         Control::MoveIsland { volume, island, to: NodeId(1) },
         Control::ForceIsland { volume, island, node: NodeId(0) },
         Control::Weigh { volume },
+        Control::Seats { volume },
         Control::Cluster,
         Control::SwapCluster { expected: Revision(99), next: Box::default() },
         Control::Certify { purpose: CertificateFor::Renewal, key: Key::generate().unwrap().public().into() },
@@ -233,6 +234,7 @@ fn orders() -> Vec<Control> {
             | Control::MoveIsland { .. }
             | Control::ForceIsland { .. }
             | Control::Weigh { .. }
+            | Control::Seats { .. }
             | Control::Cluster
             | Control::SwapCluster { .. }
             | Control::Certify { .. } => {}

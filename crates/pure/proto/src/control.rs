@@ -82,6 +82,10 @@ wire_enum! {
         /// How much do your islands of a volume have? `ControlReply::Weights`. It reads all rows of files and directories.
         17 => Weigh { /// The volume.
             volume: VolumeId },
+        /// What do your copies of a volume's islands remember of their groups? `ControlReply::Seats`. For an administrator whose
+        /// control store has lost it.
+        18 => Seats { /// The volume.
+            volume: VolumeId },
     }
 }
 
@@ -132,6 +136,9 @@ wire_enum! {
         /// How much islands have.
         13 => Weights { /// Of the islands and copies that are open here.
             weights: Vec<IslandWeight> },
+        /// What copies remember. One that remembers nothing, or cannot be read, is not in it.
+        14 => Seats { /// One a copy.
+            seats: Vec<ToldSeat> },
     }
 }
 
@@ -147,6 +154,19 @@ wire_struct! {
         pub files: u64,
         /// Bytes that the files occupy.
         pub bytes: u64,
+    }
+}
+
+wire_struct! {
+    /// What a copy remembers of its group, of what its file `seat` has.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct ToldSeat {
+        /// The island.
+        pub island: IslandId,
+        /// The highest epoch that it has seen.
+        pub seen: u32,
+        /// The group's record as it was last read.
+        pub record: Option<StoredGroup>,
     }
 }
 

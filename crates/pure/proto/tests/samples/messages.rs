@@ -8,7 +8,7 @@ use atoll_posix::{
 };
 use atoll_proto::control::{
     Connection, CopyRole, Daemon, FuseCount, GroupStatus, IslandPhase, IslandStatus, IslandWeight, Metric,
-    MountStatus, NodeLink, Trace, VolumeStatus, VolumeSummary,
+    MountStatus, NodeLink, ToldSeat, Trace, VolumeStatus, VolumeSummary,
 };
 use atoll_proto::group::{ChangedGroups, Revision, StoredGroup, Swapped};
 use atoll_proto::union::{
@@ -533,6 +533,7 @@ fn controls() -> Vec<(&'static str, Control)> {
         ),
         ("renewal", certify(CertificateFor::Renewal)),
         ("certificate of a client", certify(CertificateFor::Client { client: 5 })),
+        ("seats", Control::Seats { volume: VolumeId(7) }),
         ("certificate of etcd", certify(CertificateFor::Etcd)),
         ("force island", Control::ForceIsland { volume: VolumeId(7), island: IslandId(1), node: NodeId(2) }),
     ]
@@ -610,6 +611,12 @@ fn control_replies() -> Vec<(&'static str, ControlReply)> {
         ),
         ("no cluster", ControlReply::Cluster { cluster: None }),
         (
+            "seats",
+            ControlReply::Seats {
+                seats: vec![ToldSeat { island: IslandId(1), seen: 9, record: Some(stored()) }],
+            },
+        ),
+        (
             "issued",
             ControlReply::Issued {
                 issued: Box::new(Issued {
@@ -661,8 +668,8 @@ pub fn all() -> Vec<Samples> {
             [],
             vec![("hello", message(PeerOp::Hello)), ("ask", message(PeerOp::AskOutcome { txn: TXN }))],
         ),
-        samples("control", 1..=17, controls()),
-        samples("control_reply", 1..=13, control_replies()),
+        samples("control", 1..=18, controls()),
+        samples("control_reply", 1..=14, control_replies()),
         samples("union_order", 1..=7, union_orders()),
         samples("union_reply", 1..=5, union_replies()),
     ]
