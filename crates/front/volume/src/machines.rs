@@ -2,13 +2,15 @@
 
 use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Result, anyhow, bail};
 use atoll_ca::{Authority, Holder, JoinLine, Key, guest, to_pem};
 use atoll_control::{ClusterStore, ControlStore, EmbeddedStore, NewNode, replace_file};
 use atoll_proto::cluster::{
-    CertificateFor, Cluster, ClusterNode, ControlPlace, Invitation, Issued, StoredCluster, check_name,
+    CertificateFor, Cluster, ClusterNode, ControlPlace, Invitation, Issued, StoredCluster, UNKNOWN_CHANGE,
+    check_name,
 };
 use atoll_proto::group::{Revision, Swapped};
 use atoll_proto::{Control, ControlReply};
@@ -177,7 +179,7 @@ pub fn init(place: &Place, control: &ControlPlace) -> Result<Made> {
         }
         Ok(issued)
     });
-    finish(new, &key, result)
+    finish(new, &key, result.map_err(NotMade::Nothing))
 }
 
 fn first_node(place: &Place, new: &NewNode, key: &Key, address: String) -> Result<(Authority, Issued)> {
@@ -207,28 +209,66 @@ pub fn join(line: &JoinLine, place: &Place) -> Result<Made> {
     finish(new, &key, result)
 }
 
-fn ask_to_join(line: &JoinLine, place: &Place, new: &NewNode, key: &Key, address: String) -> Result<Issued> {
+/// Why a node was not made.
+enum NotMade {
+    /// Nobody has taken it into a list.
+    Nothing(anyhow::Error),
+    /// It may be in the list: the same node asks again, with the same key.
+    Perhaps(anyhow::Error),
+}
+
+impl<E: Into<anyhow::Error>> From<E> for NotMade {
+    fn from(why: E) -> Self {
+        Self::Nothing(why.into())
+    }
+}
+
+fn ask_to_join(
+    line: &JoinLine,
+    place: &Place,
+    new: &NewNode,
+    key: &Key,
+    address: String,
+) -> Result<Issued, NotMade> {
     let (credentials, _) = guest(&line.secret, line.ca)?;
-    let security = std::sync::Arc::new(Security::new(&credentials)?);
+    let security = Arc::new(Security::new(&credentials)?);
     let purpose = CertificateFor::Join {
         daemon: new.daemon().0,
         name: place.name.clone().unwrap_or_default(),
         address,
     };
     let order = Control::Certify { purpose, key: key.public().into() };
-    let mut last = anyhow!("The line to join by names no node.");
+    let mut last = NotMade::Nothing(anyhow!("The line to join by names no node."));
     for node in &line.addresses {
-        match try_ask_with(node, order.clone(), ORDER, Some(security.clone())) {
-            Ok(ControlReply::Issued { issued }) => return Ok(*issued),
-            Ok(ControlReply::Refused { text }) => bail!("{text}"),
-            Ok(_) => return Err(strange(node)),
-            Err(NoAnswer::Unreachable(atoll_rpc::ConnectError::NotTrusted { why, .. })) => {
-                last = not_trusted(line, node, &why);
+        last = match try_ask_with(node, order.clone(), ORDER, Some(security.clone())) {
+            Ok(ControlReply::Issued { issued }) => {
+                return with_own(node, &issued, key).map_err(NotMade::Perhaps);
             }
-            Err(why) => last = why.into_error(),
-        }
+            Ok(ControlReply::Refused { text }) if text.starts_with(UNKNOWN_CHANGE) => {
+                return Err(NotMade::Perhaps(anyhow!("{text}")));
+            }
+            Ok(ControlReply::Refused { text }) => return Err(NotMade::Nothing(anyhow!("{text}"))),
+            Ok(_) => return Err(NotMade::Perhaps(strange(node))),
+            Err(NoAnswer::Unreachable(atoll_rpc::ConnectError::NotTrusted { why, .. })) => {
+                NotMade::Nothing(not_trusted(line, node, &why))
+            }
+            Err(why @ NoAnswer::Unreachable(_)) => NotMade::Nothing(why.into_error()),
+            Err(why @ NoAnswer::Unknown(_)) => return Err(NotMade::Perhaps(why.into_error())),
+        };
     }
     Err(last)
+}
+
+/// What only the node itself is told: it asks by the certificate that it has now.
+fn with_own(node: &Address, issued: &Issued, key: &Key) -> Result<Issued> {
+    let own = Key::from_der(&key.der())?.with(&issued.certificate, &issued.ca);
+    let security = Arc::new(Security::new(&own)?);
+    let order = Control::Certify { purpose: CertificateFor::Renewal, key: key.public().into() };
+    match try_ask_with(node, order, ORDER, Some(security)).map_err(NoAnswer::into_error)? {
+        ControlReply::Issued { issued } => Ok(*issued),
+        ControlReply::Refused { text } => bail!("{text}"),
+        _ => Err(strange(node)),
+    }
 }
 
 /// Why a node does not let a guest in, as far as the line tells.
@@ -250,13 +290,26 @@ fn not_trusted(line: &JoinLine, node: &Address, why: &str) -> anyhow::Error {
 }
 
 /// The directory is a node's, or as it was before.
-fn finish(new: NewNode, key: &Key, result: Result<Issued>) -> Result<Made> {
+fn finish(new: NewNode, key: &Key, result: Result<Issued, NotMade>) -> Result<Made> {
     let data = new.path().to_owned();
-    let issued = match result.and_then(|issued| keep_list(&new, &issued).map(|()| issued)) {
+    let kept = result.and_then(|issued| match keep_list(&new, &issued) {
+        Ok(()) => Ok(issued),
+        Err(why) => Err(NotMade::Perhaps(why)),
+    });
+    let issued = match kept {
         Ok(issued) => issued,
-        Err(why) => {
-            new.discard()?;
+        Err(NotMade::Nothing(why)) => {
+            // Why it was not made is worth more than what is left behind.
+            let _ = new.discard();
             return Err(why);
+        }
+        Err(NotMade::Perhaps(why)) => {
+            let what = why.to_string();
+            let what = what.lines().next().unwrap_or_default();
+            bail!(
+                "{what}\nThe node may be in the cluster already. Give the same command again: {} keeps its key.",
+                data.display()
+            );
         }
     };
     let cluster = issued.cluster.cluster.clone();

@@ -20,7 +20,7 @@ pub(crate) const LOCK_FILE: &str = "lock";
 
 /// Names that may be in a folder that becomes a data directory: leftovers of an attempt that was cut short,
 /// and files of a fresh file system.
-const NOTHING_OF_WORTH: [&str; 3] = [LOCK_FILE, NODE_FILE_NEW, "lost+found"];
+const NOTHING_OF_WORTH: [&str; 4] = [LOCK_FILE, NODE_FILE_NEW, JOIN_FILE_NEW, "lost+found"];
 
 /// A directory that is being made for a cluster has this file, and `node.toml` not yet.
 pub(crate) const JOIN_FILE: &str = "join.toml";

@@ -47,7 +47,11 @@ impl NewNode {
         let (daemon, key) = match look(path)? {
             None => return Err(DataDirError::Missing { path: path.to_owned() }),
             Some(Content::Ours) => return Err(DataDirError::Taken { path: path.to_owned() }),
-            Some(Content::Joining) => read(path)?,
+            Some(Content::Joining) => {
+                // What was made with it may be of another cluster.
+                remove_made(path)?;
+                read(path)?
+            }
             Some(Content::Nothing) => {
                 let daemon = draw().map_err(|e| told(Path::new("/dev/urandom"), e))?;
                 let key = make_key();
@@ -102,23 +106,36 @@ impl NewNode {
 
     /// The directory is as it was before.
     pub fn discard(self) -> Result<(), DataDirError> {
-        let etcd = self.path.join(ETCD_FOLDER);
-        match std::fs::remove_dir_all(&etcd) {
-            Err(e) if e.kind() != ErrorKind::NotFound => return Err(told(&etcd, e)),
-            _ => {}
-        }
-        let own = [CREDENTIALS_FILE, CA_KEY_FILE, EmbeddedStore::FILE, JOIN_FILE, LOCK_FILE];
-        for name in ETCD_FILES.into_iter().chain(own) {
-            let file = self.path.join(name);
-            match std::fs::remove_file(&file) {
-                Err(e) if e.kind() != ErrorKind::NotFound => return Err(told(&file, e)),
-                _ => {}
-            }
+        remove_made(&self.path)?;
+        for name in [JOIN_FILE_NEW, JOIN_FILE, LOCK_FILE] {
+            remove(&self.path.join(name))?;
         }
         match self.is_made {
             true => std::fs::remove_dir(&self.path).map_err(|e| told(&self.path, e)),
             false => Ok(()),
         }
+    }
+}
+
+/// Removes all that is made of a node before it is one.
+fn remove_made(path: &Path) -> Result<(), DataDirError> {
+    let etcd = path.join(ETCD_FOLDER);
+    match std::fs::remove_dir_all(&etcd) {
+        Err(e) if e.kind() != ErrorKind::NotFound => return Err(told(&etcd, e)),
+        _ => {}
+    }
+    for name in ETCD_FILES.into_iter().chain([CREDENTIALS_FILE, CA_KEY_FILE, EmbeddedStore::FILE]) {
+        remove(&path.join(name))?;
+        // One that was being written.
+        remove(&path.join(format!("{name}.new")))?;
+    }
+    Ok(())
+}
+
+fn remove(file: &Path) -> Result<(), DataDirError> {
+    match std::fs::remove_file(file) {
+        Err(e) if e.kind() != ErrorKind::NotFound => Err(told(file, e)),
+        _ => Ok(()),
     }
 }
 
@@ -178,6 +195,26 @@ mod tests {
         std::fs::remove_file(path.join(CREDENTIALS_FILE)).unwrap();
         let why = DataDir::open(&path).unwrap().credentials().unwrap_err().to_string();
         assert!(why.contains(CREDENTIALS_FILE), "{why}");
+    }
+
+    #[test]
+    fn whatever_was_made_before_a_join_was_cut_short_is_not_taken_over() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("node");
+        drop(begin(&path, 1).unwrap());
+        for left in ["control.redb", "ca.key", "credentials.pem.new", "join.toml.new"] {
+            std::fs::write(path.join(left), b"of another cluster").unwrap();
+        }
+        std::fs::create_dir(path.join(ETCD_FOLDER)).unwrap();
+        let again = begin(&path, 2).unwrap();
+        for gone in ["control.redb", "ca.key", "credentials.pem.new", ETCD_FOLDER] {
+            assert!(!path.join(gone).exists(), "{gone}");
+        }
+        again.discard().unwrap();
+        assert_eq!(std::fs::read_dir(&path).unwrap().count(), 0);
+        // It was cut short while the first file was written.
+        std::fs::write(path.join("join.toml.new"), b"node = ").unwrap();
+        begin(&path, 1).unwrap().discard().unwrap();
     }
 
     #[test]

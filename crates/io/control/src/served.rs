@@ -12,7 +12,7 @@ use atoll_core::{IslandId, Malformed, VolumeId};
 use atoll_proto::cluster::{Cluster, StoredCluster};
 use atoll_proto::group::{ChangedGroups, GroupRecord, Revision, StoredGroup, Swapped};
 use atoll_proto::{Control, ControlReply};
-use atoll_rpc::{Address, Closed, Frame, Handler, Hello, Kind, Link, Options, Outgoing, Role};
+use atoll_rpc::{Address, Closed, DaemonId, Frame, Handler, Hello, Kind, Link, Options, Outgoing, Role};
 
 use crate::cluster::ClusterStore;
 use crate::groups::{GroupStore, WATCH_MAX};
@@ -93,10 +93,16 @@ impl ServedStore {
 
     /// The same; a question may take so long.
     pub fn with_patience(address: Address, patience: Duration) -> Self {
+        Self::of_node(address, patience, None)
+    }
+
+    /// The same. In a cluster with certificates, `node` is the one whose store it is: another one at its address is not asked.
+    pub fn of_node(address: Address, patience: Duration, node: Option<DaemonId>) -> Self {
         let asked = Arc::<Asked>::default();
         let greeting = Box::new(|| Hello::new(Role::Tool, None));
         let handler = Arc::clone(&asked) as Arc<dyn Handler>;
-        let outgoing = Outgoing::new(address, greeting, handler, Options::default());
+        let options = Options { expects: node, ..Options::default() };
+        let outgoing = Outgoing::new(address, greeting, handler, options);
         Self { outgoing, asked, patience, next_id: AtomicU64::new(1) }
     }
 

@@ -15,9 +15,9 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockop
 use crate::address::Address;
 use crate::frame::{Frame, FrameError, FrameReader};
 use crate::header::{Kind, VERSION_HIGHEST, encode_head};
-use crate::hello::{ClusterId, Goodbye, Hello, HelloOk, Reason, Role, Versions, versions_of};
+use crate::hello::{ClusterId, DaemonId, Goodbye, Hello, HelloOk, Reason, Role, Versions, versions_of};
 use crate::listener::Acceptor;
-use crate::security::{Peer, Security, explain};
+use crate::security::{Peer, Security, Shown, explain};
 use crate::stream::Stream;
 use crate::tls::ShakeError;
 
@@ -169,7 +169,7 @@ impl From<Errno> for GreetError {
 /// A greeted stream.
 pub(crate) struct Greeted<T> {
     /// Whom its certificate names, if the stream is encrypted.
-    pub(crate) peer: Option<Peer>,
+    pub(crate) shown: Option<Shown>,
     pub(crate) remote: T,
     pub(crate) version: u16,
     pub(crate) reader: FrameReader,
@@ -187,22 +187,23 @@ pub(crate) fn connect(
     through: Option<&Through<'_>>,
     hello: &Hello,
     security: Option<&Security>,
+    expects: Option<DaemonId>,
     time_max: Duration,
 ) -> Result<(Stream, Greeted<HelloOk>), ConnectError> {
     let Some(Through { relay, greeting }) = through else {
         let mut stream = connect_stream(address, time_max)?;
-        let greeted = greet_as(address, &mut stream, hello, security, time_max)?;
+        let greeted = greet_as(address, &mut stream, hello, security, expects, time_max)?;
         return Ok((stream, greeted));
     };
     let mut stream = connect_stream(relay, time_max)?;
-    let passed_on = greet_as(relay, &mut stream, greeting, security, time_max)?;
+    let passed_on = greet_as(relay, &mut stream, greeting, security, None, time_max)?;
     if !passed_on.reader.is_between_frames() || !stream.bare() {
         // The node itself says nothing before it is greeted.
         let why = FrameError::Unexpected { kind: Kind::HelloOk };
         return Err(ConnectError::NotAtoll { address: (*relay).clone(), why });
     }
     stream.set_relayed();
-    let greeted = greet_as(address, &mut stream, hello, security, time_max)?;
+    let greeted = greet_as(address, &mut stream, hello, security, expects, time_max)?;
     Ok((stream, greeted))
 }
 
@@ -212,12 +213,13 @@ fn greet_as(
     stream: &mut Stream,
     hello: &Hello,
     security: Option<&Security>,
+    expects: Option<DaemonId>,
     time_max: Duration,
 ) -> Result<Greeted<HelloOk>, ConnectError> {
     let address = address.clone();
     let deadline = Instant::now() + time_max;
-    let greeted = secure(stream, security, false, deadline).and_then(|peer| {
-        let greeted = greet(stream, hello, peer, deadline);
+    let greeted = secure(stream, security, false, deadline).and_then(|shown| {
+        let greeted = greet(stream, hello, shown, deadline);
         match (&greeted, stream.tls_failure()) {
             // The other side looks at this one's certificate when this side's handshake is done already.
             (Err(_), Some(why)) => Err(GreetError::NotTrusted(explain(why, false))),
@@ -251,8 +253,15 @@ fn greet_as(
             Err(ConnectError::WrongCluster { address, expected, theirs: greeted.remote.cluster })
         }
         // Whoever relies on which node it is, relies on its certificate.
-        _ if greeted.peer.is_some_and(|peer| peer != Peer::Node(greeted.remote.daemon)) => {
+        _ if greeted.shown.is_some_and(|shown| shown.peer != Peer::Node(greeted.remote.daemon)) => {
             let why = "it says that it is another node than its certificate does.".to_owned();
+            Err(ConnectError::NotTrusted { address, why })
+        }
+        _ if expects
+            .is_some_and(|node| greeted.shown.is_some_and(|shown| shown.peer != Peer::Node(node))) =>
+        {
+            let why =
+                "another node of the cluster is at this address.\nCheck which machine has it.".to_owned();
             Err(ConnectError::NotTrusted { address, why })
         }
         _ => Ok(greeted),
@@ -265,7 +274,7 @@ fn secure(
     security: Option<&Security>,
     accepts: bool,
     deadline: Instant,
-) -> Result<Option<Peer>, GreetError> {
+) -> Result<Option<Shown>, GreetError> {
     stream.secure(security, accepts, deadline).map_err(|why| match why {
         ShakeError::TimedOut => GreetError::TimedOut,
         ShakeError::Ended => GreetError::Ended,
@@ -320,7 +329,7 @@ pub(crate) fn plain(e: &std::io::Error) -> String {
 fn greet(
     stream: &Stream,
     hello: &Hello,
-    peer: Option<Peer>,
+    shown: Option<Shown>,
     deadline: Instant,
 ) -> Result<Greeted<HelloOk>, GreetError> {
     write(stream, Kind::Hello, hello, deadline)?;
@@ -336,7 +345,7 @@ fn greet(
         return Err(GreetError::Lied(FrameError::Version { theirs: ok.version }));
     }
     reader.agree(ok.version);
-    Ok(Greeted { peer, version: ok.version, remote: ok, reader })
+    Ok(Greeted { shown, version: ok.version, remote: ok, reader })
 }
 
 /// The result of an accepted connection.
@@ -376,14 +385,14 @@ fn welcome_silently(
     deadline: Instant,
 ) -> Result<Welcomed, GreetError> {
     let refused = |reason, text: &str| GreetError::Refused(Goodbye::new(reason, text));
-    let mut peer = secure(stream, security, true, deadline)?;
+    let mut shown = secure(stream, security, true, deadline)?;
     let mut reader = FrameReader::new(stream.needs_checks());
     loop {
         let (hello, version) = read_hello(stream, &mut reader, deadline)?;
-        if !peer.is_none_or(|peer| may_claim(peer, &hello.role)) {
+        if !shown.is_none_or(|shown| may_claim(shown.peer, &hello.role)) {
             return Err(refused(Reason::NotAllowed, "its certificate names somebody else"));
         }
-        acceptor.admit(peer, &hello).map_err(GreetError::Refused)?;
+        acceptor.admit(shown.as_ref(), &hello).map_err(GreetError::Refused)?;
         let mut ok = acceptor.welcome(&hello).map_err(GreetError::Refused)?;
         ok.version = version;
         if let Some(expected) = hello.cluster
@@ -402,7 +411,7 @@ fn welcome_silently(
                     return Err(refused(Reason::Full, "too many connections are passed on"));
                 }
                 let onward = acceptor.onward(*volume, *to).map_err(GreetError::Refused)?;
-                let there = connect(&onward.address, None, &onward.greeting, security, ONWARD_TIME_MAX);
+                let there = connect(&onward.address, None, &onward.greeting, security, None, ONWARD_TIME_MAX);
                 let (mut there, greeted) =
                     there.map_err(|why| refused(Reason::NotReached, &why.to_string()))?;
                 if there.is_unix() || !greeted.reader.is_between_frames() || !reader.is_between_frames() {
@@ -422,7 +431,7 @@ fn welcome_silently(
                     if !reader.is_between_frames() || !stream.bare() {
                         return Err(GreetError::Lied(FrameError::Unexpected { kind: Kind::Hello }));
                     }
-                    peer = secure(stream, security, true, deadline)?;
+                    shown = secure(stream, security, true, deadline)?;
                 }
             }
             Role::Tool if stream.is_relayed() => {
@@ -431,7 +440,7 @@ fn welcome_silently(
             Role::Tool | Role::Client { .. } | Role::Node { .. } => {
                 write(stream, Kind::HelloOk, &ok, deadline)?;
                 reader.agree(version);
-                return Ok(Welcomed::Link(Box::new(Greeted { remote: hello, peer, version, reader })));
+                return Ok(Welcomed::Link(Box::new(Greeted { remote: hello, shown, version, reader })));
             }
         }
     }

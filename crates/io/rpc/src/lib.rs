@@ -46,5 +46,6 @@ pub use listener::{Acceptor, Bound, ListenError, Listener};
 pub use outgoing::{Outgoing, Relays};
 pub use relay::Onward;
 pub use security::{
-    ANY_NODE, BadCredentials, Credentials, GUEST, Peer, Security, Trust, client_name, guest_number, node_name,
+    ANY_NODE, BadCredentials, Credentials, GUEST, Peer, Security, Shown, Trust, client_name, guest_number,
+    key_digest, node_name,
 };

@@ -19,9 +19,9 @@ use crate::alive::{self, Pulse};
 use crate::frame::{Frame, FrameError, FrameReader};
 use crate::handshake::ConnectError;
 use crate::header::{HEADER_BYTES, Kind, encode_head};
-use crate::hello::{Goodbye, Hello, HelloOk, Reason};
+use crate::hello::{DaemonId, Goodbye, Hello, HelloOk, Reason};
 use crate::outbox::{Outbox, Stuck};
-use crate::security::{Peer, Security};
+use crate::security::{Peer, Security, Shown};
 use crate::stream::Stream;
 use atoll_handover::{Next, Roles};
 
@@ -51,6 +51,8 @@ pub struct Options {
     /// The certificates of this process; by default those that [`Security::install`] was given. With them all links over TCP
     /// are encrypted, and none is let in without; without them none is.
     pub security: Option<Arc<Security>>,
+    /// The node that is meant, for whoever connects: another one at its address is not trusted. None: any node of the cluster.
+    pub expects: Option<DaemonId>,
 }
 
 impl Default for Options {
@@ -64,6 +66,7 @@ impl Default for Options {
             connections_max: 1024,
             unix_mode: 0o600,
             security: Security::of_process(),
+            expects: None,
         }
     }
 }
@@ -150,7 +153,7 @@ pub struct Link {
     id: u64,
     name: String,
     remote: Remote,
-    peer: Option<Peer>,
+    shown: Option<Shown>,
     version: u16,
     stream: Stream,
     outbox: Outbox,
@@ -186,7 +189,7 @@ impl Link {
         id: u64,
         name: String,
         remote: Remote,
-        peer: Option<Peer>,
+        shown: Option<Shown>,
         version: u16,
         stream: Stream,
         reader: FrameReader,
@@ -198,7 +201,7 @@ impl Link {
             id,
             name,
             remote,
-            peer,
+            shown,
             version,
             stream,
             outbox: Outbox::new(options.send_time_max),
@@ -251,7 +254,12 @@ impl Link {
 
     /// Whom the certificate of the other side names; none if the link is not encrypted.
     pub fn peer(&self) -> Option<Peer> {
-        self.peer
+        self.shown.map(|shown| shown.peer)
+    }
+
+    /// The same, with its public key.
+    pub fn shown(&self) -> Option<&Shown> {
+        self.shown.as_ref()
     }
 
     /// A relay passes this connection on. If the connection ends, perhaps the relay has ended, and not the

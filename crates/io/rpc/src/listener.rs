@@ -23,7 +23,7 @@ use crate::handshake::{self, Welcomed, plain, welcome};
 use crate::hello::{Goodbye, Hello, HelloOk, Reason};
 use crate::link::{Closed, Handler, Link, Options, Remote};
 use crate::relay::{Onward, RELAYS_MAX, Relay};
-use crate::security::Peer;
+use crate::security::Shown;
 use crate::stream::Stream;
 
 /// Pause after a connection could not be accepted, such as for want of file descriptors.
@@ -49,7 +49,7 @@ pub trait Acceptor: Handler {
 
     /// Whether the owner of a certificate may greet so. Without certificates everybody may, and by default those with one.
     /// Comes before [`Self::welcome`].
-    fn admit(&self, _peer: Option<Peer>, _hello: &Hello) -> Result<(), Goodbye> {
+    fn admit(&self, _shown: Option<&Shown>, _hello: &Hello) -> Result<(), Goodbye> {
         Ok(())
     }
 
@@ -466,7 +466,7 @@ fn greet(mut stream: Stream, from: String, ip: Option<IpAddr>, shared: &Arc<Shar
     let remote = Remote::Accepted(greeted.remote);
     let counted = Arc::new(Counted(Arc::clone(shared)));
     let (version, reader, options) = (greeted.version, greeted.reader, &shared.options);
-    let link = Link::new(id, from, remote, greeted.peer, version, stream, reader, counted, options);
+    let link = Link::new(id, from, remote, greeted.shown, version, stream, reader, counted, options);
     account.links.insert(link.id(), Arc::clone(&link));
     drop(account);
     shared.acceptor.opened(&link);

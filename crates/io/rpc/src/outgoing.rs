@@ -310,9 +310,9 @@ impl Shared {
 
     fn connect(&self, via: Via) -> Result<(Stream, Greeted<HelloOk>), ConnectError> {
         let (hello, time_max) = ((self.greeting)(), self.options.handshake_time_max);
-        let security = self.options.security.as_deref();
+        let (security, expects) = (self.options.security.as_deref(), self.options.expects);
         let Via::Relay(node) = via else {
-            return connect(&self.address, None, &hello, security, time_max);
+            return connect(&self.address, None, &hello, security, expects, time_max);
         };
         let relays = self.lock().relays.clone();
         let relay = relays.and_then(|relays| {
@@ -324,7 +324,7 @@ impl Shared {
             return Err(ConnectError::Unreachable { address: self.address.clone(), why });
         };
         let through = Through { relay: &relay, greeting: Hello::new(role, hello.cluster) };
-        connect(&self.address, Some(&through), &hello, security, time_max.min(RELAY_TIME_MAX))
+        connect(&self.address, Some(&through), &hello, security, expects, time_max.min(RELAY_TIME_MAX))
     }
 
     fn has_failed(&self, via: Via, why: ConnectError) {
@@ -348,7 +348,7 @@ impl Shared {
         let name = self.address.to_string();
         let handler = Arc::new(Watched(Arc::clone(self)));
         let (version, reader, options) = (greeted.version, greeted.reader, &self.options);
-        let link = Link::new(id, name, remote, greeted.peer, version, stream, reader, handler, options);
+        let link = Link::new(id, name, remote, greeted.shown, version, stream, reader, handler, options);
         let mut state = self.lock();
         // The end of the link before it is told first: whoever hears of both must not hear of the end last.
         while state.closing && !state.stopping {

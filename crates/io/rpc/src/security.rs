@@ -73,6 +73,21 @@ impl Peer {
     }
 }
 
+/// What the other side of a link has shown: whom its certificate names, and the SHA-256 of its public key
+/// (SubjectPublicKeyInfo, DER).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shown {
+    /// Whom the certificate names.
+    pub peer: Peer,
+    /// The digest of the public key.
+    pub key: [u8; 32],
+}
+
+/// The digest of a public key (SubjectPublicKeyInfo, DER), as [`Shown`] has it.
+pub fn key_digest(key: &[u8]) -> [u8; 32] {
+    digest(&SHA256, key).as_ref().try_into().expect("SHA-256 has 32 bytes")
+}
+
 impl fmt::Display for Peer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -226,10 +241,13 @@ impl Security {
         }
     }
 
-    /// Whom the certificate of the other side names. Its signature was verified.
-    pub(crate) fn peer_of(&self, certificate: Option<&CertificateDer<'_>>) -> Result<Peer, rustls::Error> {
+    /// What the certificate of the other side shows. Its signature was verified.
+    pub(crate) fn shown_by(&self, certificate: Option<&CertificateDer<'_>>) -> Result<Shown, rustls::Error> {
         let unnamed = || rustls::Error::InvalidCertificate(CertificateError::BadEncoding);
-        certificate.and_then(Peer::from_certificate).ok_or_else(unnamed)
+        let certificate = certificate.ok_or_else(unnamed)?;
+        let peer = Peer::from_certificate(certificate).ok_or_else(unnamed)?;
+        let end = webpki::EndEntityCert::try_from(certificate).map_err(|_| unnamed())?;
+        Ok(Shown { peer, key: key_digest(&end.subject_public_key_info()) })
     }
 }
 

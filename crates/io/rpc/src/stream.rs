@@ -14,7 +14,7 @@ use rustix::net::sockopt;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown};
 
 use crate::frame::{READ_AHEAD_BYTES, Target};
-use crate::security::{Peer, Security};
+use crate::security::{Security, Shown};
 use crate::tls::{CIPHERTEXT_BYTES, Session, ShakeError};
 
 /// Silence on a TCP connection after which the kernel asks whether the other machine is there.
@@ -76,14 +76,14 @@ impl Stream {
         security: Option<&Security>,
         accepts: bool,
         deadline: Instant,
-    ) -> Result<Option<Peer>, ShakeError> {
+    ) -> Result<Option<Shown>, ShakeError> {
         let Some(security) = security.filter(|_| !self.unix) else { return Ok(None) };
         debug_assert!(self.session.is_none(), "a session within a session");
         let connection = security.connection(accepts).map_err(ShakeError::Tls)?;
         let session = Session::shake_hands(connection, &mut Bounded { stream: self, deadline })?;
-        let peer = security.peer_of(session.peer().as_ref()).map_err(ShakeError::Tls)?;
+        let shown = security.shown_by(session.peer().as_ref()).map_err(ShakeError::Tls)?;
         self.session = Some(Box::new(session));
-        Ok(Some(peer))
+        Ok(Some(shown))
     }
 
     /// From here on the bytes are as they come: those of others, who have encrypted them. False if bytes of this

@@ -35,6 +35,8 @@ struct Arrived {
     bytes: Vec<u8>,
     /// How many of them are decrypted.
     used: usize,
+    /// The other side has said that nothing follows (close_notify).
+    closed: bool,
 }
 
 impl std::fmt::Debug for Session {
@@ -102,7 +104,7 @@ impl Session {
         let mut arrived = lock(&self.arrived);
         loop {
             let taken = self.decrypt(&mut arrived, target)?;
-            if taken > 0 {
+            if taken > 0 || arrived.closed {
                 return Ok(taken);
             }
             // All of it is in the session now.
@@ -128,9 +130,17 @@ impl Session {
             let before = rest.len();
             connection.read_tls(&mut rest).map_err(|_| Errno::BADMSG)?;
             arrived.used += before - rest.len();
-            if let Err(why) = connection.process_new_packets() {
-                let _ = self.failure.set(why);
-                return Err(Errno::BADMSG);
+            match connection.process_new_packets() {
+                // What comes behind it means nothing, and the session takes none of it.
+                Ok(state) if state.peer_has_closed() => {
+                    arrived.closed = true;
+                    arrived.used = arrived.bytes.len();
+                }
+                Ok(_) => {}
+                Err(why) => {
+                    let _ = self.failure.set(why);
+                    return Err(Errno::BADMSG);
+                }
             }
         }
     }

@@ -139,6 +139,16 @@ fn refused_by_client(node: Options, client: Options) -> String {
 }
 
 #[test]
+fn whoever_means_one_node_trusts_no_other_at_its_address() {
+    let ca = Ca::new();
+    let (listener, _accepted) = node(&ca);
+    let meant = |node| Options { expects: Some(DaemonId(node)), ..secure(&ca.client(1)) };
+    tool(listener.address(), meant(NODE)).unwrap();
+    let why = tool(listener.address(), meant(NODE + 1)).unwrap_err().to_string();
+    assert!(why.contains("another node of the cluster is at this address"), "{why}");
+}
+
+#[test]
 fn a_renewed_certificate_is_used_by_the_next_link_and_those_that_are_up_go_on() {
     let ca = Ca::new();
     let (listener, _accepted) = node(&ca);
@@ -305,5 +315,58 @@ fn a_greeting_with_any_byte_changed_gets_no_more_than_tls_says_before_it_knows_a
         }
     });
     assert!(accepted.try_iter().next().is_none());
+    tool(listener.address(), secure(&ca.client(1))).unwrap();
+}
+
+/// A client that greets, says that nothing follows, and then sends more all the same.
+fn ends_and_goes_on(ca: &Ca, address: &Address, greets: bool, more: usize) {
+    use std::io::{Read, Write};
+    let credentials = ca.client(1);
+    let atoll_rpc::Trust::Ca(root) = &credentials.trust else { panic!("it names its CA") };
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(root.clone()).unwrap();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_client_auth_cert(vec![credentials.certificate.clone()], credentials.key.clone_key())
+        .unwrap();
+    let mut tls = rustls::ClientConnection::new(Arc::new(config), ANY_NODE.try_into().unwrap()).unwrap();
+    let mut socket = std::net::TcpStream::connect(("127.0.0.1", port(address))).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    while tls.is_handshaking() {
+        tls.complete_io(&mut socket).unwrap();
+    }
+    if greets {
+        let hello = atoll_core::Encode::to_vec(&Hello::new(Role::Tool, None));
+        tls.writer().write_all(&frame(Kind::Hello, 0, &hello, &[])).unwrap();
+        tls.complete_io(&mut socket).unwrap();
+        tls.complete_io(&mut socket).unwrap();
+    }
+    tls.send_close_notify();
+    let mut last = Vec::new();
+    while tls.wants_write() {
+        tls.write_tls(&mut last).unwrap();
+    }
+    last.extend(vec![7; more]);
+    socket.write_all(&last).unwrap();
+    let mut rest = Vec::new();
+    let _ = socket.read_to_end(&mut rest);
+}
+
+#[test]
+fn bytes_behind_the_end_of_a_session_stop_nobody() {
+    let ca = Ca::new();
+    let (listener, accepted) = node(&ca);
+    for greets in [false, true] {
+        for more in [0, 1, 8_000] {
+            ends_and_goes_on(&ca, listener.address(), greets, more);
+        }
+    }
+    // The links have ended, and their threads are free.
+    for _ in 0..3 {
+        assert_eq!(next_closed(&accepted), Closed::Ended);
+    }
     tool(listener.address(), secure(&ca.client(1))).unwrap();
 }

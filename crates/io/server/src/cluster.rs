@@ -70,7 +70,11 @@ impl<D: Disk> Islands<D> {
             let at = config.nodes.iter().find(|n| n.node == copies.store);
             let address = at.map_or("", |n| n.address.as_str()).parse();
             let address = address.map_err(|why| VolumeError::Address { node: copies.store, why })?;
-            Arc::new(ServedStore::with_patience(address, STORE_PATIENCE))
+            {
+                let of_node =
+                    config.daemon_of(copies.store).filter(|daemon| *daemon != 0).map(atoll_rpc::DaemonId);
+                Arc::new(ServedStore::of_node(address, STORE_PATIENCE, of_node))
+            }
         };
         let io = |e| VolumeError::Open(OpenError::Io(IslandId(0), e));
         let beside = (self.beside)(&self.folder).map_err(io)?;

@@ -12,6 +12,10 @@ pub(crate) fn limited(grant: &Grant, mut request: Request) -> Result<Request, Er
     if grant.read_only && !only_reads(&request.op) {
         return Err(Errno::EROFS);
     }
+    if grant.squash.is_some() && lists_everything(&request.op) {
+        // It looks at no permissions, and holds back the changes of others.
+        return Err(Errno::EPERM);
+    }
     if let Some((uid, gid)) = grant.squash {
         request.caller = Caller { uid, gid, groups: Some(Vec::new()) };
         let (op, options) = request.op.without_options();
@@ -70,12 +74,13 @@ fn only_reads(op: &ClientOp) -> bool {
         | ClientOp::Dropped
         | ClientOp::Hints { .. } => true,
         // A listing of everything holds back the changes of others.
+        op if lists_everything(op) => false,
         ClientOp::Hold { .. }
         | ClientOp::Cut { .. }
         | ClientOp::ListAt { .. }
         | ClientOp::EntryAt { .. }
         | ClientOp::FilesAt { .. }
-        | ClientOp::EndCut { .. } => false,
+        | ClientOp::EndCut { .. } => unreachable!("they list everything"),
         ClientOp::Fs { .. }
         | ClientOp::Rename { .. }
         | ClientOp::Link { .. }
@@ -83,6 +88,19 @@ fn only_reads(op: &ClientOp) -> bool {
             unreachable!("they are operations of a file system")
         }
     }
+}
+
+/// Whether it is a step of a listing of the whole tree as of one moment.
+const fn lists_everything(op: &ClientOp) -> bool {
+    matches!(
+        op,
+        ClientOp::Hold { .. }
+            | ClientOp::Cut { .. }
+            | ClientOp::ListAt { .. }
+            | ClientOp::EntryAt { .. }
+            | ClientOp::FilesAt { .. }
+            | ClientOp::EndCut { .. }
+    )
 }
 
 #[cfg(test)]
@@ -120,5 +138,7 @@ mod tests {
         assert_eq!(squashed.caller, Caller { uid: 1000, gid: 100, groups: Some(Vec::new()) });
         let (op, options) = squashed.op.without_options();
         assert_eq!((op, options.unchecked), (ClientOp::Fs { op: read }, true));
+        let listing = ClientOp::ListAt { cut: 1, dir: INO, after: 0 };
+        assert_eq!(limited(&grant, request(listing)).map(|request| request.op), Err(Errno::EPERM));
     }
 }

@@ -11,7 +11,7 @@ use atoll_island::Event;
 use atoll_proto::control::Connection;
 use atoll_proto::group::Host;
 use atoll_proto::{NodeConfig, VolumeConfig};
-use atoll_rpc::{Address, Hello, Options, Outgoing, Relays, Role};
+use atoll_rpc::{Address, DaemonId, Hello, Options, Outgoing, Relays, Role};
 
 use crate::links::{OtherNode, Peers};
 use crate::volume::{Volume, VolumeError};
@@ -161,7 +161,9 @@ impl<D: Disk> Volume<D> {
         let relays = Relays { volume, to: to.node(), others: relays };
         let number = to.begin_link(self);
         let peers = Arc::new(Peers { volume: Arc::downgrade(self), other: Arc::clone(to), number });
-        Arc::new(Outgoing::with_relays(address, greeting, peers, Options::default(), relays))
+        let expects = self.config().daemon_of(to.node()).filter(|daemon| *daemon != 0).map(DaemonId);
+        let options = Options { expects, ..Options::default() };
+        Arc::new(Outgoing::with_relays(address, greeting, peers, options, relays))
     }
 
     /// Another node says that it leads an island. Of two the one with the higher epoch is right.

@@ -14,11 +14,11 @@ use atoll_control::{ClusterStore, ControlStore, ServedStore};
 use atoll_core::VolumeId;
 use atoll_proto::cluster::{
     CertificateFor, Cluster, ClusterNode, Grant, Invitation, Issued, NODES_MAX, PUBLIC_KEY_BYTES_MAX,
-    StoredCluster, check_name,
+    StoredCluster, UNKNOWN_CHANGE, check_name,
 };
 use atoll_proto::group::{Revision, Swapped};
 use atoll_proto::{Control, ControlReply};
-use atoll_rpc::{Address, DaemonId, Goodbye, Peer, Reason, Role, Security, guest_number};
+use atoll_rpc::{Address, DaemonId, Goodbye, Peer, Reason, Role, Security, Shown, guest_number, key_digest};
 
 /// How long a question to the node that keeps the list may take.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -151,27 +151,36 @@ impl Membership {
     }
 
     /// Whose certificate this is, if its owner is in the list.
-    pub(crate) fn principal(&self, peer: Option<Peer>) -> Option<Principal> {
+    pub(crate) fn principal(&self, shown: Option<&Shown>) -> Option<Principal> {
         let list = self.list();
-        match peer {
+        match shown.map(|shown| shown.peer) {
             None => Some(Principal::Trusted),
-            Some(Peer::Node(node)) => list.cluster.node(node.0).map(|_| Principal::Node(node)),
+            Some(Peer::Node(node)) => {
+                // Whoever had the CA's private key once could name himself anything; the list says whose key it is.
+                let is_own =
+                    |known: &&ClusterNode| shown.is_some_and(|shown| key_digest(&known.key) == shown.key);
+                list.cluster.node(node.0).filter(is_own).map(|_| Principal::Node(node))
+            }
             Some(Peer::Client(client)) => {
                 list.cluster.client(client).map(|known| Principal::Client(client, known.grant.clone()))
             }
-            Some(Peer::Guest(guest)) => Some(Principal::Guest(guest)),
+            Some(Peer::Guest(guest)) => {
+                let now = seconds_now();
+                let is_open = |of: &Invitation| of.until >= now && guest_number(&of.guest) == guest;
+                list.cluster.invitations.iter().any(is_open).then_some(Principal::Guest(guest))
+            }
         }
     }
 
     /// The same for a greeting; an error says why it is not let in. What volumes it may greet for is asked apart.
-    pub(crate) fn admit(&self, peer: Option<Peer>, role: &Role) -> Result<Principal, Goodbye> {
+    pub(crate) fn admit(&self, shown: Option<&Shown>, role: &Role) -> Result<Principal, Goodbye> {
         let refused = |text: &str| Goodbye::new(Reason::NotAllowed, text);
-        let principal = self.principal(peer).or_else(|| {
+        let principal = self.principal(shown).or_else(|| {
             // It may have come into the list a moment ago.
             self.refresh_for_unknown();
-            self.principal(peer)
+            self.principal(shown)
         });
-        let principal = principal.ok_or_else(|| match peer {
+        let principal = principal.ok_or_else(|| match shown.map(|shown| shown.peer) {
             Some(Peer::Node(_)) => refused(NOT_IN_LIST),
             _ => refused(
                 "this client is not in the list of the cluster: it was removed, or added a moment ago",
@@ -280,7 +289,8 @@ impl Membership {
         }
         let address: Address =
             node.address.parse().map_err(|why: atoll_rpc::AddressError| why.to_string())?;
-        let store = Arc::new(ServedStore::with_patience(address, PATIENCE));
+        let keeper_is = Some(DaemonId(list.cluster.store));
+        let store = Arc::new(ServedStore::of_node(address, PATIENCE, keeper_is));
         *keeper = Some((node.address.clone(), Arc::clone(&store)));
         Ok(store)
     }
@@ -326,7 +336,7 @@ impl Membership {
                 Swapped::Done { .. } => return Ok(value),
                 Swapped::Conflict => {}
                 // It may have been made: whoever asks again finds it so.
-                Swapped::Unknown { why } => return Err(why),
+                Swapped::Unknown { why } => return Err(format!("{UNKNOWN_CHANGE}: {why}.")),
             }
         }
         Err("the cluster's list changes all the time. Try again.".to_owned())
@@ -349,11 +359,13 @@ impl Membership {
         if key.len() > PUBLIC_KEY_BYTES_MAX {
             return Err("The public key is too long.".to_owned());
         }
-        let (holder, keeps_key) = match (who, purpose) {
+        // A guest may have taken the line from somebody: it gets a certificate for a key, and what it must not know only when it has
+        // shown by that certificate that the key is its own.
+        let (holder, is_node, keeps_key) = match (who, purpose) {
             (Principal::Guest(guest), CertificateFor::Join { daemon, name, address }) => {
                 let address = reached_at(&address, from)?;
-                let keeps = self.join(*guest, daemon, &name, &address, key)?;
-                (Holder::Node(DaemonId(daemon)), keeps)
+                self.join(*guest, daemon, &name, &address, key)?;
+                (Holder::Node(DaemonId(daemon)), false, false)
             }
             (Principal::Node(node), CertificateFor::Renewal) => {
                 let list = self.list();
@@ -362,13 +374,15 @@ impl Membership {
                 if known.key[..] != *key {
                     return Err("The public key is not the one that this node has joined with.".to_owned());
                 }
-                (Holder::Node(*node), false)
+                (Holder::Node(*node), true, known.has_ca_key)
             }
             (Principal::Node(node), CertificateFor::Etcd) => return self.certify_etcd(authority, *node, key),
-            (Principal::Client(client, _), CertificateFor::Renewal) => (Holder::Client(*client), false),
+            (Principal::Client(client, _), CertificateFor::Renewal) => {
+                (Holder::Client(*client), false, false)
+            }
             (Principal::Trusted | Principal::Node(_), CertificateFor::Client { client }) => {
                 let known = self.list().cluster.client(client).is_some();
-                (Holder::Client(client), known.then_some(false).ok_or("There is no such client.")?)
+                (Holder::Client(client), false, known.then_some(false).ok_or("There is no such client.")?)
             }
             _ => return Err("That is not for whoever asks.".to_owned()),
         };
@@ -377,7 +391,7 @@ impl Membership {
             certificate: certificate.to_vec().into(),
             ca: self.ca.clone().into(),
             ca_key: if keeps_key { authority.key_der().into() } else { bytes::Bytes::new() },
-            cluster: (*self.list()).clone(),
+            cluster: if is_node { (*self.list()).clone() } else { StoredCluster::default() },
         })
     }
 
@@ -402,10 +416,11 @@ impl Membership {
         })
     }
 
-    /// Takes a node into the list, by the invitation of a guest. Whether it keeps the CA's private key.
-    fn join(&self, guest: u64, daemon: u64, name: &str, address: &str, key: &[u8]) -> Result<bool, String> {
+    /// Takes a node into the list, by the invitation of a guest.
+    fn join(&self, guest: u64, daemon: u64, name: &str, address: &str, key: &[u8]) -> Result<(), String> {
         self.change(|cluster| {
             let now = seconds_now();
+            let is_listed = cluster.node(daemon).is_some();
             let of_guest = |invitation: &&mut Invitation| guest_number(&invitation.guest) == guest;
             let invitation = cluster.invitations.iter_mut().find(of_guest);
             let invitation = invitation.ok_or("The line to join by is not known here any more.\nMake another one: atoll node invite")?;
@@ -414,7 +429,11 @@ impl Membership {
             }
             match invitation.used_by {
                 None => invitation.used_by = Some(daemon),
-                Some(by) if by == daemon => {}
+                // The answer was lost.
+                Some(by) if by == daemon && is_listed => {}
+                Some(by) if by == daemon => {
+                    return Err("This node was removed from the cluster.\nTo join again, use a new line and an empty data directory.".to_owned());
+                }
                 Some(_) => {
                     return Err("The line to join by was used already, by another node.\nMake another one: atoll node invite".to_owned());
                 }
@@ -422,7 +441,7 @@ impl Membership {
             if let Some(known) = cluster.node(daemon) {
                 // The answer was lost, or the node has begun to join again.
                 return match known.key[..] == *key {
-                    true => Ok(known.has_ca_key),
+                    true => Ok(()),
                     false => Err("A node with this id, and another key, is in the cluster.\nJoin with an empty data directory.".to_owned()),
                 };
             }
@@ -439,7 +458,7 @@ impl Membership {
             let has_ca_key = cluster.nodes.iter().filter(|node| node.has_ca_key).count() < CA_KEYS;
             let (key, address) = (key.to_vec().into(), address.to_owned());
             cluster.nodes.push(ClusterNode { daemon, name, address, joined: now, key, has_ca_key });
-            Ok(has_ca_key)
+            Ok(())
         })
     }
 
@@ -454,7 +473,10 @@ impl Membership {
         for node in list.cluster.nodes.iter().filter(|node| node.has_ca_key) {
             let asked = node.address.parse().map_err(|why: atoll_rpc::AddressError| why.to_string());
             let order = Control::Certify { purpose: purpose.clone(), key: public.clone().into() };
-            match asked.and_then(|address| ServedStore::with_patience(address, PATIENCE).order(&order)) {
+            let of_node = Some(DaemonId(node.daemon));
+            let asked =
+                asked.and_then(|address| ServedStore::of_node(address, PATIENCE, of_node).order(&order));
+            match asked {
                 Ok(ControlReply::Issued { issued }) => return Ok(*issued),
                 Ok(ControlReply::Refused { text }) => last = text,
                 Ok(_) => last = "the answer does not fit the question".to_owned(),

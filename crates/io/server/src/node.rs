@@ -14,8 +14,8 @@ use atoll_control::{ControlError, ControlStore, Identity, VolumeRef};
 use atoll_core::{Malformed, NodeId, VolumeId};
 use atoll_proto::{CertificateFor, Grant, VolumeConfig};
 use atoll_rpc::{
-    Acceptor, Closed, DaemonId, Frame, Goodbye, Handler, Hello, HelloOk, Kind, Link, Onward, Peer, Reason,
-    Role,
+    Acceptor, Closed, DaemonId, Frame, Goodbye, Handler, Hello, HelloOk, Kind, Link, Onward, Reason, Role,
+    Shown,
 };
 
 use crate::desk;
@@ -555,7 +555,7 @@ impl Node {
     /// Who asks on a link; none if its owner was removed.
     pub(crate) fn principal(&self, link: &Link) -> Option<Principal> {
         match &self.cluster {
-            Some(cluster) => cluster.principal(link.peer()),
+            Some(cluster) => cluster.principal(link.shown()),
             None => Some(Principal::Trusted),
         }
     }
@@ -595,9 +595,9 @@ impl Node {
 }
 
 impl Acceptor for Node {
-    fn admit(&self, peer: Option<Peer>, hello: &Hello) -> Result<(), Goodbye> {
+    fn admit(&self, shown: Option<&Shown>, hello: &Hello) -> Result<(), Goodbye> {
         let Some(cluster) = &self.cluster else { return Ok(()) };
-        let principal = cluster.admit(peer, &hello.role)?;
+        let principal = cluster.admit(shown, &hello.role)?;
         self.check_claims(&principal, &hello.role)
     }
 
@@ -665,7 +665,14 @@ impl Handler for Node {
             Some(volume) => {
                 let grant = match self.principal(link) {
                     Some(Principal::Client(_, grant)) if grant != Grant::default() => Some(grant),
-                    _ => None,
+                    Some(Principal::Client(..) | Principal::Trusted | Principal::Node(_)) => None,
+                    // Removed since it was let in.
+                    Some(Principal::Guest(_)) | None => {
+                        return link.close(Goodbye::new(
+                            Reason::NotAllowed,
+                            "its owner was removed from the cluster",
+                        ));
+                    }
                 };
                 volume.opened(link);
                 link.set_context(LetIn { volume, grant });

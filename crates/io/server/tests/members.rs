@@ -30,6 +30,8 @@ const ELSEWHERE: VolumeId = VolumeId(77);
 /// A node of a cluster, whose list the test writes.
 struct World {
     ca: Authority,
+    /// The key of the other node.
+    others: Vec<u8>,
     security: Arc<Security>,
     node: Arc<Node>,
     listener: Listener,
@@ -86,11 +88,16 @@ impl World {
         node.activate(config.id).unwrap();
         let options = Options { security: Some(Arc::clone(&security)), ..Options::default() };
         let listener = listen_with(&node, options);
-        Self { ca, security, node, listener, data }
+        Self { ca, others: others.der(), security, node, listener, data }
     }
 
     fn holder(&self, holder: Holder) -> Credentials {
         credentials(&self.ca, holder, Key::generate().unwrap())
+    }
+
+    /// The other node.
+    fn other(&self) -> Credentials {
+        credentials(&self.ca, Holder::Node(DaemonId(OTHER)), Key::from_der(&self.others).unwrap())
     }
 
     fn list(&self) -> StoredCluster {
@@ -269,7 +276,7 @@ fn a_client_and_a_guest_may_give_no_order_of_an_administrator() {
     assert!(is_denied(&client.order(&certify(joins.clone()))));
     assert!(is_denied(&client.order(&certify(CertificateFor::Etcd))), "etcd obeys whoever has one");
     assert!(is_denied(&guest.order(&certify(CertificateFor::Etcd))));
-    let node = world.tool(&world.holder(Holder::Node(DaemonId(OTHER))));
+    let node = world.tool(&world.other());
     assert!(is_denied(&node.order(&certify(joins))), "without an invitation");
     assert!(!is_denied(&node.order(&Control::Describe)));
 }
@@ -311,8 +318,11 @@ fn a_client_sees_the_volume_of_its_grant_and_speaks_for_its_own_sessions() {
     let third = Key::generate().unwrap();
     world.change(|list| list.nodes.push(of_list(0xc, &third)));
     let why = world.connect(&world.holder(Holder::Node(DaemonId(0xc))), greets(0xc)).err().unwrap();
+    assert!(why.contains("not in the list of the cluster"), "with another key than the list has: {why}");
+    let third = credentials(&world.ca, Holder::Node(DaemonId(0xc)), third);
+    let why = world.connect(&third, greets(0xc)).err().unwrap();
     assert!(why.contains("is another node of the cluster"), "{why}");
-    world.connect(&world.holder(Holder::Node(DaemonId(OTHER))), greets(OTHER)).unwrap();
+    world.connect(&world.other(), greets(OTHER)).unwrap();
 }
 
 #[test]
@@ -423,12 +433,11 @@ fn a_guest_joins_once_and_may_ask_again_with_the_same_key() {
         reply => panic!("{reply:?}"),
     };
     let first = joined(join(&new, 0x20, "", ":7100"));
-    let of_list = first.cluster.cluster.node(0x20).unwrap().clone();
-    assert_eq!((of_list.name.as_str(), of_list.address.as_str()), ("node1", "127.0.0.1:7100"));
-    assert!(!first.ca_key.is_empty() && of_list.has_ca_key, "the second one that keeps it");
+    // Whoever has taken the line learns nothing by it: the node has yet to show that the key is its own.
+    assert!(first.ca_key.is_empty() && first.cluster == StoredCluster::default());
     // The answer was lost.
     let again = joined(join(&new, 0x20, "", ":7100"));
-    assert_eq!(again.cluster.cluster.nodes.len(), 3);
+    assert_eq!(world.list().cluster.nodes.len(), 3);
     let other = Key::generate().unwrap();
     assert!(refused(join(&other, 0x20, "", ":7100")).contains("another key"));
     assert!(refused(join(&other, 0x21, "", ":7101")).contains("used already"));
@@ -443,7 +452,14 @@ fn a_guest_joins_once_and_may_ask_again_with_the_same_key() {
     };
     assert!(refused(renew(&other)).contains("not the one that this node has joined with"));
     let own = Key::from_der(mine.key.secret_der()).unwrap();
-    assert!(matches!(renew(&own), ControlReply::Issued { .. }));
+    let told = joined(renew(&own));
+    let of_list = told.cluster.cluster.node(0x20).unwrap().clone();
+    assert_eq!((of_list.name.as_str(), of_list.address.as_str()), ("node1", "127.0.0.1:7100"));
+    assert!(!told.ca_key.is_empty() && of_list.has_ca_key, "the second one that keeps it");
+    // It does not come back by its old line when it was removed.
+    world.change(|list| list.nodes.retain(|node| node.daemon != 0x20));
+    assert!(refused(join(&own, 0x20, "", ":7100")).contains("was removed from the cluster"));
+    assert_eq!(world.list().cluster.nodes.len(), 2);
     assert!(world.security.me() == atoll_rpc::Peer::Node(DaemonId(ME)));
 }
 

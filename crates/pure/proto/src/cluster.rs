@@ -26,6 +26,9 @@ pub const ADDRESS_BYTES_MAX: usize = 300;
 /// Longest text that names an etcd, in bytes.
 pub const ETCD_BYTES_MAX: usize = 4096;
 
+/// How an answer begins that cannot say whether the list was changed. Whoever asks again finds out.
+pub const UNKNOWN_CHANGE: &str = "It is not known whether the list of the cluster was changed";
+
 /// Longest public key, in bytes: that of an elliptic curve, with its header (RFC 5480).
 pub const PUBLIC_KEY_BYTES_MAX: usize = 128;
 
