@@ -289,14 +289,6 @@ fn the_records_of_a_cluster_that_is_there_are_moved_into_its_own_etcd() {
             assert!(nodes.status(node)["processes"][0]["groups_in"].is_string());
         }
         eventually("both copies are in sync", || all_in_sync(&nodes, 2));
-        eventually("there are three voters", || members(&nodes, 3) == (3, 0));
-    });
-    // Whoever had the records is not needed any more.
-    while_working(&folders, || {
-        nodes.kill(1);
-        nodes.kill(2);
-        nodes.start(2);
-        eventually("both copies are in sync", || all_in_sync(&nodes, 3));
     });
 }
 
