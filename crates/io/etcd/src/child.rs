@@ -160,8 +160,9 @@ fn start(plan: &MemberPlan) -> io::Result<Child> {
             let mut none = std::mem::MaybeUninit::uninit();
             libc::sigemptyset(none.as_mut_ptr());
             libc::sigprocmask(libc::SIG_SETMASK, none.as_ptr(), std::ptr::null_mut());
-            // It ends with its parent, which else would find its port and its data in use.
-            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM);
+            // It ends with its parent, whose successor else would find its port and its data in use. At once: in order it takes
+            // seconds, in which it looks for another leader.
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
             if libc::getppid() as u32 != parent {
                 return Err(io::ErrorKind::BrokenPipe.into());
             }
