@@ -170,6 +170,9 @@ ip route add default via 10.0.0.254; mount --bind {} /var/lib; mount --bind {} /
 at() { nsenter -t $1 --net --mount bash -ec \"$2\"; }
 at $m1 'mkdir /mnt/{a,b,c,d,e,f}; for d in /mnt/*; do echo hello > $d/file; done'
 at $m3 'atoll status --data /var/lib/atoll'
+# A third machine votes about the records a moment after it has joined.
+until [ $(at $m1 'atoll control status --data /var/lib/atoll' | grep -c '^member.*etcd') = 3 ]; do sleep 0.1; done
+while at $m1 'atoll control status --data /var/lib/atoll' | grep -Eq 'catches up|NOT ANSWER|NO LEADER'; do sleep 0.1; done
 pkill -KILL --ns $m2 --nslist net atoll
 at $m1 'cat /mnt/*/file; echo more > /mnt/a/more; cat /mnt/a/more'
 if at $m3 'atoll --credentials /dev/null status 10.0.0.1:7100'; then exit 7; fi
