@@ -23,7 +23,7 @@ fn serve(data: &Path, listen: &str) -> Daemon {
 /// Makes the first node of a cluster with certificates, and starts it.
 fn first(scratch: &Scratch) -> (PathBuf, Daemon) {
     let (data, listen) = (scratch.path("node1"), local());
-    good(["init", "--data", text(&data), "--listen", &listen, "--no-start"]);
+    good(["init", "--data", text(&data), "--listen", &listen, "--no-start", "--control", "embedded"]);
     let daemon = serve(&data, &listen);
     (data, daemon)
 }
@@ -103,7 +103,18 @@ fn an_address_that_leads_nowhere_or_to_another_daemon_is_told() {
     let scratch = Scratch::new();
     let (data, nowhere) = (scratch.path("node"), local());
     let listen = local();
-    good(["init", "--data", text(&data), "--listen", &listen, "--address", &nowhere, "--no-start"]);
+    good([
+        "init",
+        "--data",
+        text(&data),
+        "--listen",
+        &listen,
+        "--address",
+        &nowhere,
+        "--no-start",
+        "--control",
+        "embedded",
+    ]);
     let _daemon = serve(&data, &listen);
     says(&examine(&data), "wrong", "port", &format!("cannot be reached at {nowhere}"));
     // Without certificates: another daemon has taken the port.
@@ -124,7 +135,7 @@ fn an_address_that_leads_nowhere_or_to_another_daemon_is_told() {
 fn a_certificate_that_has_ended_or_is_damaged_is_told() {
     let scratch = Scratch::new();
     let data = scratch.path("node1");
-    good(["init", "--data", text(&data), "--listen", &local(), "--no-start"]);
+    good(["init", "--data", text(&data), "--listen", &local(), "--no-start", "--control", "embedded"]);
     let file = data.join("credentials.pem");
     let credentials = Credentials::from_pem(&std::fs::read(&file).unwrap()).unwrap();
     let (Trust::Ca(ca), Ok(Peer::Node(node))) = (&credentials.trust, credentials.peer()) else {
@@ -161,7 +172,7 @@ fn a_data_directory_in_memory_that_is_full_is_told_twice() {
         .unwrap();
     assert!(mount.success());
     let data = point.join("data");
-    good(["init", "--data", text(&data), "--listen", &local(), "--no-start"]);
+    good(["init", "--data", text(&data), "--listen", &local(), "--no-start", "--control", "embedded"]);
     says(&examine(&data), "wrong", "disk", "is in memory");
     // What does not fit is not written.
     let _ = std::fs::write(point.join("film"), vec![0; 64 << 20]);

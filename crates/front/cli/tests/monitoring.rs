@@ -83,7 +83,7 @@ fn every_metric_that_a_rule_or_a_panel_names_is_on_a_page_of_metrics() {
     let scratch = Scratch::new();
     let local = || format!("127.0.0.1:{}", free_port());
     let (first, listen) = (scratch.path("node1"), local());
-    good(["init", "--data", text(&first), "--listen", &listen, "--no-start"]);
+    good(["init", "--data", text(&first), "--listen", &listen, "--no-start", "--control", "embedded"]);
     let mut nodes = vec![serve(&first, &listen)];
     for number in 2..=3 {
         let line = good(["node", "invite", "--data", text(&first)]);

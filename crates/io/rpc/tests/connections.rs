@@ -199,6 +199,12 @@ fn connections_beyond_the_limit_are_refused_and_room_is_made_when_one_ends() {
     let (listener, server) = serve_at(&any_port(), options, echo);
     let first = Stranger::greeted(listener.address());
     let _second = Stranger::greeted(listener.address());
+    // A link counts a moment after it was greeted.
+    let until = Instant::now() + PATIENCE;
+    while listener.links().len() < 2 {
+        assert!(Instant::now() < until);
+        thread::sleep(Duration::from_millis(1));
+    }
     let mut third = Stranger::connect(listener.address());
     assert_eq!(third.read_to_end()[36], 4, "full");
     drop(first);
