@@ -5,11 +5,11 @@ use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, Weak};
 use std::thread;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use atoll_ca::{Authority, Key, LIFETIME_DAYS, to_pem, valid_until};
-use atoll_control::{DataDir, replace_file};
+use atoll_control::{DataDir, replace_file, seconds_now};
 use atoll_proto::cluster::CertificateFor;
 use atoll_proto::{Control, ControlReply, Issued};
 use atoll_rpc::{Address, Credentials, Goodbye, Listener, Peer, Reason, Security, Trust};
@@ -214,8 +214,7 @@ pub(crate) fn watch(watched: Watched) -> Result<()> {
 
 /// Whether a certificate is to be renewed: a third of its life is left, or less.
 pub(crate) fn is_due(until: u64) -> bool {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
-    until.saturating_sub(now) < u64::from(LIFETIME_DAYS) * 24 * 60 * 60 / 3
+    until.saturating_sub(seconds_now()) < u64::from(LIFETIME_DAYS) * 24 * 60 * 60 / 3
 }
 
 impl Watched {

@@ -7,15 +7,14 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Result, anyhow, bail};
 use atoll_ca::{Authority, Holder, JoinLine, Key, guest, to_pem};
-use atoll_control::{ClusterStore, ControlStore, EmbeddedStore, NewNode, replace_file};
+use atoll_control::{ClusterStore, ControlStore, EmbeddedStore, NewNode, replace_file, seconds_now};
 use atoll_proto::cluster::{
     CertificateFor, Cluster, ClusterNode, ControlPlace, Invitation, Issued, StoredCluster, UNKNOWN_CHANGE,
     check_name,
 };
 use atoll_proto::group::{Revision, Swapped};
 use atoll_proto::{Control, ControlReply};
-use atoll_rpc::{Address, ClusterId, Listener, Options, Security};
-use aws_lc_rs::digest::{SHA256, digest};
+use atoll_rpc::{Address, ClusterId, Listener, Options, Security, sha256};
 
 use crate::ask::{NoAnswer, ORDER, strange, try_ask_with};
 use crate::control;
@@ -127,14 +126,6 @@ fn own_address() -> Option<std::net::IpAddr> {
         }
     }
     None
-}
-
-fn seconds_now() -> u64 {
-    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs()
-}
-
-fn sha256(bytes: &[u8]) -> [u8; 32] {
-    digest(&SHA256, bytes).as_ref().try_into().expect("SHA-256 has 32 bytes")
 }
 
 /// Begins a data directory. Text of a new key that it keeps from then on.

@@ -1,10 +1,11 @@
 //! The list of a cluster, as an administrator sees and changes it.
 
 use std::path::Path;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail};
 use atoll_ca::{JoinLine, Key};
+use atoll_control::seconds_now;
 use atoll_proto::cluster::{
     CLIENTS_MAX, CertificateFor, Cluster, ClusterClient, Grant, INVITATIONS_MAX, StoredCluster, check_name,
 };
@@ -98,7 +99,7 @@ impl Members {
         let addresses: Vec<Address> = nodes.iter().filter_map(|node| node.address.parse().ok()).collect();
         let (line, invitation) = invitation(&ca, addresses, valid)?;
         self.change(|cluster| {
-            let now = now();
+            let now = seconds_now();
             cluster.invitations.retain(|other| other.until >= now);
             if cluster.invitations.len() == INVITATIONS_MAX {
                 bail!("{INVITATIONS_MAX} lines to join by are open.\nWait until some have expired.");
@@ -178,7 +179,7 @@ impl Members {
             }
             let client = free_number(cluster)?;
             let (name, grant) = (name.to_owned(), grant.clone());
-            cluster.clients.push(ClusterClient { client, name, added: now(), grant });
+            cluster.clients.push(ClusterClient { client, name, added: seconds_now(), grant });
             Ok(client)
         })?;
         let order = Control::Certify { purpose: CertificateFor::Client { client }, key: key.public().into() };
@@ -216,10 +217,6 @@ impl Members {
 
 fn no_node(node: &str) -> anyhow::Error {
     anyhow!("There is no node {node}.\n\"atoll node list\" shows those that there are.")
-}
-
-fn now() -> u64 {
-    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
 /// A number for a client, whose sessions have ids that no other holder's have.

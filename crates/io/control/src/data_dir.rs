@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use atoll_rpc::{ClusterId, DaemonId};
 
-use crate::node_file::{BadNodeFile, Identity, NODE_FORMAT, now};
+use crate::node_file::{BadNodeFile, Identity, NODE_FORMAT, seconds_now};
 
 const NODE_FILE: &str = "node.toml";
 const NODE_FILE_NEW: &str = "node.toml.new";
@@ -238,7 +238,7 @@ impl DataDir {
                 let identity = Identity {
                     node: DaemonId(draw().map_err(fail)?),
                     cluster: ClusterId(draw().map_err(fail)?),
-                    created: now(),
+                    created: seconds_now(),
                     incarnation: 0,
                     ca: None,
                 };
@@ -279,11 +279,6 @@ impl DataDir {
                 why: "it is missing, and without it nobody lets this node in".to_owned(),
             }),
         }
-    }
-
-    /// Puts renewed ones in their place.
-    pub fn replace_credentials(&self, text: &[u8]) -> Result<(), DataDirError> {
-        write_file(&self.path, CREDENTIALS_FILE, text)
     }
 
     /// The CA's private key, as text (PEM), if this node keeps it.

@@ -22,7 +22,7 @@ pub use data_dir::{DataDir, DataDirError, replace_file};
 pub use embedded::EmbeddedStore;
 pub use groups::{GroupStore, WATCH_MAX};
 pub use new_node::NewNode;
-pub use node_file::{Identity, NODE_FORMAT, rfc3339};
+pub use node_file::{Identity, NODE_FORMAT, rfc3339, seconds_now};
 pub use served::ServedStore;
 pub use source::{ADDRESSES_MAX, Addresses, SourceError, VOLUME_NAME_BYTES_MAX, check_volume_name};
 pub use store::{ControlError, ControlStore, VolumeRef};

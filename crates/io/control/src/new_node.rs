@@ -14,7 +14,7 @@ use crate::data_dir::{
     CA_KEY_FILE, CREDENTIALS_FILE, Content, DataDir, DataDirError, JOIN_FILE, JOIN_FILE_NEW, KEYS_BYTES_MAX,
     LOCK_FILE, draw, lock, look, make, replace_file, sync_dir, told, write_file, write_identity,
 };
-use crate::node_file::{Identity, hex, now};
+use crate::node_file::{Identity, hex, seconds_now};
 
 /// What a first member of the cluster's own etcd has in the directory.
 const ETCD_FOLDER: &str = "etcd";
@@ -97,7 +97,8 @@ impl NewNode {
             write_file(&self.path, CA_KEY_FILE, key)?;
         }
         write_file(&self.path, CREDENTIALS_FILE, credentials)?;
-        let identity = Identity { node: self.daemon, cluster, created: now(), incarnation: 0, ca: Some(ca) };
+        let identity =
+            Identity { node: self.daemon, cluster, created: seconds_now(), incarnation: 0, ca: Some(ca) };
         write_identity(&self.path, identity)?;
         let begun = self.path.join(JOIN_FILE);
         std::fs::remove_file(&begun).map_err(|e| told(&begun, e))?;

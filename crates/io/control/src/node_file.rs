@@ -108,7 +108,7 @@ fn digest(text: &str) -> Option<[u8; 32]> {
 }
 
 /// Seconds since 1970 on this machine's clock.
-pub(crate) fn now() -> u64 {
+pub fn seconds_now() -> u64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs()
 }
 

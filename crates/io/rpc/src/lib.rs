@@ -47,5 +47,5 @@ pub use outgoing::{Outgoing, Relays};
 pub use relay::Onward;
 pub use security::{
     ANY_NODE, BadCredentials, Credentials, GUEST, Peer, Security, Shown, Trust, client_name, guest_number,
-    key_digest, node_name,
+    node_name, sha256,
 };

@@ -441,13 +441,7 @@ impl Link {
                 Ok(None) => match self.stream.recv(reader.target()) {
                     Ok(0) if reader.is_between_frames() => self.end(Closed::Ended),
                     Ok(0) => self.end(Closed::CutShort),
-                    Ok(_) => {
-                        self.pulse.heard();
-                        if self.stream.owes_bytes() {
-                            // If a thread writes, they leave with its bytes, or else with the next sign of life.
-                            let _ = self.outbox.send_if_idle(&self.stream, &[]);
-                        }
-                    }
+                    Ok(_) => self.pulse.heard(),
                     Err(e) => self.end(broken(e)),
                 },
                 Err(e) => self.end(Closed::Lied(e)),

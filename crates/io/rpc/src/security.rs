@@ -40,7 +40,7 @@ pub const GUEST: &str = "guest.atoll";
 
 /// The number of the guest with this public key (SubjectPublicKeyInfo, DER).
 pub fn guest_number(key: &[u8]) -> u64 {
-    let front = digest(&SHA256, key).as_ref().first_chunk().copied();
+    let front = sha256(key).first_chunk().copied();
     u64::from_be_bytes(front.expect("a digest has 32 bytes"))
 }
 
@@ -83,9 +83,9 @@ pub struct Shown {
     pub key: [u8; 32],
 }
 
-/// The digest of a public key (SubjectPublicKeyInfo, DER), as [`Shown`] has it.
-pub fn key_digest(key: &[u8]) -> [u8; 32] {
-    digest(&SHA256, key).as_ref().try_into().expect("SHA-256 has 32 bytes")
+/// SHA-256 of some bytes: by it CAs and public keys are known.
+pub fn sha256(bytes: &[u8]) -> [u8; 32] {
+    digest(&SHA256, bytes).as_ref().try_into().expect("SHA-256 has 32 bytes")
 }
 
 impl fmt::Display for Peer {
@@ -247,7 +247,7 @@ impl Security {
         let certificate = certificate.ok_or_else(unnamed)?;
         let peer = Peer::from_certificate(certificate).ok_or_else(unnamed)?;
         let end = webpki::EndEntityCert::try_from(certificate).map_err(|_| unnamed())?;
-        Ok(Shown { peer, key: key_digest(&end.subject_public_key_info()) })
+        Ok(Shown { peer, key: sha256(&end.subject_public_key_info()) })
     }
 }
 
@@ -328,7 +328,7 @@ impl ServerCertVerifier for PinnedCa {
         ocsp: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        let is_pinned = |ca: &&CertificateDer<'_>| digest(&SHA256, ca).as_ref() == self.digest;
+        let is_pinned = |ca: &&CertificateDer<'_>| sha256(ca) == self.digest;
         let Some(ca) = others.iter().find(is_pinned) else {
             return Err(CertificateError::UnknownIssuer.into());
         };

@@ -190,11 +190,6 @@ impl Stream {
         self.session.as_ref().is_some_and(|session| session.has_unsent())
     }
 
-    /// Reading has produced bytes that are to be sent, with a call of [`Self::send_some`].
-    pub(crate) fn owes_bytes(&self) -> bool {
-        self.session.as_ref().is_some_and(|session| session.owes_bytes())
-    }
-
     fn send_plain(&self, first: &[u8], second: &[u8]) -> Result<usize, Errno> {
         let both = [IoSlice::new(first), IoSlice::new(second)];
         let parts = if second.is_empty() { &both[..1] } else { &both };

@@ -4,7 +4,7 @@
 //! decrypted, and never during a system call. So the thread that reads and the one that writes wait for each other's
 //! arithmetic only.
 //!
-//! The bytes that reading produces (answers to key updates, alerts) leave with the next bytes that are written.
+//! The bytes that reading produces (answers to key updates, alerts) leave with the next bytes that are written: a link says at least once a second that it lives.
 
 use std::io::{self, BufRead, ErrorKind, Read, Write};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -179,11 +179,6 @@ impl Session {
     /// Whether the socket has yet to take ciphertext.
     pub(crate) fn has_unsent(&self) -> bool {
         !lock(&self.unsent).is_empty()
-    }
-
-    /// Whether reading has produced bytes that are to be sent.
-    pub(crate) fn owes_bytes(&self) -> bool {
-        lock(&self.connection).wants_write()
     }
 }
 

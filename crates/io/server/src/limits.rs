@@ -9,14 +9,14 @@ use atoll_proto::{ClientOp, Grant, Request};
 
 /// The request as the island may have it, or why it may not.
 pub(crate) fn limited(grant: &Grant, mut request: Request) -> Result<Request, Errno> {
-    if grant.read_only && !only_reads(&request.op) {
+    let does = does(&request.op);
+    if grant.read_only && does != Does::Look {
         return Err(Errno::EROFS);
     }
-    if grant.squash.is_some() && lists_everything(&request.op) {
-        // It looks at no permissions, and holds back the changes of others.
-        return Err(Errno::EPERM);
-    }
     if let Some((uid, gid)) = grant.squash {
+        if does == Does::ListAll {
+            return Err(Errno::EPERM);
+        }
         request.caller = Caller { uid, gid, groups: Some(Vec::new()) };
         let (op, options) = request.op.without_options();
         request.op = op.with_options(RequestOptions { unchecked: true, ..options });
@@ -24,44 +24,25 @@ pub(crate) fn limited(grant: &Grant, mut request: Request) -> Result<Request, Er
     Ok(request)
 }
 
-/// What a client that changes nothing may ask. Everything is named: a new operation is none until somebody has thought about it.
-fn only_reads(op: &ClientOp) -> bool {
-    if let Some(op) = op.operation() {
-        return match op {
-            Op::Lookup { .. }
-            | Op::GetAttr { .. }
-            | Op::Readlink { .. }
-            | Op::Read { .. }
-            | Op::Seek { .. }
-            | Op::ReadDir { .. }
-            | Op::GetXattr { .. }
-            | Op::ListXattr { .. }
-            | Op::Statfs
-            | Op::GetLock { .. }
-            | Op::Access { .. }
-            | Op::Parent { .. }
-            // They ask for what others have changed to be safe, and change nothing.
-            | Op::Fsync { .. }
-            | Op::FsyncDir { .. } => true,
-            // Times of access are changes, too.
-            Op::Accessed { .. }
-            | Op::SetAttr { .. }
-            | Op::Create { .. }
-            | Op::Mkdir { .. }
-            | Op::Unlink { .. }
-            | Op::Rmdir { .. }
-            | Op::Rename { .. }
-            | Op::Link { .. }
-            | Op::Write { .. }
-            | Op::Fallocate { .. }
-            | Op::CopyRange { .. }
-            | Op::SetXattr { .. }
-            | Op::RemoveXattr { .. }
-            | Op::SetLock { .. }
-            | Op::Tmpfile { .. } => false,
-        };
-    }
+/// What a request does, as far as limits concern it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Does {
+    /// It changes nothing that others see.
+    Look,
+    /// It changes something.
+    Change,
+    /// It is a step of a listing of the whole tree as of one moment: that looks at no permissions, and holds back the changes of
+    /// others.
+    ListAll,
+}
+
+/// Everything is named: a new operation may not be asked until somebody has thought about it.
+fn does(op: &ClientOp) -> Does {
     match op {
+        ClientOp::Fs { op }
+        | ClientOp::Rename { op, .. }
+        | ClientOp::Link { op, .. }
+        | ClientOp::WithOptions { op, .. } => of_operation(op),
         ClientOp::Attach { .. }
         | ClientOp::Detach
         | ClientOp::Resolve { .. }
@@ -72,35 +53,50 @@ fn only_reads(op: &ClientOp) -> bool {
         | ClientOp::Renew
         | ClientOp::Cancel { .. }
         | ClientOp::Dropped
-        | ClientOp::Hints { .. } => true,
-        // A listing of everything holds back the changes of others.
-        op if lists_everything(op) => false,
+        | ClientOp::Hints { .. } => Does::Look,
         ClientOp::Hold { .. }
         | ClientOp::Cut { .. }
         | ClientOp::ListAt { .. }
         | ClientOp::EntryAt { .. }
         | ClientOp::FilesAt { .. }
-        | ClientOp::EndCut { .. } => unreachable!("they list everything"),
-        ClientOp::Fs { .. }
-        | ClientOp::Rename { .. }
-        | ClientOp::Link { .. }
-        | ClientOp::WithOptions { .. } => {
-            unreachable!("they are operations of a file system")
-        }
+        | ClientOp::EndCut { .. } => Does::ListAll,
     }
 }
 
-/// Whether it is a step of a listing of the whole tree as of one moment.
-const fn lists_everything(op: &ClientOp) -> bool {
-    matches!(
-        op,
-        ClientOp::Hold { .. }
-            | ClientOp::Cut { .. }
-            | ClientOp::ListAt { .. }
-            | ClientOp::EntryAt { .. }
-            | ClientOp::FilesAt { .. }
-            | ClientOp::EndCut { .. }
-    )
+fn of_operation(op: &Op) -> Does {
+    match op {
+        Op::Lookup { .. }
+        | Op::GetAttr { .. }
+        | Op::Readlink { .. }
+        | Op::Read { .. }
+        | Op::Seek { .. }
+        | Op::ReadDir { .. }
+        | Op::GetXattr { .. }
+        | Op::ListXattr { .. }
+        | Op::Statfs
+        | Op::GetLock { .. }
+        | Op::Access { .. }
+        | Op::Parent { .. }
+        // They ask for what others have changed to be safe, and change nothing.
+        | Op::Fsync { .. }
+        | Op::FsyncDir { .. } => Does::Look,
+        // Times of access are changes, too.
+        Op::Accessed { .. }
+        | Op::SetAttr { .. }
+        | Op::Create { .. }
+        | Op::Mkdir { .. }
+        | Op::Unlink { .. }
+        | Op::Rmdir { .. }
+        | Op::Rename { .. }
+        | Op::Link { .. }
+        | Op::Write { .. }
+        | Op::Fallocate { .. }
+        | Op::CopyRange { .. }
+        | Op::SetXattr { .. }
+        | Op::RemoveXattr { .. }
+        | Op::SetLock { .. }
+        | Op::Tmpfile { .. } => Does::Change,
+    }
 }
 
 #[cfg(test)]

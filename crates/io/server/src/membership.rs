@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use crate::served::Served;
 use atoll_ca::{Authority, Holder, Key};
-use atoll_control::{ClusterStore, ControlStore, ServedStore};
+use atoll_control::{ClusterStore, ControlStore, ServedStore, seconds_now};
 use atoll_core::VolumeId;
 use atoll_proto::cluster::{
     CertificateFor, Cluster, ClusterNode, Grant, Invitation, Issued, NODES_MAX, PUBLIC_KEY_BYTES_MAX,
@@ -18,7 +18,7 @@ use atoll_proto::cluster::{
 };
 use atoll_proto::group::{Revision, Swapped};
 use atoll_proto::{Control, ControlReply};
-use atoll_rpc::{Address, DaemonId, Goodbye, Peer, Reason, Role, Security, Shown, guest_number, key_digest};
+use atoll_rpc::{Address, DaemonId, Goodbye, Peer, Reason, Role, Security, Shown, guest_number, sha256};
 
 /// How long a question to the node that keeps the list may take.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -158,7 +158,7 @@ impl Membership {
             Some(Peer::Node(node)) => {
                 // Whoever had the CA's private key once could name himself anything; the list says whose key it is.
                 let is_own =
-                    |known: &&ClusterNode| shown.is_some_and(|shown| key_digest(&known.key) == shown.key);
+                    |known: &&ClusterNode| shown.is_some_and(|shown| sha256(&known.key) == shown.key);
                 list.cluster.node(node.0).filter(is_own).map(|_| Principal::Node(node))
             }
             Some(Peer::Client(client)) => {
@@ -513,11 +513,6 @@ fn reached_at(address: &str, from: Option<SocketAddr>) -> Result<String, String>
         Ok(Address::Unix { .. }) => Err("A node is reached by HOST:PORT.".to_owned()),
         Err(why) => Err(why.to_string()),
     }
-}
-
-/// Seconds since 1970 by this machine's clock.
-pub(crate) fn seconds_now() -> u64 {
-    clock_ms() / 1000
 }
 
 /// Milliseconds since 1970 by this machine's clock.
