@@ -340,3 +340,78 @@ fn a_sync_that_began_before_a_directory_was_made_for_a_file_does_not_count_for_i
     end(&mut members, &mut process, early).unwrap();
     assert_eq!([(); 2].map(|()| syncs(&mut members, &mut process, file)), [1, 0]);
 }
+
+/// Renames `a` of the second member over `b` of the first one. Listings and lookups that begin behind any step of it see all of it,
+/// or nothing.
+fn is_seen_whole(mut members: Members) {
+    let settings = Settings { same: SameRule::First, ..Settings::default() };
+    let mut process = union(&mut members, settings);
+    let mut found = |process: &mut Process, text| ino(ask(&mut members, process, look(Ino::ROOT, text)));
+    let (moved, replaced) = (found(&mut process, "a"), found(&mut process, "b"));
+    // What `a` and `b` lead to.
+    let (before, after) = ([Some(moved), Some(replaced)], [None, Some(moved)]);
+    let seen = |ended: Result<Finished, Errno>| {
+        let (entries, _) = entries(ended);
+        ["a", "b"].map(|text| entries.iter().find(|entry| entry.name == name(text)).map(|entry| entry.ino))
+    };
+    let looked = |ended: Result<Finished, Errno>| match ended {
+        Err(Errno::ENOENT) => None,
+        found => Some(ino(found)),
+    };
+    let renaming = begin(&mut members, &mut process, rename("a", "b"));
+    let (mut waiting, mut steps) = (Vec::new(), 0);
+    while let Some(at) = process.calls.iter().position(|call| call.task == renaming) {
+        if process.calls[at].answer.is_none() {
+            process.make(&mut members, at);
+        } else {
+            process.tell(&members, at);
+        }
+        steps += 1;
+        let mut at_once = |op| {
+            let asking = begin(&mut members, &mut process, op);
+            while let Some(at) = process.calls.iter().position(|call| call.task == asking) {
+                process.make(&mut members, at);
+                process.tell(&members, at);
+            }
+            let ended = process.ended.iter().position(|(ended, _)| *ended == asking);
+            if ended.is_none() {
+                waiting.push(asking);
+            }
+            ended.map(|at| process.ended.remove(at).1)
+        };
+        if let Some(listed) = at_once(list(Ino::ROOT, 0, 1_000)).map(seen) {
+            assert!(listed == before || listed == after, "behind step {steps}: {listed:?}, not {before:?}");
+        }
+        let (a, b) = (at_once(look(Ino::ROOT, "a")), at_once(look(Ino::ROOT, "b")));
+        if let (Some(a), Some(b)) = (a, b) {
+            let found = [looked(a), looked(b)];
+            assert!(found == before || found == after, "behind step {steps}: {found:?}, not {before:?}");
+        }
+    }
+    end(&mut members, &mut process, renaming).unwrap();
+    for asking in waiting {
+        let ended = end(&mut members, &mut process, asking);
+        if matches!(&ended, Ok(Finished { answer: Answer::Entries { .. }, .. })) {
+            assert_eq!(seen(ended), after);
+        } else {
+            assert!(after.contains(&looked(ended)));
+        }
+    }
+    assert!(members.now(0).get("b").is_none() && members.now(1).get("b").is_some(), "it was made");
+}
+
+#[test]
+fn a_rename_over_a_file_of_another_member_is_seen_whole() {
+    let mut members = Members::new(2, 1_000);
+    members.put(0, "b", None).unwrap();
+    members.put(1, "a", None).unwrap();
+    is_seen_whole(members);
+}
+
+#[test]
+fn a_rename_over_an_empty_directory_of_another_member_is_seen_whole() {
+    let mut members = Members::new(2, 1_000);
+    members.mkdir(0, "b", 0o755).unwrap();
+    members.mkdir(1, "a", 0o755).unwrap();
+    is_seen_whole(members);
+}

@@ -94,6 +94,7 @@ impl Union {
         homes: &[NameHome],
         plus: bool,
     ) -> Decided<Vec<DirEntry>> {
+        self.holds.not_moving(task.id, dir, name)?;
         let node = self.dir(dir)?;
         let place = |home: &NameHome| {
             let native = node.home(home.tag)?.id;

@@ -116,6 +116,8 @@ pub(super) fn rename(union: &mut Union, task: &mut Task) -> Decided<Finished> {
         calls.push(Planned { tag: other.tag, who: task.who(), call });
         calls.extend(union.made_safe(to.dir, tag, into));
     }
+    // Others see both names when all of it is made.
+    union.holds.set_moving(task.id, !calls.is_empty());
     let sides = [(source.dir, &from), (into, &to)];
     let call = step(sides, id(&source)?, there.map(id).transpose()?, mode);
     calls.push(Planned { tag, who: task.who(), call });
@@ -259,6 +261,7 @@ fn rename_dir(
     if !calls.is_empty() {
         calls.extend(union.made_safe(to.dir, tag, new_dir));
     }
+    union.holds.set_moving(task.id, !calls.is_empty());
     let call = NativeCall::Rename { dir: source.dir, name, id, new_dir, new_name, new_id, mode };
     calls.push(Planned { tag, who: task.who(), call });
     union.next_change(task, calls)
@@ -326,6 +329,7 @@ fn go_on(
         (_, Ok(_)) => return Err(Stop::Fail(Errno::EPROTO)),
         (_, Err(Errno::ESTALE | Errno::ENOENT | Errno::EEXIST)) if is_first => {
             task.decide_anew()?;
+            union.holds.set_moving(task.id, false);
             [from, to].into_iter().for_each(|side| union.known.doubt(side.dir, tag));
             return Ok(None);
         }
