@@ -1,6 +1,7 @@
 //! Runs all tests: some programs at a time, as cargo runs one after the other and many wait more than they work.
 //! Decides nothing about a test: each program runs as cargo runs it, and fails as it fails there.
 
+use std::collections::{BTreeSet, VecDeque};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
@@ -13,20 +14,29 @@ use serde_json::Value;
 const AT_ONCE: usize = 2;
 /// How long a program may take that hangs: it is named, where the gate's own end would only stop everything.
 const TIME_MAX: Duration = Duration::from_secs(15 * 60);
+/// So many lines of what a program has said are shown again at the end, if it has failed.
+const LINES_MAX: usize = 80;
 /// How often it is looked whether a program has ended.
 const LOOK: Duration = Duration::from_millis(10);
 
 /// A program with tests.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Program {
+pub(crate) struct Program {
     file: PathBuf,
     /// The folder of its package, in which cargo runs it.
     dir: PathBuf,
 }
 
 impl Program {
+    /// Runs it as cargo does.
+    pub(crate) fn command(&self) -> Command {
+        let mut command = Command::new(&self.file);
+        command.current_dir(&self.dir).env("CARGO_MANIFEST_DIR", &self.dir);
+        command
+    }
+
     /// Package and name, for people.
-    fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         let file = self.file.file_name().unwrap_or_default().to_string_lossy();
         let name = file.rsplit_once('-').map_or(&*file, |(name, _)| name);
         let package = self.dir.file_name().unwrap_or_default().to_string_lossy();
@@ -37,37 +47,74 @@ impl Program {
 /// Builds and runs all of them, then the examples in comments. Whether all have passed.
 pub(crate) fn run(cargo: &dyn Fn(&str) -> Command, skipped: &Path) -> bool {
     let build = "test --workspace --locked --no-run --message-format=json-render-diagnostics";
-    let built = match cargo(build).stderr(Stdio::inherit()).output() {
-        Ok(built) if built.status.success() => built,
-        Ok(_) => return false,
-        Err(why) => {
-            eprintln!("cargo {build}: {why}");
-            return false;
-        }
-    };
-    let programs = programs(&String::from_utf8_lossy(&built.stdout));
-    if programs.is_empty() {
-        eprintln!("cargo has built no tests");
-        return false;
-    }
+    let Some(programs) = built(&mut cargo(build)) else { return false };
     let outputs = skipped.with_file_name("test-outputs");
     if let Err(why) = std::fs::create_dir_all(&outputs) {
         eprintln!("{}: {why}", outputs.display());
         return false;
     }
+    let dirs: BTreeSet<PathBuf> = programs.iter().map(|program| program.dir.clone()).collect();
     let failed = run_all(programs, &outputs, &|program| {
-        let mut command = Command::new(&program.file);
-        command.current_dir(&program.dir).env("CARGO_MANIFEST_DIR", &program.dir);
+        let mut command = program.command();
         command.env("ATOLL_SKIPPED", skipped);
         command
     });
-    for name in &failed {
-        eprintln!("FAILED: {name}");
+    let mut examples = cargo("test --locked --doc --quiet --no-fail-fast");
+    // Of each other package rustdoc would only find out that there is none, which takes a second.
+    examples.args(with_examples(&dirs).iter().flat_map(|dir| ["--package".into(), package_id(dir)]));
+    let examples = examples.env("ATOLL_SKIPPED", skipped).status();
+    // What failed is said last, where it is looked for.
+    for (name, said) in &failed {
+        println!("FAILED: {name}\n{}", last_lines(said));
     }
-    let doc = cargo("test --workspace --locked --doc --quiet --no-fail-fast")
-        .env("ATOLL_SKIPPED", skipped)
-        .status();
-    failed.is_empty() && doc.is_ok_and(|status| status.success())
+    failed.is_empty() && examples.is_ok_and(|status| status.success())
+}
+
+/// The last lines of what a program has said.
+fn last_lines(said: &str) -> String {
+    let lines: Vec<&str> = said.lines().collect();
+    lines[lines.len().saturating_sub(LINES_MAX)..].join("\n")
+}
+
+/// How cargo is told of a package.
+fn package_id(dir: &Path) -> String {
+    format!("path+file://{}", dir.display())
+}
+
+/// Those of the packages in whose comments there are examples.
+fn with_examples(dirs: &BTreeSet<PathBuf>) -> Vec<&PathBuf> {
+    dirs.iter().filter(|dir| has_examples(&dir.join("src"))).collect()
+}
+
+/// Whether a comment of documentation in this folder has a block of code.
+fn has_examples(folder: &Path) -> bool {
+    let has = |text: String| {
+        text.lines().any(|line| {
+            let line = line.trim_start();
+            line.starts_with("/// ```") || line.starts_with("//! ```")
+        })
+    };
+    let Ok(entries) = std::fs::read_dir(folder) else { return false };
+    entries.flatten().map(|entry| entry.path()).any(|path| {
+        if path.is_dir() { has_examples(&path) } else { std::fs::read_to_string(&path).is_ok_and(has) }
+    })
+}
+
+/// The programs that a cargo builds which tells of them in JSON. None if it failed, or there are none.
+pub(crate) fn built(cargo: &mut Command) -> Option<Vec<Program>> {
+    let built = match cargo.stderr(Stdio::inherit()).output() {
+        Ok(built) if built.status.success() => built,
+        Ok(_) => return None,
+        Err(why) => {
+            eprintln!("{cargo:?}: {why}");
+            return None;
+        }
+    };
+    let programs = programs(&String::from_utf8_lossy(&built.stdout));
+    if programs.is_empty() {
+        eprintln!("cargo has built no tests");
+    }
+    (!programs.is_empty()).then_some(programs)
 }
 
 /// The programs with tests among what cargo says that it has built: a JSON object a line.
@@ -82,7 +129,7 @@ fn programs(lines: &str) -> Vec<Program> {
         .collect()
 }
 
-/// Runs programs and shows what each has said when it has ended; the names of those that have failed.
+/// Runs programs and shows what each has said when it has ended; the names of those that have failed, and what they have said.
 ///
 /// One thread begins with the first, the others with the last. Those over real mounts and networks, which wait most, come
 /// first and run beside those that only work.
@@ -90,9 +137,9 @@ fn run_all(
     mut programs: Vec<Program>,
     outputs: &Path,
     command: &(dyn Fn(&Program) -> Command + Sync),
-) -> Vec<String> {
+) -> Vec<(String, String)> {
     programs.sort_by_key(|program| (!program.dir.ends_with("torture"), program.name()));
-    let (left, failed) = (Mutex::new(std::collections::VecDeque::from(programs)), Mutex::new(Vec::new()));
+    let (left, failed) = (Mutex::new(VecDeque::from(programs)), Mutex::new(Vec::new()));
     let work = |first: bool| {
         loop {
             let next = {
@@ -108,12 +155,13 @@ fn run_all(
             println!("   Running {} ({:.1} s)", program.name(), began.elapsed().as_secs_f64());
             match ended {
                 Ok((status, said)) => {
-                    print!("{}", String::from_utf8_lossy(&said));
+                    let said = String::from_utf8_lossy(&said).into_owned();
+                    print!("{said}");
                     if !status.success() {
-                        failed.push(format!("{}: {status}", program.name()));
+                        failed.push((format!("{}: {status}", program.name()), said));
                     }
                 }
-                Err(why) => failed.push(format!("{}: {why}", program.name())),
+                Err(why) => failed.push((format!("{}: {why}", program.name()), String::new())),
             }
         }
     };
@@ -183,7 +231,26 @@ mod tests {
         runs.dedup();
         assert_eq!(runs.len(), 4);
         assert_eq!(failed.len(), 2, "{failed:?}");
-        assert!(failed.iter().any(|line| line.contains("false")), "{failed:?}");
-        assert!(failed.iter().any(|line| line.contains("nonexistent")), "{failed:?}");
+        assert!(failed.iter().any(|(name, _)| name.contains("false")), "{failed:?}");
+        assert!(failed.iter().any(|(name, _)| name.contains("nonexistent")), "{failed:?}");
+    }
+
+    #[test]
+    fn packages_with_examples_are_those_with_code_in_their_comments() {
+        let root = std::env::temp_dir().join(format!("xtask-examples-{}", std::process::id()));
+        for (package, text) in [("a", "/// ```\n/// f();\n/// ```\n"), ("b", "/// None.\n// ```\n")] {
+            std::fs::create_dir_all(root.join(package).join("src/inner")).unwrap();
+            std::fs::write(root.join(package).join("src/inner/x.rs"), text).unwrap();
+        }
+        let dirs = ["a", "b"].map(|package| root.join(package)).into();
+        assert_eq!(with_examples(&dirs), [&root.join("a")]);
+        std::fs::remove_dir_all(&root).unwrap();
+    }
+
+    #[test]
+    fn of_what_was_said_the_end_is_shown_again() {
+        let said: String = (0..100).map(|n| format!("{n}\n")).collect();
+        assert!(last_lines(&said).starts_with("20\n") && last_lines(&said).ends_with("\n99"));
+        assert_eq!(last_lines("one\n"), "one");
     }
 }

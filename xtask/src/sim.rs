@@ -4,6 +4,8 @@
 use std::path::Path;
 use std::process::Command;
 
+use crate::run_tests::Program;
+
 /// Runs one scenario, or several seeds of it; whether nothing failed.
 pub(crate) fn sim(root: &Path, args: &[&str]) -> bool {
     simulator(root, &[], args)
@@ -17,21 +19,31 @@ pub(crate) fn soak(root: &Path, args: &[&str]) -> bool {
 /// Plants bugs; whether all are found: by runs of the simulator, by the sequences that are written down for them,
 /// by the small world of `pure/group`, or by a test of `pure/island` or `store/dispatch`.
 pub(crate) fn planted(root: &Path, args: &[&str]) -> bool {
-    let is_found = simulator(root, &["planted"], args);
-    let test =
-        ["test", "--quiet", "--locked", "--profile", "sim", "-p", "atoll-sim", "--features", "planted"];
-    let group =
-        ["test", "--quiet", "--locked", "--profile", "sim", "-p", "atoll-group", "--features", "planted"];
-    let island =
-        ["test", "--quiet", "--locked", "--profile", "sim", "-p", "atoll-island", "--features", "planted"];
-    let copies =
-        ["test", "--quiet", "--locked", "--profile", "sim", "-p", "atoll-dispatch", "--features", "planted"];
-    is_found
-        && (args.contains(&"--bug")
-            || (cargo(root, &test, &["--test", "across", "planted::"])
-                && cargo(root, &group, &["--test", "planted"])
-                && cargo(root, &island, &["--test", "planted"])
-                && cargo(root, &copies, &["--test", "planted"])))
+    simulator(root, &["planted"], args) && (args.contains(&"--bug") || planted_tests(root))
+}
+
+/// So many programs plant bugs.
+const PLANTED_PROGRAMS: usize = 4;
+
+/// The tests that plant bugs: built together, since each package would be built anew for another choice of packages.
+fn planted_tests(root: &Path) -> bool {
+    let build = "test --quiet --locked --profile sim --features planted --no-run --message-format json-render-diagnostics \
+                 --package atoll-sim --package atoll-group --package atoll-island --package atoll-dispatch \
+                 --test planted --test across";
+    let Some(programs) = crate::run_tests::built(cargo(root).args(build.split_whitespace())) else {
+        return false;
+    };
+    let passes = |program: &Program| {
+        // The others of its tests have run without bugs.
+        let filter = program.name().ends_with(" across").then_some("planted::");
+        let status = program.command().arg("--quiet").args(filter).status();
+        let passed = status.is_ok_and(|status| status.success());
+        if !passed {
+            println!("FAILED: {}", program.name());
+        }
+        passed
+    };
+    programs.len() == PLANTED_PROGRAMS && programs.iter().all(passes)
 }
 
 /// Prints a hash of each run of some seeds; whether that could be done.
@@ -40,21 +52,20 @@ pub(crate) fn hashes(root: &Path, args: &[&str]) -> bool {
 }
 
 fn simulator(root: &Path, what: &[&str], args: &[&str]) -> bool {
-    let run = ["run", "--quiet", "--locked", "--profile", "sim", "-p", "atoll-sim"];
-    // Always: one build serves all of them.
-    cargo(root, &run, &[&["--features", "planted", "--"], what, args].concat())
-}
-
-fn cargo(root: &Path, what: &[&str], args: &[&str]) -> bool {
-    // The cargo that runs this, if one does.
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut command = Command::new(cargo);
-    command.current_dir(root).args(what).args(args);
-    match command.status() {
+    // With the bugs in it, always: one build serves all of them.
+    let run = "run --quiet --locked --profile sim --package atoll-sim --features planted --";
+    match cargo(root).args(run.split(' ')).args(what).args(args).status() {
         Ok(status) => status.success(),
         Err(error) => {
             eprintln!("sim: cargo cannot be run: {error}");
             false
         }
     }
+}
+
+/// The cargo that runs this, if one does.
+fn cargo(root: &Path) -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(root);
+    command
 }

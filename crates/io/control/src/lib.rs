@@ -14,6 +14,8 @@ mod groups;
 mod new_node;
 mod node_file;
 mod served;
+#[cfg(test)]
+mod simulated;
 mod source;
 mod store;
 

@@ -6,9 +6,8 @@
 use atoll_core::{Decode, IslandId, Malformed};
 use bytes::{Bytes, BytesMut};
 
-use crate::header::{
-    HEADER_BYTES, Header, Kind, MAGIC, VERSION_HIGHEST, VERSION_LOWEST, decode_header, head_crc,
-};
+use crate::Kind;
+use crate::header::{FrameError, HEADER_BYTES, Header, MAGIC, decode_header, head_crc};
 use crate::pool;
 
 /// Bytes asked of a socket at once while no large frame is under way, and the largest frame that
@@ -42,60 +41,6 @@ impl Frame {
     pub fn decode<T: Decode>(&self) -> Result<T, Malformed> {
         T::from_slice(&self.meta)
     }
-}
-
-/// Bytes that are no frame, or a frame that may not come now. The sender is disconnected.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum FrameError {
-    /// Something else than Atoll speaks.
-    #[error("it does not speak Atoll's protocol")]
-    NotAtoll,
-    /// TLS, where none is expected.
-    #[error("it speaks TLS")]
-    Encrypted,
-    /// A version that was not agreed on.
-    #[error("it uses protocol version {theirs}; this side speaks {VERSION_LOWEST} to {VERSION_HIGHEST}")]
-    Version {
-        /// The version in the header.
-        theirs: u16,
-    },
-    /// No such kind of frame.
-    #[error("frames of kind {kind} do not exist")]
-    UnknownKind {
-        /// The byte in the header.
-        kind: u8,
-    },
-    /// A flag or reserved byte that means nothing.
-    #[error("the header has unknown flags")]
-    UnknownFlags,
-    /// Longer than frames of this kind may be.
-    #[error("a {part} part of {bytes} bytes; {max} are allowed")]
-    TooLong {
-        /// "meta" or "payload".
-        part: &'static str,
-        /// Length in bytes.
-        bytes: usize,
-        /// Limit in bytes.
-        max: usize,
-    },
-    /// Header or meta part changed on the way.
-    #[error("wrong checksum of header and meta part")]
-    HeadChecksum,
-    /// The payload changed on the way.
-    #[error("wrong checksum of the payload")]
-    PayloadChecksum,
-    /// A payload without a checksum where one is asked for.
-    #[error("a payload without a checksum")]
-    PayloadUnchecked,
-    /// A frame that has no place here, such as a request before the handshake.
-    #[error("a frame of kind {kind:?} is out of place here")]
-    Unexpected {
-        /// Its kind.
-        kind: Kind,
-    },
-    /// The meta part does not fit the kind.
-    #[error("{0}")]
-    Malformed(#[from] Malformed),
 }
 
 /// Cuts a stream of bytes into frames.

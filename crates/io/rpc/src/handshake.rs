@@ -12,9 +12,10 @@ use atoll_core::{Decode, Encode, IslandId};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 
+use crate::Kind;
 use crate::address::Address;
-use crate::frame::{Frame, FrameError, FrameReader};
-use crate::header::{Kind, VERSION_HIGHEST, encode_head};
+use crate::frame::{Frame, FrameReader};
+use crate::header::{FrameError, VERSION_HIGHEST, encode_head};
 use crate::hello::{ClusterId, DaemonId, Goodbye, Hello, HelloOk, Reason, Role, Versions, versions_of};
 use crate::listener::Acceptor;
 use crate::security::{Peer, Security, Shown, explain};

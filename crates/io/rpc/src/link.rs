@@ -14,11 +14,12 @@ use std::time::Duration;
 use atoll_core::{Encode, IslandId, Malformed};
 use rustix::io::Errno;
 
+use crate::Kind;
 use crate::address::Address;
 use crate::alive::{self, Pulse};
-use crate::frame::{Frame, FrameError, FrameReader};
+use crate::frame::{Frame, FrameReader};
 use crate::handshake::ConnectError;
-use crate::header::{HEADER_BYTES, Kind, encode_head};
+use crate::header::{FrameError, HEADER_BYTES, encode_head};
 use crate::hello::{DaemonId, Goodbye, Hello, HelloOk, Reason};
 use crate::outbox::{Outbox, Stuck};
 use crate::security::{Peer, Security, Shown};

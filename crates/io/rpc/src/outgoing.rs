@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 use atoll_core::{Encode, IslandId, NodeId, VolumeId};
 use atoll_links::{Dialer, Via};
 
+use crate::Kind;
 use crate::address::Address;
 use crate::frame::Frame;
 use crate::handshake::{ConnectError, Greeted, Through, connect};
-use crate::header::Kind;
 use crate::hello::{Goodbye, Hello, HelloOk, Reason, Role};
 use crate::link::{Closed, Handler, Link, Options, Remote, SendError};
 use crate::stream::Stream;

@@ -4,8 +4,7 @@
 use std::fmt::Debug;
 
 use atoll_core::{Decode, Encode, IslandId};
-use atoll_rpc::Kind;
-use atoll_rpc::header::{HEADER_BYTES, VERSION_HIGHEST, encode_head};
+use atoll_links::header::{FrameKind, HEADER_BYTES, VERSION_HIGHEST, encode_head};
 
 use crate::net::{Frame, ToClient, ToIsland};
 
@@ -29,10 +28,10 @@ impl Wire {
         let Frame { island, message } = frame;
         let message = match message {
             ToIsland::Request { link, id, request, data } => {
-                let request = self.carry(Kind::Request, island, request, &data)?;
+                let request = self.carry(FrameKind::Request, island, request, &data)?;
                 ToIsland::Request { link, id, request, data }
             }
-            ToIsland::Peer(message) => ToIsland::Peer(self.carry(Kind::Peer, island, message, &[])?),
+            ToIsland::Peer(message) => ToIsland::Peer(self.carry(FrameKind::Peer, island, message, &[])?),
             ToIsland::Group { link, message, payload } => {
                 if payload.len() > GROUP_PAYLOAD_BYTES_MAX {
                     return Err(format!("{} bytes of records in a frame", payload.len()));
@@ -52,16 +51,18 @@ impl Wire {
         let Frame { island, message } = frame;
         let message = match message {
             ToClient::Reply { id, reply, data } => {
-                let reply = self.carry(Kind::Reply, island, reply, &data)?;
+                let reply = self.carry(FrameKind::Reply, island, reply, &data)?;
                 ToClient::Reply { id, reply, data }
             }
-            ToClient::Notice(notice) => ToClient::Notice(self.carry(Kind::Notice, island, notice, &[])?),
+            ToClient::Notice(notice) => {
+                ToClient::Notice(self.carry(FrameKind::Notice, island, notice, &[])?)
+            }
             ToClient::Leads { epoch } => ToClient::Leads { epoch },
         };
         Ok(Frame { island, message })
     }
 
-    fn carry<T>(&mut self, kind: Kind, island: IslandId, message: T, payload: &[u8]) -> Result<T, String>
+    fn carry<T>(&mut self, kind: FrameKind, island: IslandId, message: T, payload: &[u8]) -> Result<T, String>
     where
         T: Encode + Decode + PartialEq + Debug,
     {
@@ -96,8 +97,8 @@ impl Wire {
 mod tests {
     use super::*;
     use atoll_core::Ino;
+    use atoll_links::header::{META_BYTES_MAX, PAYLOAD_BYTES_MAX};
     use atoll_proto::{JournalEntry, Notice, Outcome, PeerMessage, PeerOp, Reply};
-    use atoll_rpc::header::{META_BYTES_MAX, PAYLOAD_BYTES_MAX};
 
     const fn from_first<M>(message: M) -> Frame<M> {
         Frame { island: IslandId(0), message }

@@ -3,10 +3,11 @@
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-use atoll_control::{ControlError, GroupStore, WATCH_MAX, conformance};
 use atoll_core::{IslandId, NodeId, VolumeId};
 use atoll_proto::group::{ChangedGroups, GroupRecord, Revision, StoredGroup, Swapped};
 use atoll_sim::store::{ControlStore, Faults, Outcome, Request, Told};
+
+use crate::{ControlError, GroupStore, WATCH_MAX, conformance};
 
 type Key = (VolumeId, IslandId);
 

@@ -3,9 +3,7 @@
 //! This file handles bytes only, and never touches a socket. It checks a header before anything is allocated
 //! for its frame.
 
-use atoll_core::{Encode, IslandId};
-
-use crate::frame::FrameError;
+use atoll_core::{Encode, IslandId, Malformed};
 
 /// The first bytes of every frame.
 pub const MAGIC: [u8; 4] = *b"ATOL";
@@ -43,7 +41,7 @@ const HEAD_CRC_AT: usize = 32;
 /// The kind of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
-pub enum Kind {
+pub enum FrameKind {
     /// First frame of the side that connects.
     Hello = 1,
     /// First frame of the side that accepts.
@@ -78,7 +76,7 @@ pub enum Kind {
     Promised = 15,
 }
 
-impl Kind {
+impl FrameKind {
     const fn from_byte(byte: u8) -> Option<Self> {
         Some(match byte {
             1 => Self::Hello,
@@ -127,7 +125,7 @@ pub struct Header {
     /// Protocol version that the frame is written in.
     pub version: u16,
     /// The frame's kind.
-    pub kind: Kind,
+    pub kind: FrameKind,
     /// [`FLAG_PAYLOAD_CHECKED`] or nothing.
     pub flags: u8,
     /// The number of the request, answer or message; the sender chooses it.
@@ -156,6 +154,60 @@ impl Header {
     }
 }
 
+/// Bytes that are no frame, or a frame that may not come now. The sender is disconnected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum FrameError {
+    /// Something else than Atoll speaks.
+    #[error("it does not speak Atoll's protocol")]
+    NotAtoll,
+    /// TLS, where none is expected.
+    #[error("it speaks TLS")]
+    Encrypted,
+    /// A version that was not agreed on.
+    #[error("it uses protocol version {theirs}; this side speaks {VERSION_LOWEST} to {VERSION_HIGHEST}")]
+    Version {
+        /// The version in the header.
+        theirs: u16,
+    },
+    /// No such kind of frame.
+    #[error("frames of kind {kind} do not exist")]
+    UnknownKind {
+        /// The byte in the header.
+        kind: u8,
+    },
+    /// A flag or reserved byte that means nothing.
+    #[error("the header has unknown flags")]
+    UnknownFlags,
+    /// Longer than frames of this kind may be.
+    #[error("a {part} part of {bytes} bytes; {max} are allowed")]
+    TooLong {
+        /// "meta" or "payload".
+        part: &'static str,
+        /// Length in bytes.
+        bytes: usize,
+        /// Limit in bytes.
+        max: usize,
+    },
+    /// Header or meta part changed on the way.
+    #[error("wrong checksum of header and meta part")]
+    HeadChecksum,
+    /// The payload changed on the way.
+    #[error("wrong checksum of the payload")]
+    PayloadChecksum,
+    /// A payload without a checksum where one is asked for.
+    #[error("a payload without a checksum")]
+    PayloadUnchecked,
+    /// A frame that has no place here, such as a request before the handshake.
+    #[error("a frame of kind {kind:?} is out of place here")]
+    Unexpected {
+        /// Its kind.
+        kind: FrameKind,
+    },
+    /// The meta part does not fit the kind.
+    #[error("{0}")]
+    Malformed(#[from] Malformed),
+}
+
 fn field<const N: usize>(bytes: &[u8; HEADER_BYTES], at: usize) -> [u8; N] {
     bytes[at..at + N].try_into().expect("a header's fields lie inside it")
 }
@@ -166,7 +218,7 @@ pub fn decode_header(bytes: &[u8; HEADER_BYTES]) -> Result<Header, FrameError> {
         return Err(FrameError::NotAtoll);
     }
     let version = u16::from_le_bytes(field(bytes, 4));
-    let Some(kind) = Kind::from_byte(bytes[6]) else {
+    let Some(kind) = FrameKind::from_byte(bytes[6]) else {
         // A newer protocol may have more kinds; that is the thing to say then.
         return Err(match version {
             VERSION_LOWEST..=VERSION_HIGHEST => FrameError::UnknownKind { kind: bytes[6] },
@@ -196,7 +248,7 @@ pub fn decode_header(bytes: &[u8; HEADER_BYTES]) -> Result<Header, FrameError> {
 }
 
 /// Refuses lengths that no frame of this kind may have.
-fn check_lengths(kind: Kind, meta: usize, payload: usize) -> Result<(), FrameError> {
+fn check_lengths(kind: FrameKind, meta: usize, payload: usize) -> Result<(), FrameError> {
     for (part, bytes, max) in
         [("meta", meta, kind.meta_bytes_max()), ("payload", payload, kind.payload_bytes_max())]
     {
@@ -208,7 +260,7 @@ fn check_lengths(kind: Kind, meta: usize, payload: usize) -> Result<(), FrameErr
 }
 
 /// The checksum over a header and the meta part behind it.
-pub(crate) fn head_crc(header: &[u8; HEADER_BYTES], meta: &[u8]) -> u32 {
+pub fn head_crc(header: &[u8; HEADER_BYTES], meta: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&header[..HEAD_CRC_AT]), meta)
 }
 
@@ -216,7 +268,7 @@ pub(crate) fn head_crc(header: &[u8; HEADER_BYTES], meta: &[u8]) -> u32 {
 /// `out` as it was, if meta or payload is longer than the kind allows.
 pub fn encode_head(
     version: u16,
-    kind: Kind,
+    kind: FrameKind,
     island: IslandId,
     id: u64,
     meta: &impl Encode,
