@@ -170,9 +170,12 @@ ip route add default via 10.0.0.254; mount --bind {} /var/lib; mount --bind {} /
 at() { nsenter -t $1 --net --mount bash -ec \"$2\"; }
 at $m1 'mkdir /mnt/{a,b,c,d,e,f}; for d in /mnt/*; do echo hello > $d/file; done'
 at $m3 'atoll status --data /var/lib/atoll'
-# A third machine votes about the records a moment after it has joined.
-until [ $(at $m1 'atoll control status --data /var/lib/atoll' | grep -c '^member.*etcd') = 3 ]; do sleep 0.1; done
-while at $m1 'atoll control status --data /var/lib/atoll' | grep -Eq 'catches up|NOT ANSWER|NO LEADER'; do sleep 0.1; done
+# A third machine votes about the records a moment after it has joined. While members are added, nothing may be said for a moment.
+ready() {
+  s=$(at $m1 'atoll control status --data /var/lib/atoll') || return 1
+  [ \"$(grep -c '^member.*etcd' <<<\"$s\")\" = 3 ] && ! grep -Eq 'catches up|NOT ANSWER|NO LEADER' <<<\"$s\"
+}
+until ready; do sleep 0.1; done
 pkill -KILL --ns $m2 --nslist net atoll
 at $m1 'cat /mnt/*/file; echo more > /mnt/a/more; cat /mnt/a/more'
 if at $m3 'atoll --credentials /dev/null status 10.0.0.1:7100'; then exit 7; fi
@@ -185,7 +188,12 @@ echo DONE
         ["--mount", "--propagation", "private", "--net", "--pid", "--fork", "--mount-proc", "--kill-child"];
     let output = Command::new("unshare").args(apart).args(["bash", "-c", &inside]).output().unwrap();
     let (said, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success() && said.ends_with("DONE\n"), "{}: {said}\n{errors}", output.status);
+    let logs = (1..=3).map(|machine| {
+        let log = std::fs::read_to_string(scratch.path(&format!("machine{machine}/lib/atoll/daemon.log")));
+        format!("machine {machine}: {}\n", log.unwrap_or_default())
+    });
+    let done = output.status.success() && said.ends_with("DONE\n");
+    assert!(done, "{}: {said}\n{errors}\n{}", output.status, logs.collect::<String>());
     assert!(said.contains("(3 nodes)") && said.contains("on 3 nodes, 2 copies of each"), "{said}");
     assert!(said.contains(&format!("{}more\n", "hello\n".repeat(6))), "{said}");
 }
