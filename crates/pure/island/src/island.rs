@@ -206,8 +206,9 @@ impl Island {
 
     /// Whatever stamp, and whatever time of a change, it gives from here on is later than these.
     pub fn gives_after(&self) -> (Stamp, Time) {
-        let incarnation = self.ctx.state.meta().incarnation;
-        (self.ctx.issuer.stamps_after(incarnation), self.ctx.issuer.times_after())
+        let meta = self.ctx.state.meta();
+        let times = self.ctx.issuer.times_after(self.ctx.now.wall, meta.time);
+        (self.ctx.issuer.stamps_after(meta.incarnation), times)
     }
 
     /// Its state, to be read.

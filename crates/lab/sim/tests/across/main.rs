@@ -21,4 +21,5 @@ mod storm;
 mod symlinks;
 mod synced;
 mod table;
+mod times;
 mod vectors;

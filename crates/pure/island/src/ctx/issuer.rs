@@ -8,7 +8,7 @@ use atoll_state::state::Meta;
 
 /// Ids that one record reserves.
 const RANGE: u64 = 1 << 20;
-/// Seconds by which a time of an earlier life may be ahead of this life's clock, so that it still counts. Clocks of
+/// Seconds by which a time of an earlier life or of another island may be ahead of this life's clock, so that it still counts. Clocks of
 /// machines, and one that is set by hand, differ by less. A clock that was further ahead was wrong, and a start is where the
 /// times that it gave end: otherwise every change after them would have a time of then, for years.
 const AHEAD_SECS_MAX: i64 = 86_400;
@@ -30,10 +30,9 @@ impl Issuer {
     pub(crate) fn resume(meta: &Meta, wall: Time) -> Self {
         let given =
             if planted(Bug::IdsGivenAgain) { meta.mint_limit.saturating_sub(RANGE) } else { meta.mint_limit };
-        let counts =
-            meta.time.secs.saturating_sub(wall.secs) <= AHEAD_SECS_MAX && !planted(Bug::TimeGoesBack);
+        let last_time = if counts(meta.time, wall) { wall.max(meta.time) } else { wall };
         Self {
-            last_time: if counts { wall.max(meta.time) } else { wall },
+            last_time,
             last_stamp: meta.stamp,
             mint_next: given.max(Ino::FIRST_COUNTER),
             mint_limit: meta.mint_limit,
@@ -78,9 +77,9 @@ impl Issuer {
         self.last_stamp.max(Stamp::new(incarnation, 0))
     }
 
-    /// Whatever time is given from here on is later than this one.
-    pub(crate) const fn times_after(&self) -> Time {
-        self.last_time
+    /// Whatever time is given from here on is later than this one. `greatest`: the latest time that a record has set.
+    pub(crate) fn times_after(&self, wall: Time, greatest: Time) -> Time {
+        if counts(greatest, wall) { self.last_time.max(greatest) } else { self.last_time }
     }
 
     /// The next stamp of this island's clock; goes into the record that uses it.
@@ -93,21 +92,22 @@ impl Issuer {
         self.last_stamp
     }
 
-    /// The time of a change: later than every one before it, so that a changed file always shows.
-    pub(crate) fn time(&mut self, wall: Time) -> Time {
-        self.last_time = wall.max(self.last_time.next());
+    /// The time of a change: later than every one before it, so that a changed file always shows. Other islands give times by
+    /// their own clocks to what they change here, so `greatest` is the latest that a record has set.
+    pub(crate) fn time(&mut self, wall: Time, greatest: Time) -> Time {
+        self.last_time = wall.max(self.times_after(wall, greatest).next());
         self.last_time
-    }
-
-    /// Changes from here on get later times than `time`.
-    pub(crate) fn not_before(&mut self, time: Time) {
-        self.last_time = self.last_time.max(time);
     }
 
     /// Panics if ids may be given that no synced record reserves.
     pub(crate) fn check(&self, meta: &Meta) {
         assert!(self.mint_limit <= meta.mint_limit, "more ids may be given than are reserved");
     }
+}
+
+/// Whether times go on behind one that was given: by an earlier life, or by another island.
+fn counts(given: Time, wall: Time) -> bool {
+    given.secs.saturating_sub(wall.secs) <= AHEAD_SECS_MAX && !planted(Bug::TimeGoesBack)
 }
 
 #[cfg(test)]
@@ -132,7 +132,8 @@ mod tests {
     #[test]
     fn a_life_gives_later_times_than_the_one_before_unless_that_had_a_clock_that_was_wrong() {
         let wall = Time { secs: 1_000_000, nanos: 7 };
-        let first = |time: Time| Issuer::resume(&Meta { time, ..Meta::default() }, wall).time(wall);
+        let first =
+            |time: Time| Issuer::resume(&Meta { time, ..Meta::default() }, wall).time(wall, Time::default());
         let later = |secs: i64| Time { secs: wall.secs + secs, nanos: 0 };
         for ahead in [1, 3_600, AHEAD_SECS_MAX] {
             assert_eq!(first(later(ahead)), later(ahead).next());
@@ -148,7 +149,17 @@ mod tests {
         let mut issuer = Issuer::resume(&Meta::default(), Time::default());
         let (one, two, three) = (issuer.stamp(4), issuer.stamp(4), issuer.stamp(5));
         assert!(one < two && two < three && issuer.stamps_after(5) == three);
-        let late = issuer.time(Time::default().plus_millis(50));
-        assert!(issuer.time(Time::default()) > late);
+        let late = issuer.time(Time::default().plus_millis(50), Time::default());
+        assert!(issuer.time(Time::default(), Time::default()) > late);
+    }
+
+    #[test]
+    fn a_time_that_another_island_has_given_is_before_the_next_one() {
+        let wall = Time { secs: 1_000_000, nanos: 7 };
+        let mut issuer = Issuer::resume(&Meta::default(), wall);
+        let given = wall.plus_millis(50);
+        assert_eq!(issuer.time(wall, given), given.next());
+        // A clock that is years ahead spoils its own times only.
+        assert!(issuer.time(wall, Time { secs: 1 << 40, nanos: 0 }) < wall.plus_millis(60));
     }
 }

@@ -167,7 +167,7 @@ impl Ctx {
 
     /// The time of a change: later than every one before it, so that a changed file always shows.
     pub(crate) fn time(&mut self) -> Time {
-        self.issuer.time(self.now.wall)
+        self.issuer.time(self.now.wall, self.state.meta().time)
     }
 
     /// A new id. Ranges are asked for long before they are needed, but a life begins without one.

@@ -183,7 +183,6 @@ impl Ctx {
             }
             return;
         }
-        self.issuer.not_before(file.attr.ctime);
         let mut row = file.clone();
         row.moves = row.moves.saturating_add(1);
         decision.file(row, xattrs.cloned());
