@@ -1,9 +1,12 @@
 //! `atoll status`: the status of nodes, islands and mounts, and their counters.
 
+use std::io::IsTerminal;
 use std::path::PathBuf;
 
 use anyhow::Result;
-use atoll_proto::control::{Connection, IslandPhase, IslandStatus, Metric, MountStatus, VolumeStatus};
+use atoll_proto::control::{
+    Connection, FillStage, FillStatus, Filling, IslandPhase, IslandStatus, Metric, MountStatus, VolumeStatus,
+};
 use atoll_volume::group::{shown as copies, span, to_json as copies_json};
 use atoll_volume::status::{Collected, Told, first_line};
 use serde_json::{Value, json};
@@ -74,6 +77,9 @@ fn show(all: &Collected) {
         } else {
             say::line(format_args!("mount process  pid {}  up {up}", daemon.pid));
         }
+        if let Some(filling) = &told.filling {
+            say::line(format_args!("  filling {}", filling_line(filling, std::io::stdout().is_terminal())));
+        }
         told.volumes.iter().for_each(show_volume);
         told.mounts.iter().for_each(show_mount);
     }
@@ -127,6 +133,9 @@ fn show_volume(volume: &VolumeStatus) {
         if let Some(group) = &island.group {
             say::line(format_args!("      copies: {}", copies(group)));
         }
+        if let Some(fill) = &island.fill {
+            say::line(format_args!("      {}", fill_line(fill)));
+        }
         if let Some((lack, ms)) = &island.read_only {
             say::line(format_args!(
                 "      READ-ONLY for {} s: the disk has no space for {lack}; it goes on by itself when there is some",
@@ -146,6 +155,49 @@ fn show_volume(volume: &VolumeStatus) {
         if too_long > 0 {
             say::line(format_args!("      TOO LONG to be sent: {too_long} messages or answers"));
         }
+    }
+}
+
+/// Places of the progress bar.
+const BAR: u32 = 30;
+
+/// How far a node is with the copies that it fills; with a bar on a terminal.
+fn filling_line(filling: &Filling, has_bar: bool) -> String {
+    let full = filling.done.min(1_000) * BAR / 1_000;
+    let bar: String = (0..BAR).map(|at| if at < full { '#' } else { '.' }).collect();
+    let bar = if has_bar { format!("[{bar}] ") } else { String::new() };
+    let copies = match filling.copies_left {
+        1 => "1 copy".to_owned(),
+        n => format!("{n} copies"),
+    };
+    let left = filling.left_ms.map_or("how long it takes cannot be told yet".to_owned(), |ms| {
+        format!("about {} left", span(ms.next_multiple_of(1_000)))
+    });
+    format!(
+        "{bar}{}.{} %  {copies} of {} to go: {} files, {}  {}/s  {left}",
+        filling.done / 10,
+        filling.done % 10,
+        filling.copies,
+        filling.files_left,
+        say::bytes(filling.bytes_left),
+        say::bytes(filling.bytes_per_s),
+    )
+}
+
+/// How far a copy is that is filled.
+fn fill_line(fill: &FillStatus) -> String {
+    let of = format!("{} files, {}", fill.files, say::bytes(fill.bytes));
+    match fill.stage {
+        FillStage::Waits if fill.files == 0 => {
+            "is to be filled, and waits for the copy that leads, or for others".to_owned()
+        }
+        FillStage::Waits => format!("is to be filled with {of}, and waits until others are"),
+        FillStage::Rows if fill.files == 0 => "is filled: rows come".to_owned(),
+        FillStage::Rows => format!("is filled: rows of {of} come"),
+        FillStage::Bytes => {
+            format!("is filled: {} files, {} left of {of}", fill.files_left, say::bytes(fill.bytes_left))
+        }
+        FillStage::Ends => format!("is filled with {of}, and about to be in sync"),
     }
 }
 
@@ -212,8 +264,26 @@ fn told_json(told: &Told) -> Value {
         "addresses": daemon.addresses,
         "links": daemon.links,
         "groups_in": (!daemon.control.is_empty()).then_some(&daemon.control),
+        "filling": told.filling.as_ref().map(filling_json),
         "volumes": told.volumes.iter().map(volume_json).collect::<Vec<_>>(),
         "mounts": told.mounts.iter().map(mount_json).collect::<Vec<_>>(),
+    })
+}
+
+fn filling_json(filling: &Filling) -> Value {
+    json!({
+        "copies": filling.copies, "copies_left": filling.copies_left,
+        "files": filling.files, "files_left": filling.files_left,
+        "bytes": filling.bytes, "bytes_left": filling.bytes_left,
+        "done_permille": filling.done, "bytes_per_s": filling.bytes_per_s, "left_ms": filling.left_ms,
+    })
+}
+
+fn fill_json(fill: &FillStatus) -> Value {
+    json!({
+        "stage": format!("{:?}", fill.stage).to_lowercase(),
+        "files": fill.files, "files_left": fill.files_left,
+        "bytes": fill.bytes, "bytes_left": fill.bytes_left,
     })
 }
 
@@ -223,6 +293,7 @@ fn volume_json(volume: &VolumeStatus) -> Value {
             "island": i.island.0, "phase": phase(i).to_lowercase(), "halted": i.halted,
             "read_only": i.read_only.as_ref().map(|(lack, ms)| json!({ "lacks": lack, "ms": ms })),
             "spilled": i.spilled, "copies": i.group.as_ref().map(copies_json),
+            "filling": i.fill.as_ref().map(fill_json),
         });
         with_metrics(object, &i.metrics)
     });
@@ -272,9 +343,37 @@ mod tests {
             spilled: Vec::new(),
             metrics: Vec::new(),
             group: None,
+            fill: None,
         };
         let shown = [IslandPhase::Opening, IslandPhase::Starting, IslandPhase::Normal];
         assert_eq!(shown.map(|at| phase(&island(at, None))), ["opening", "starting", "normal"]);
         assert_eq!(phase(&island(IslandPhase::Normal, Some("its disk fails"))), "HALTED");
+    }
+
+    #[test]
+    fn a_bar_says_how_far_the_copies_are_that_are_filled() {
+        let mut filling = Filling {
+            copies: 3,
+            copies_left: 2,
+            files: 300,
+            bytes: 4 << 30,
+            files_left: 120,
+            bytes_left: 1 << 30,
+            done: 666,
+            bytes_per_s: 10 << 20,
+            left_ms: Some(102_400),
+        };
+        assert_eq!(
+            filling_line(&filling, true),
+            "[###################...........] 66.6 %  2 copies of 3 to go: 120 files, 1.0 GiB  10.0 MiB/s  about 1 min 43 s left"
+        );
+        (filling.done, filling.copies_left, filling.files_left, filling.bytes_left) = (1_000, 1, 0, 0);
+        filling.left_ms = Some(0);
+        assert_eq!(
+            filling_line(&filling, false),
+            "100.0 %  1 copy of 3 to go: 0 files, 0 B  10.0 MiB/s  about 0 s left"
+        );
+        filling.left_ms = None;
+        assert!(filling_line(&filling, false).ends_with("how long it takes cannot be told yet"));
     }
 }

@@ -201,9 +201,12 @@ impl Desk for AboutMount {
         };
         match order {
             Control::Describe => ControlReply::Described { daemon, volumes: Vec::new() },
-            Control::Status => {
-                ControlReply::Status { daemon, volumes: Vec::new(), mounts: vec![inner.status()] }
-            }
+            Control::Status => ControlReply::Status {
+                daemon,
+                volumes: Vec::new(),
+                mounts: vec![inner.status()],
+                filling: None,
+            },
             Control::Volume { name } if name.is_empty() || name == inner.attached.config().name => {
                 let from = inner.attached.status().nodes.into_iter().map(|n| n.address).collect();
                 let config = Box::new((*inner.attached.config()).clone());

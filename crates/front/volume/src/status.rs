@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Result, anyhow, bail};
-use atoll_proto::control::{Daemon, MountStatus, VolumeStatus, VolumeSummary};
+use atoll_proto::control::{Daemon, Filling, MountStatus, VolumeStatus, VolumeSummary};
 use atoll_proto::{Control, ControlReply};
 use atoll_rpc::Address;
 
@@ -19,6 +19,8 @@ pub struct Told {
     pub volumes: Vec<VolumeStatus>,
     /// Mounts that it serves.
     pub mounts: Vec<MountStatus>,
+    /// How far its copies are that are filled; none if none is.
+    pub filling: Option<Filling>,
 }
 
 /// The answers of many processes.
@@ -83,10 +85,10 @@ impl Collected {
         let addresses: Vec<Address> = places.iter().map(|p| p.address.clone()).collect();
         for (address, answer) in addresses.iter().zip(ask_all(&addresses, &Control::Status, QUESTION)) {
             match answer {
-                Ok(ControlReply::Status { daemon, volumes, mounts }) => {
+                Ok(ControlReply::Status { daemon, volumes, mounts, filling }) => {
                     let known = |t: &Told| t.daemon.daemon == daemon.daemon && daemon.daemon != 0;
                     if !self.told.iter().any(known) {
-                        self.told.push(Told { daemon, volumes, mounts });
+                        self.told.push(Told { daemon, volumes, mounts, filling });
                     }
                 }
                 Ok(_) => self.down.push((address.clone(), "it answers something else".to_owned())),
@@ -133,7 +135,9 @@ pub fn explain_down(why: anyhow::Error, data: Option<&Path>) -> anyhow::Error {
 
 fn told(address: &Address) -> Result<Told> {
     match ask(address, Control::Status, QUESTION)? {
-        ControlReply::Status { daemon, volumes, mounts } => Ok(Told { daemon, volumes, mounts }),
+        ControlReply::Status { daemon, volumes, mounts, filling } => {
+            Ok(Told { daemon, volumes, mounts, filling })
+        }
         _ => Err(strange(address)),
     }
 }

@@ -175,7 +175,7 @@ fn node(at: usize, is_full: bool, noted: &Noted) -> (tempfile::TempDir, Arc<Node
     let prepared = EmbeddedStore::open(&dir.path().join("prepared.redb")).unwrap();
     let (shelf, options) = (Arc::new(open_island), options(&dir, incarnation));
     let beside = Arc::new(|folder: &Path| RealDisk::open(folder).map(Arc::new));
-    let cluster = Arc::new(Cluster { options, shelf, beside });
+    let cluster = Arc::new(Cluster { options, shelf, beside, fills: Arc::default() });
     let node = Node::new(NodeSetup {
         identity: dir.identity(),
         incarnation,

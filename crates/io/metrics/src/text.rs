@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use atoll_proto::ControlReply;
-use atoll_proto::control::{Connection, Daemon, IslandPhase, Metric, MountStatus, VolumeStatus};
+use atoll_proto::control::{Connection, Daemon, Filling, IslandPhase, Metric, MountStatus, VolumeStatus};
 
 /// The lines of one metric: whether it is a count, then labels and value of each.
 #[derive(Default)]
@@ -50,8 +50,11 @@ fn escaped(value: &str) -> String {
 /// The page of a process whose status this is; nothing for any other answer.
 pub fn text(status: &ControlReply) -> String {
     let mut families = Families::default();
-    if let ControlReply::Status { daemon, volumes, mounts } = status {
+    if let ControlReply::Status { daemon, volumes, mounts, filling } = status {
         of_daemon(daemon, &mut families);
+        if let Some(filling) = filling {
+            of_filling(filling, &mut families);
+        }
         volumes.iter().for_each(|volume| of_volume(volume, &mut families));
         mounts.iter().for_each(|mount| of_mount(mount, &mut families));
     }
@@ -69,6 +72,22 @@ fn of_daemon(daemon: &Daemon, families: &mut Families) {
     }
     if let Some(until) = daemon.certificate_until {
         families.add("node", &Metric::now("certificate_until_s", until), &[]);
+    }
+}
+
+/// The copies of a node that are filled. Without any there is none of these lines.
+fn of_filling(filling: &Filling, families: &mut Families) {
+    let left_ms = filling.left_ms.map(|ms| Metric::now("filling_left_ms", ms));
+    for metric in [
+        Metric::now("filling_copies_left", filling.copies_left.into()),
+        Metric::now("filling_files_left", filling.files_left),
+        Metric::now("filling_bytes_left", filling.bytes_left),
+        Metric::now("filling_bytes_per_s", filling.bytes_per_s),
+    ]
+    .iter()
+    .chain(&left_ms)
+    {
+        families.add("node", metric, &[]);
     }
 }
 

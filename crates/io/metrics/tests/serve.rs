@@ -7,7 +7,7 @@ use std::time::Duration;
 use atoll_core::{IslandId, NodeId, VolumeId};
 use atoll_metrics::{PATIENCE, REQUEST_BYTES_MAX, serve, text};
 use atoll_proto::control::{
-    Connection, Daemon, FuseCount, IslandPhase, IslandStatus, Metric, MountStatus, VolumeStatus,
+    Connection, Daemon, Filling, FuseCount, IslandPhase, IslandStatus, Metric, MountStatus, VolumeStatus,
     VolumeSummary,
 };
 use atoll_proto::{ControlReply, VolumeKind};
@@ -89,6 +89,7 @@ fn status() -> ControlReply {
     };
     let island = |number, halted| IslandStatus {
         group: None,
+        fill: None,
         island: IslandId(number),
         phase: IslandPhase::Normal,
         halted,
@@ -113,7 +114,26 @@ fn status() -> ControlReply {
         fuse: vec![FuseCount { operation: "LOOKUP".into(), requests: 8, errors: 9 }],
         nodes: Vec::new(),
     };
-    ControlReply::Status { daemon, volumes: vec![volume], mounts: vec![mount] }
+    let filling = Filling {
+        copies: 3,
+        copies_left: 2,
+        files: 9,
+        bytes: 90,
+        files_left: 4,
+        bytes_left: 40,
+        done: 500,
+        bytes_per_s: 10,
+        left_ms: Some(4_000),
+    };
+    ControlReply::Status { daemon, volumes: vec![volume], mounts: vec![mount], filling: Some(filling) }
+}
+
+#[test]
+fn what_is_filled_is_told_of_the_node() {
+    let page = text(&status());
+    for line in ["copies_left 2", "files_left 4", "bytes_left 40", "bytes_per_s 10", "left_ms 4000"] {
+        assert!(page.contains(&format!("\natoll_node_filling_{line}\n")), "{line}: {page}");
+    }
 }
 
 #[test]

@@ -10,7 +10,7 @@ use atoll_core::{Ino, IslandId, NodeId};
 use atoll_disk::Disk;
 use atoll_disk::overlay::Overlay;
 use atoll_dispatch::seat::SeatStore;
-use atoll_dispatch::{Engine, GroupCopy, Halted, OpenError, SpaceState};
+use atoll_dispatch::{Clock, Engine, Fills, GroupCopy, Halted, OpenError, SpaceState};
 use atoll_group::{Group, GroupEvent, Role};
 use atoll_island::Phase;
 use atoll_proto::control::{
@@ -25,7 +25,7 @@ use crate::copies::CopiesSetup;
 use crate::node::{NodeError, unless_full};
 use crate::reached::{note_cut, note_reached, reached};
 use crate::served::{LocalWay, Place, Serve, Served, ServedStatus};
-use crate::volume::{OpenedIslands, Volume, VolumeError, VolumeOptions};
+use crate::volume::{OpenedIslands, Volume, VolumeError, VolumeOptions, WallClock};
 
 /// How long a question to the store of another node may take: copies ask again.
 const STORE_PATIENCE: Duration = Duration::from_secs(1);
@@ -41,6 +41,8 @@ pub struct Cluster<D: Disk> {
     pub shelf: Shelf<D>,
     /// Opens the folder of a volume, for what lies beside the folders of its islands.
     pub beside: Beside<D>,
+    /// The copies of the node that are filled, or fill others, of all its volumes.
+    pub fills: Arc<Fills>,
 }
 
 /// Opens the folder of a volume.
@@ -56,6 +58,7 @@ struct Islands<D: Disk> {
     shelf: Shelf<D>,
     beside: Beside<D>,
     store: Arc<dyn ControlStore>,
+    fills: Arc<Fills>,
     /// What is open and not served yet.
     opened: Mutex<Option<OpenedIslands<D>>>,
 }
@@ -80,7 +83,7 @@ impl<D: Disk> Islands<D> {
         let beside = (self.beside)(&self.folder).map_err(io)?;
         let folder = self.folder.clone();
         let on_cut = Box::new(move |island, to| note_cut(&folder, island, to));
-        Ok(CopiesSetup { beside, store, on_cut })
+        Ok(CopiesSetup { beside, store, on_cut, fills: Arc::clone(&self.fills) })
     }
 
     /// The engine of an island that is led here, or else that of its copy.
@@ -111,8 +114,9 @@ impl<D: Disk> Serve for Cluster<D> {
         let volume = Volume::greet(at.config.clone(), at.node, &options)
             .map_err(|why| not_served(at.config, &data, &folder, &why))?;
         let (is_new, shelf, opened) = (at.is_new, Arc::clone(&self.shelf), Mutex::default());
-        let (beside, store) = (Arc::clone(&self.beside), Arc::clone(at.store));
-        Ok(Arc::new(Islands { volume, data, folder, is_new, options, shelf, beside, store, opened }))
+        let (beside, store, fills) =
+            (Arc::clone(&self.beside), Arc::clone(at.store), Arc::clone(&self.fills));
+        Ok(Arc::new(Islands { volume, data, folder, is_new, options, shelf, beside, store, fills, opened }))
     }
 }
 
@@ -254,6 +258,7 @@ impl<D: Disk> Served for Islands<D> {
                     spilled: Vec::new(),
                     metrics: Vec::new(),
                     group: None,
+                    fill: None,
                 });
                 continue;
             };
@@ -267,10 +272,10 @@ impl<D: Disk> Served for Islands<D> {
             metrics.push(Metric::now("xattrs_spilled", spilled.count as u64));
             let group = copy.as_ref().map(|copy| copy.status());
             metrics.extend(group.iter().flat_map(group_metrics));
+            let fill = copy.as_ref().and_then(|copy| copy.fill_status());
             if group.is_some() {
-                let left = engine.fill_left().unwrap_or_default();
-                metrics.push(Metric::now("copy_files_left", left.files));
-                metrics.push(Metric::now("copy_bytes_left", left.bytes));
+                metrics.push(Metric::now("copy_files_left", fill.map_or(0, |fill| fill.files_left)));
+                metrics.push(Metric::now("copy_bytes_left", fill.map_or(0, |fill| fill.bytes_left)));
             }
             islands.push(IslandStatus {
                 island: engine.id(),
@@ -289,6 +294,7 @@ impl<D: Disk> Served for Islands<D> {
                 spilled: spilled.some,
                 metrics,
                 group,
+                fill,
             });
         }
         // All islands of a node lie on one file system.
@@ -298,6 +304,7 @@ impl<D: Disk> Served for Islands<D> {
         ServedStatus {
             islands,
             others: volume.others(),
+            filling: self.fills.all(WallClock::default().boot_ms()),
             bytes: space.as_ref().map_or(0, |s| s.bytes),
             bytes_available: space
                 .as_ref()

@@ -39,6 +39,8 @@ pub(crate) struct CopiesSetup<D: Disk> {
     pub store: Arc<dyn GroupStore>,
     /// Notes that the log of an island is about to be cut back.
     pub on_cut: OnCut,
+    /// The copies of the node that are filled, or fill others.
+    pub fills: Arc<Fills>,
 }
 
 /// A question to the control store.
@@ -304,11 +306,10 @@ impl<D: Disk> Volume<D> {
         setup_of: CopiesSetup<D>,
         clock: Arc<dyn Clock>,
     ) -> Result<Ends, VolumeError> {
-        let CopiesSetup { beside, store, on_cut } = setup_of;
+        let CopiesSetup { beside, store, on_cut, fills } = setup_of;
         let config = self.config();
         let (port, ends) = Port::new(self, on_cut);
         let me = NodeLife { node: self.node(), life: options.incarnation, host: self.host };
-        let fills = Arc::<Fills>::default();
         let mut copies = Copies::new(Arc::clone(&port), Arc::clone(&clock));
         for island in self.islands() {
             let disk = disk_of(island)?;

@@ -106,11 +106,13 @@ impl Node {
         let daemon = self.daemon();
         let is_of_one = daemon.control.is_empty();
         let mut volumes: Vec<VolumeStatus> = Vec::new();
+        let mut filling = None;
         for part in self.parts.read().expect("no panic while it is held").values() {
-            let ServedStatus { islands, others, bytes, bytes_available } = match part {
+            let ServedStatus { islands, others, bytes, bytes_available, filling: told } = match part {
                 Part::Served(volume) | Part::Opening { served: volume, .. } => volume.status(),
                 Part::Failed { .. } => ServedStatus::default(),
             };
+            filling = filling.or(told);
             let (volume, node) = (summary(part), part.node().unwrap_or_default());
             let store = part.config().copies.as_ref().map(|copies| copies.store).filter(|_| is_of_one);
             volumes.push(VolumeStatus { volume, node, store, islands, others, bytes, bytes_available });
@@ -118,7 +120,7 @@ impl Node {
         volumes.sort_by(|a, b| a.volume.name.cmp(&b.volume.name));
         let about = self.about.lock().expect("no panic while it is held");
         let mounts = about.mounts.iter().map(|status| status()).collect();
-        ControlReply::Status { daemon, volumes, mounts }
+        ControlReply::Status { daemon, volumes, mounts, filling }
     }
 
     fn move_island(&self, volume: VolumeId, island: IslandId, to: NodeId) -> ControlReply {

@@ -7,7 +7,7 @@ use atoll_client::{Sink, Wire};
 use atoll_control::ControlStore;
 use atoll_core::{Ino, IslandId, NodeId};
 use atoll_proto::VolumeConfig;
-use atoll_proto::control::{Connection, IslandStatus, IslandWeight, ToldSeat, Trace};
+use atoll_proto::control::{Connection, Filling, IslandStatus, IslandWeight, ToldSeat, Trace};
 use atoll_rpc::{Address, Handler};
 
 use crate::node::NodeError;
@@ -126,4 +126,6 @@ pub struct ServedStatus {
     pub bytes: u64,
     /// Bytes of it that Atoll may still use.
     pub bytes_available: u64,
+    /// How far the node is with copies that are filled, of all volumes of this kind; none if none is.
+    pub filling: Option<Filling>,
 }

@@ -374,7 +374,9 @@ impl Group {
             GroupMessage::Fetch { .. }
             | GroupMessage::Fetched { .. }
             | GroupMessage::FillFrom { .. }
-            | GroupMessage::Rows { .. } => {}
+            | GroupMessage::Rows { .. }
+            | GroupMessage::Weigh
+            | GroupMessage::Weight { .. } => {}
         }
     }
 

@@ -111,7 +111,8 @@ wire_enum! {
         5 => Status { /// Whose.
             daemon: Daemon, /// What it serves.
             volumes: Vec<VolumeStatus>, /// What it has mounted.
-            mounts: Vec<MountStatus> },
+            mounts: Vec<MountStatus>, /// How far its copies are that are filled; none if none is.
+            filling: Option<Filling> },
         /// What its islands have.
         6 => Traces { /// One an island.
             traces: Vec<Trace> },
@@ -286,6 +287,65 @@ wire_struct! {
         pub metrics: Vec<Metric>,
         /// Its group, if it has several copies.
         pub group: Option<GroupStatus>,
+        /// How far its copy here is, if that is filled.
+        pub fill: Option<FillStatus>,
+    }
+}
+
+wire_enum! {
+    /// What is done to fill a copy.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum FillStage {
+        /// Nothing yet: it waits for its primary, or until others are filled.
+        0 => Waits,
+        /// Rows come.
+        1 => Rows,
+        /// Bodies are compared with them, and fetched where they differ.
+        2 => Bytes,
+        /// It has everything, and waits for its seat.
+        3 => Ends,
+    }
+}
+
+wire_struct! {
+    /// How far a copy is that is filled.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct FillStatus {
+        /// What is done.
+        pub stage: FillStage,
+        /// All files. While rows come this is what the primary says; 0 if it has not said it yet.
+        pub files: u64,
+        /// Their bytes.
+        pub bytes: u64,
+        /// Files that are yet to be looked at.
+        pub files_left: u64,
+        /// Their bytes. Bytes that are there already count, too.
+        pub bytes_left: u64,
+    }
+}
+
+wire_struct! {
+    /// How far a node is with the copies that are filled, of all volumes.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Filling {
+        /// Copies, with those that were filled since this began.
+        pub copies: u32,
+        /// Those that have no seat yet.
+        pub copies_left: u32,
+        /// Files of all these copies.
+        pub files: u64,
+        /// Their bytes.
+        pub bytes: u64,
+        /// Files that are yet to be looked at.
+        pub files_left: u64,
+        /// Their bytes.
+        pub bytes_left: u64,
+        /// The share of the work that is done, in thousandths.
+        pub done: u32,
+        /// Bytes that were looked at in a second, in the last minute.
+        pub bytes_per_s: u64,
+        /// Milliseconds until all copies are filled, if it goes on like this; none if that cannot be said yet.
+        pub left_ms: Option<u64>,
     }
 }
 

@@ -149,6 +149,13 @@ wire_enum! {
             at: Position, /// The key behind which they begin; none: with the first.
             after: Vec<u8>, /// There are no more behind them.
             last: bool },
+        /// To the primary: the sender must be filled, and wants to know how much that is.
+        15 => Weigh,
+        /// From the primary: so much, as of its last checkpoint.
+        16 => Weight { /// The primary's epoch.
+            epoch: u32, /// Files.
+            files: u64, /// Their bytes.
+            bytes: u64 },
     }
 }
 

@@ -26,6 +26,7 @@ use bytes::Bytes;
 use crate::engine::{Clock, Engine, Net, Work};
 use crate::fetch::Answer;
 use crate::fill::{self, Taking};
+use crate::filling::Weighed;
 use crate::fills::Fills;
 use crate::follow::NotTaken;
 use crate::grouped::{Grouped, Owner};
@@ -34,6 +35,7 @@ use crate::open::{OpenError, Report, Setup, cut_log};
 use crate::seat::SeatStore;
 use crate::sending::Behind;
 use crate::ship::Shipment;
+use crate::walk::FillSize;
 
 /// The other copies of a group, and its record. Called on the thread that performs an effect; none of these may wait.
 pub trait GroupNet: Send + Sync + 'static {
@@ -92,6 +94,8 @@ pub enum Task<D: Disk> {
     Rows(NodeId, Arc<Engine<D>>, Position, Vec<u8>),
     /// Bodies are compared with rows that are another copy's.
     Walk(Arc<Engine<D>>),
+    /// A copy is told how much there is to fill.
+    Weigh(NodeId, Arc<Engine<D>>),
 }
 
 /// What is done with the files of a copy before it is opened again.
@@ -115,6 +119,7 @@ impl<D: Disk> std::fmt::Debug for Task<D> {
             Self::Fetch(to, _, number, blocks) => write!(f, "Fetch {number} {blocks:?} for {to}"),
             Self::Rows(to, _, at, after) => write!(f, "Rows {at:?} {} for {to}", after.escape_ascii()),
             Self::Walk(_) => write!(f, "Walk"),
+            Self::Weigh(to, _) => write!(f, "Weigh for {to}"),
         }
     }
 }
@@ -141,6 +146,8 @@ pub struct GroupCopy<D: Disk> {
     pub(crate) questions: AtomicU64,
     /// Rows that have come, while the copy is being filled.
     pub(crate) taking: Mutex<Option<Taking>>,
+    /// How much there is to fill, as the primary says, or this copy as a primary.
+    pub(crate) weighed: Mutex<Weighed>,
     /// What of this node is filled beside it, and whose copy this is.
     pub(crate) fills: (Arc<Fills>, NodeId),
     /// Bytes for others that wait for a sync.
@@ -211,6 +218,7 @@ impl<D: Disk> GroupCopy<D> {
             uses_seen: AtomicU64::new(0),
             questions: AtomicU64::new(clock.boot_ms() << 20),
             taking: Mutex::default(),
+            weighed: Mutex::default(),
             fills,
             answers: Mutex::default(),
             net,
@@ -287,6 +295,13 @@ impl<D: Disk> GroupCopy<D> {
                 let Some(engine) = self.engine() else { return };
                 return self.answer(from, Task::Rows(from, engine, *at, after.clone()));
             }
+            GroupMessage::Weigh => {
+                let Some(engine) = self.engine() else { return };
+                return self.answer(from, Task::Weigh(from, engine));
+            }
+            GroupMessage::Weight { epoch, files, bytes } => {
+                return self.take_weight(from, *epoch, FillSize { files: *files, bytes: *bytes });
+            }
             GroupMessage::Fetched { epoch, number, pieces } => {
                 if self.with_group(Group::follows) == Some((from, *epoch)) {
                     self.place.push(Todo::Fetched(*number, pieces.clone(), payload.clone()));
@@ -332,6 +347,7 @@ impl<D: Disk> GroupCopy<D> {
         self.ask_for_rows(false);
         self.ask_for_missing(false);
         self.tell_synced();
+        self.tell_progress();
         if let Some(engine) = self.engine() {
             engine.give_up_pins();
         }
@@ -611,6 +627,7 @@ impl<D: Disk> GroupCopy<D> {
             Task::Fetch(to, engine, number, blocks) => self.fetch(to, &engine, number, &blocks),
             Task::Rows(to, engine, at, after) => self.send_rows(to, &engine, at, after),
             Task::Walk(engine) => self.walk(&engine),
+            Task::Weigh(to, engine) => self.weigh(to, &engine),
         }
         if !self.in_steps {
             self.do_all();

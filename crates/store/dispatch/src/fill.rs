@@ -19,6 +19,7 @@ use crate::cut;
 use crate::engine::Engine;
 use crate::noted;
 use crate::open::{OpenError, Setup};
+use crate::walk::FillSize;
 
 /// Bytes of rows in one answer, or one row.
 const PAGE_BYTES: usize = 256 << 10;
@@ -253,6 +254,14 @@ impl<D: Disk> Engine<D> {
         Ok(Some(Page { at: pinned.at, after, rows: encode(&rows), last }))
     }
 
+    /// How much a copy gets that is filled from here; `rest` is called now and then. None: the snapshot was given up meanwhile.
+    pub(crate) fn fill_size(&self, rest: impl FnMut()) -> Result<Option<FillSize>, String> {
+        let Some(_used) = self.in_use() else { return Ok(None) };
+        let pin = self.snapshot.pin().map_err(|e| e.to_string())?;
+        let size = FillSize::count(&pin, Ino(0), rest).map_err(|e| e.to_string())?;
+        Ok(size.map(|(all, _)| all))
+    }
+
     /// Gives up snapshots of which nobody wants more.
     pub(crate) fn give_up_pins(&self) {
         let now = self.clock.boot_ms();
@@ -274,6 +283,8 @@ pub(crate) struct Taking {
     pub(crate) at: Position,
     /// The last key that is there.
     pub(crate) after: Vec<u8>,
+    /// Files whose rows are there.
+    pub(crate) files: u64,
     rows: Snapshot,
 }
 
@@ -306,7 +317,7 @@ pub(crate) fn take<D: Disk>(
         drop(taking.take());
         noted::remove(disk, ROWS).map_err(|e| e.to_string())?;
         let made = Snapshot::open(disk, ROWS, CACHE_BYTES).map_err(|e| e.to_string())?;
-        *taking = Some(Taking { at, after: Vec::new(), rows: made });
+        *taking = Some(Taking { at, after: Vec::new(), files: 0, rows: made });
     }
     let Some(now) = taking.as_mut().filter(|taking| taking.after == after) else { return Ok(Taken::Not) };
     now.at = at;
@@ -317,6 +328,7 @@ pub(crate) fn take<D: Disk>(
     if let Some((key, _)) = rows.last() {
         now.after.clone_from(key);
     }
+    now.files += rows.iter().filter(|(key, _)| key.first() == Some(&b'i')).count() as u64;
     if !last {
         return Ok(Taken::More);
     }

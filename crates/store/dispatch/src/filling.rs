@@ -6,10 +6,12 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use atoll_core::planted::{Bug, planted};
-use atoll_core::{NodeId, Position};
+use atoll_core::{IslandId, NodeId, Position, VolumeId};
 use atoll_disk::Disk;
 use atoll_group::{Group, GroupEvent, Role};
 use atoll_handover::slow;
+use atoll_proto::control::FillStage;
+use atoll_proto::control::FillStatus;
 use atoll_proto::{BodyBlocks, GroupMessage};
 use bytes::Bytes;
 
@@ -18,16 +20,118 @@ use crate::engine::Engine;
 use crate::fetch::Answer;
 use crate::fill::{self, Taken};
 use crate::membership::Source;
-use crate::walk::Walked;
+use crate::progress::FillProgress;
+use crate::walk::{FillSize, Walked};
 
 /// What was asked for and did not come is asked for again after this.
 const ASK_AGAIN_MS: u64 = 300;
+/// The same of how much there is.
+const WEIGH_AGAIN_MS: u64 = 5_000;
+/// How much there was so long ago is what there is.
+const WEIGHED_MS: u64 = 600_000;
 /// How long the disk is left to clients before each answer, while they use it.
 const REST: Duration = Duration::from_millis(10);
 /// Answers that wait for a sync; what is more is asked for again.
 const ANSWERS_MAX: usize = 16;
 
+/// How much a copy has that is filled, and when that was counted, or asked for.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Weighed {
+    at_ms: Option<u64>,
+    size: Option<FillSize>,
+}
+
 impl<D: Disk> GroupCopy<D> {
+    /// This copy, among those that are filled.
+    fn of_fills(&self, node: NodeId) -> (VolumeId, IslandId, NodeId) {
+        (self.setup.volume, self.island(), node)
+    }
+
+    /// How far this copy is; none if it is not filled.
+    pub fn fill_status(&self) -> Option<FillStatus> {
+        self.fills.0.of(self.of_fills(self.fills.1))
+    }
+
+    /// Tells the node how far this copy is.
+    pub(crate) fn tell_progress(&self) {
+        let Some(engine) = self.engine() else { return };
+        let copy = self.of_fills(self.fills.1);
+        let status = |stage, all: FillSize, left: FillSize| FillStatus {
+            stage,
+            files: all.files,
+            bytes: all.bytes,
+            files_left: left.files,
+            bytes_left: left.bytes,
+        };
+        let (must_be_filled, lacks) = self
+            .with_group(|group| (group.must_be_filled() && group.fills_from().is_some(), group.seat().lacks));
+        let stage = |busy| if self.fills.0.takes(copy) { busy } else { FillStage::Waits };
+        let mut rows = 0;
+        let status = if engine.is_halted() {
+            None
+        } else if must_be_filled {
+            let all = self.weighed.lock().expect("no panic while it is held").size.unwrap_or_default();
+            // It is held while a page is written.
+            let Ok(taking) = self.taking.try_lock() else { return };
+            rows = taking.as_ref().map_or(0, |taking| taking.files);
+            Some(status(stage(FillStage::Rows), all, all))
+        } else if engine.is_filling() {
+            let Some((all, left)) = engine.fill_left() else { return };
+            Some(status(stage(FillStage::Bytes), all, left))
+        } else if lacks && let Some(before) = self.fill_status() {
+            Some(FillStatus { stage: FillStage::Ends, files_left: 0, bytes_left: 0, ..before })
+        } else {
+            None
+        };
+        let progress = status.map(|status| FillProgress { status, rows });
+        self.fills.0.note(self.clock.boot_ms(), copy, progress);
+    }
+
+    /// Asks the primary how much there is, unless that is known.
+    fn ask_for_weight(&self, primary: NodeId) {
+        let now = self.clock.boot_ms();
+        let mut weighed = self.weighed.lock().expect("no panic while it is held");
+        let pause = if weighed.size.is_some() { WEIGHED_MS } else { WEIGH_AGAIN_MS };
+        if weighed.at_ms.is_some_and(|at| now < at + pause) {
+            return;
+        }
+        weighed.at_ms = Some(now);
+        drop(weighed);
+        self.group_net.tell(self.island(), primary, GroupMessage::Weigh, Bytes::new());
+    }
+
+    /// The primary says how much there is.
+    pub(crate) fn take_weight(&self, from: NodeId, epoch: u32, size: FillSize) {
+        if self.with_group(Group::fills_from) == Some((from, epoch)) {
+            self.weighed.lock().expect("no panic while it is held").size = Some(size);
+        }
+    }
+
+    /// Tells another copy how much there is.
+    pub(crate) fn weigh(&self, to: NodeId, engine: &Engine<D>) {
+        slow();
+        let Role::Leading { epoch, begun: true } = self.role() else { return };
+        let now = self.clock.boot_ms();
+        let known = *self.weighed.lock().expect("no panic while it is held");
+        let is_new = known.at_ms.is_some_and(|at| now < at + WEIGHED_MS);
+        let size = match known.size.filter(|_| is_new) {
+            Some(size) => Ok(Some(size)),
+            None => engine.fill_size(|| self.leave_disk(engine)),
+        };
+        match size {
+            Ok(Some(size)) => {
+                *self.weighed.lock().expect("no panic while it is held") =
+                    Weighed { at_ms: Some(now), size: Some(size) };
+                let FillSize { files, bytes } = size;
+                let message = GroupMessage::Weight { epoch, files, bytes };
+                self.group_net.tell(self.island(), to, message, Bytes::new());
+            }
+            // The snapshot was given up, for want of space: it is asked again.
+            Ok(None) => {}
+            Err(why) => self.group_net.trouble(self.island(), format!("what node {to} lacks: {why}")),
+        }
+    }
+
     /// Whether the primary may be asked now.
     fn may_ask(&self, at_once: bool) -> bool {
         let now = self.clock.boot_ms();
@@ -43,7 +147,7 @@ impl<D: Disk> GroupCopy<D> {
     fn may_take(&self) -> bool {
         let (fills, me) = &self.fills;
         let is_last = |group: &Group| group.record().is_some_and(|(_, record)| record.in_sync.len() == 1);
-        let copy = (self.setup.volume, self.island(), *me);
+        let copy = self.of_fills(*me);
         fills.may_take(self.clock.boot_ms(), copy, self.with_group(is_last))
     }
 
@@ -56,6 +160,7 @@ impl<D: Disk> GroupCopy<D> {
             }
             return;
         };
+        self.ask_for_weight(primary);
         if !self.may_ask(at_once) || !self.may_take() {
             return;
         }
@@ -128,7 +233,7 @@ impl<D: Disk> GroupCopy<D> {
     /// Another copy has asked for something. One question of each is answered at a time.
     pub(crate) fn answer(&self, to: NodeId, task: Task<D>) {
         let mut tasks = self.lock_tasks();
-        let is_open = |task: &Task<D>| matches!(task, Task::Fetch(of, ..) | Task::Rows(of, ..) if *of == to);
+        let is_open = |task: &Task<D>| matches!(task, Task::Fetch(of, ..) | Task::Rows(of, ..) | Task::Weigh(of, ..) if *of == to);
         if !tasks.iter().any(is_open) {
             tasks.push_back(task);
         }
@@ -140,8 +245,7 @@ impl<D: Disk> GroupCopy<D> {
     pub(crate) fn send_rows(&self, to: NodeId, engine: &Engine<D>, at: Position, after: Vec<u8>) {
         slow();
         let Role::Leading { epoch, begun: true } = self.role() else { return };
-        let copy = (self.setup.volume, self.island(), to);
-        if !self.fills.0.may_give(self.clock.boot_ms(), copy) {
+        if !self.fills.0.may_give(self.clock.boot_ms(), self.of_fills(to)) {
             return;
         }
         self.leave_disk(engine);
@@ -166,8 +270,7 @@ impl<D: Disk> GroupCopy<D> {
             return;
         }
         drop(answers);
-        let copy = (self.setup.volume, self.island(), to);
-        if !self.fills.0.may_give(self.clock.boot_ms(), copy) {
+        if !self.fills.0.may_give(self.clock.boot_ms(), self.of_fills(to)) {
             return;
         }
         self.leave_disk(engine);

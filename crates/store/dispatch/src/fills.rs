@@ -1,26 +1,26 @@
-//! How many copies are filled at once at a node: so many that take, and so many that are given to. Shared by all copies of the node.
-//! Never knows what is sent.
+//! How many copies are filled at once at a node: so many that take, and so many that are given to. Shared by all copies of the node,
+//! of whatever volume. Never knows what is sent.
 //!
 //! Whoever was not heard of for a while has ended. A copy whose island has one copy left goes before others.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
-use atoll_core::{IslandId, NodeId, VolumeId};
+use atoll_proto::control::{FillStatus, Filling};
+
+use crate::progress::{Copy, FillProgress, Meter};
 
 /// Copies that take at once, and that are given to.
 const AT_ONCE: usize = 2;
 /// Who has not asked for so long has ended.
 const ENDED_MS: u64 = 2_000;
 
-/// A copy of an island.
-type Copy = (VolumeId, IslandId, NodeId);
-
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Fills {
     takes: Mutex<Slots>,
     gives: Mutex<Slots>,
+    meter: Mutex<Meter>,
 }
 
 #[derive(Debug, Default)]
@@ -55,6 +55,26 @@ impl Fills {
         self.takes.lock().expect("no panic while it is held").may(now_ms, copy, is_urgent)
     }
 
+    /// Whether it was allowed to a moment ago.
+    pub(crate) fn takes(&self, copy: Copy) -> bool {
+        self.takes.lock().expect("no panic while it is held").busy.contains_key(&copy)
+    }
+
+    /// A copy of this node says how far it is. None: it is not filled.
+    pub(crate) fn note(&self, now_ms: u64, copy: Copy, progress: Option<FillProgress>) {
+        self.meter.lock().expect("no panic while it is held").note(now_ms, copy, progress);
+    }
+
+    /// How far a copy of this node is; none if it is not filled.
+    pub(crate) fn of(&self, copy: Copy) -> Option<FillStatus> {
+        self.meter.lock().expect("no panic while it is held").of(copy)
+    }
+
+    /// How far all copies of this node are that are filled; none if none is.
+    pub fn all(&self, now_ms: u64) -> Option<Filling> {
+        self.meter.lock().expect("no panic while it is held").all(now_ms)
+    }
+
     /// Whether a copy of another node may be given some now.
     pub(crate) fn may_give(&self, now_ms: u64, copy: Copy) -> bool {
         self.gives.lock().expect("no panic while it is held").may(now_ms, copy, false)
@@ -63,6 +83,8 @@ impl Fills {
 
 #[cfg(test)]
 mod tests {
+    use atoll_core::{IslandId, NodeId, VolumeId};
+
     use super::*;
 
     const fn copy(island: u16) -> Copy {
@@ -74,6 +96,7 @@ mod tests {
         let mut slots = Slots::default();
         assert!(slots.may(0, copy(1), false) && slots.may(0, copy(2), false));
         assert!(!slots.may(0, copy(3), false));
+        assert!(!slots.may(0, (VolumeId(2), IslandId(1), NodeId(3)), false), "of another volume");
         assert!(slots.may(1_500, copy(1), false), "it goes on");
         assert!(slots.may(2_000, copy(3), false), "the second one was not heard of");
         assert!(!slots.may(2_000, copy(2), false));

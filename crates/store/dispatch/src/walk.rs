@@ -14,7 +14,7 @@ use atoll_core::{Decode, Ino};
 use atoll_disk::Disk;
 use atoll_posix::Kind;
 use atoll_proto::{BodyBlocks, Inode};
-use atoll_snapshot::{Snapshot, SnapshotError};
+use atoll_snapshot::{Pin, Snapshot, SnapshotError};
 use atoll_state::RowKey;
 
 use crate::engine::{Engine, Halted};
@@ -27,6 +27,8 @@ use crate::perform::born_of;
 const PIECES_MAX: u32 = 64;
 /// Ids that are read from the rows at once.
 const PAGE_ROWS: usize = 256;
+/// Bytes of rows that are counted at once.
+const PAGE_BYTES: usize = 256 << 10;
 /// Bytes, and files, behind the mark at most: so much is compared again after a death.
 const BEHIND_BYTES_MAX: u64 = 256 << 20;
 const BEHIND_FILES_MAX: u64 = 4_096;
@@ -45,13 +47,15 @@ pub(crate) struct Walk {
     boot: u128,
     behind_bytes: u64,
     behind_files: u64,
-    /// Files that are yet to be looked at, and their bytes: those that were there when the walk began.
-    left: FillLeft,
+    /// What there was when the walk began.
+    all: FillSize,
+    /// And what of it is yet to be looked at.
+    left: FillSize,
 }
 
-/// What a copy that is being filled has yet to look at. Bytes that are there already count, too.
+/// How much a copy has that is being filled, or has yet to look at. Bytes that are there already count, too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct FillLeft {
+pub struct FillSize {
     /// Files.
     pub files: u64,
     /// Their bytes.
@@ -72,7 +76,7 @@ pub(crate) enum Walked {
 impl Walk {
     pub(crate) fn begin(unfilled: Unfilled, boot: u128, rows: &Snapshot) -> Result<Self, SnapshotError> {
         let Unfilled { from, again } = unfilled;
-        let left = FillLeft::count(rows, from)?;
+        let (all, left) = FillSize::count(&rows.pin()?, from, || {})?.unwrap_or_default();
         let (behind_bytes, behind_files) = (0, 0);
         Ok(Self {
             next: from,
@@ -82,6 +86,7 @@ impl Walk {
             boot,
             behind_bytes,
             behind_files,
+            all,
             left,
         })
     }
@@ -93,13 +98,14 @@ impl<D: Disk> Engine<D> {
         self.fills.load(Ordering::Acquire)
     }
 
-    /// What is yet to be looked at. None: the copy is not being filled, or its rows are yet to come.
-    pub fn fill_left(&self) -> Option<FillLeft> {
+    /// What there is to be looked at, and what of it was not yet. None: the copy is not being filled, its rows are yet to come, or
+    /// somebody is at it, and is not waited for.
+    pub fn fill_left(&self) -> Option<(FillSize, FillSize)> {
         if !self.is_filling() {
             return None;
         }
-        let following = self.following.lock().expect("no panic while it is held");
-        following.walk.as_ref().map(|walk| walk.left)
+        let following = self.following.try_lock().ok()?;
+        following.walk.as_ref().map(|walk| (walk.all, walk.left))
     }
 
     /// Whether a part of the walk is to be done, and nobody is at it. Whoever asks does it.
@@ -229,18 +235,27 @@ impl Walk {
     }
 }
 
-impl FillLeft {
-    /// Of all files from this id on.
-    fn count(rows: &Snapshot, from: Ino) -> Result<Self, SnapshotError> {
-        let (mut left, mut from) = (Self::default(), RowKey::Inode(from).to_bytes());
+impl FillSize {
+    /// Of all files, and of those from this id on. `rest` is called between pages. None: the snapshot was given up meanwhile.
+    pub(crate) fn count(
+        rows: &Pin,
+        from: Ino,
+        mut rest: impl FnMut(),
+    ) -> Result<Option<(Self, Self)>, SnapshotError> {
+        let (mut all, mut left, mut at) = (Self::default(), Self::default(), vec![b'i']);
         loop {
-            let page = rows.range(&from, &[b'i' + 1], PAGE_ROWS)?;
-            let Some((last, _)) = page.last() else { return Ok(left) };
-            from = [&last[..], &[0]].concat();
-            for (_, row) in &page {
-                left.files += 1;
-                left.bytes += Inode::from_slice(row).map_or(0, |row| row.attr.size);
+            let Some(page) = rows.range(&at, &[b'i' + 1], PAGE_BYTES)? else { return Ok(None) };
+            let Some((last, _)) = page.last() else { return Ok(Some((all, left))) };
+            at = [&last[..], &[0]].concat();
+            for (key, row) in &page {
+                let Some(RowKey::Inode(ino)) = RowKey::from_bytes(key) else { continue };
+                let bytes = Inode::from_slice(row).map_or(0, |row| row.attr.size);
+                for size in [Some(&mut all), (ino >= from).then_some(&mut left)].into_iter().flatten() {
+                    size.files += 1;
+                    size.bytes += bytes;
+                }
             }
+            rest();
         }
     }
 }

@@ -34,7 +34,8 @@ impl Kind for Cluster {
     fn serve(&self, options: &VolumeOptions) -> std::result::Result<Arc<dyn Serve>, String> {
         let shelf = Arc::new(open_island);
         let beside = Arc::new(|folder: &Path| RealDisk::open(folder).map(Arc::new));
-        Ok(Arc::new(atoll_server::Cluster { options: options.clone(), shelf, beside }))
+        let fills = Arc::default();
+        Ok(Arc::new(atoll_server::Cluster { options: options.clone(), shelf, beside, fills }))
     }
 
     fn check(

@@ -79,7 +79,7 @@ pub fn secured_node(
     let own = |name: &str| EmbeddedStore::open(&data.join(name)).unwrap();
     let options = VolumeOptions { incarnation, ..options() };
     let beside: Beside<_> = Arc::new(|folder: &Path| RealDisk::open(folder).map(Arc::new));
-    let cluster: Arc<dyn Serve> = Arc::new(Cluster { options, shelf, beside });
+    let cluster: Arc<dyn Serve> = Arc::new(Cluster { options, shelf, beside, fills: Arc::default() });
     let (node, cluster_id) = (DaemonId(1), ClusterId(1));
     Node::new(NodeSetup {
         identity: Identity { node, cluster: cluster_id, created: 0, incarnation, ca: None },

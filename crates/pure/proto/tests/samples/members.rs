@@ -61,13 +61,15 @@ fn messages() -> Vec<(&'static str, GroupMessage)> {
         ),
         ("fill from", GroupMessage::FillFrom { at: position(6, 100), after: b"i1".to_vec() }),
         ("rows", GroupMessage::Rows { epoch: 7, at: position(6, 100), after: b"i1".to_vec(), last: true }),
+        ("weigh", GroupMessage::Weigh),
+        ("weight", GroupMessage::Weight { epoch: 7, files: 300, bytes: 1 << 40 }),
     ]
 }
 
 pub fn all() -> Vec<Samples> {
     let island = |epoch| (VolumeId(7), (IslandId(3), epoch));
     vec![
-        samples("group_message", 1..=14, messages()),
+        samples("group_message", 1..=16, messages()),
         samples("beacon", [], vec![("beacon", Beacon { token: 9, leads: vec![island(7)] })]),
         samples("promised", [], vec![("promised", Promised { token: 9, refused: vec![island(8)] })]),
     ]

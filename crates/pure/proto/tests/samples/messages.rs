@@ -7,8 +7,8 @@ use atoll_posix::{
     Readings, RenameMode, RequestOptions, SetAttr, SetTime, XattrMode,
 };
 use atoll_proto::control::{
-    Connection, CopyRole, Daemon, FuseCount, GroupStatus, IslandPhase, IslandStatus, IslandWeight, Metric,
-    MountStatus, NodeLink, ToldSeat, Trace, VolumeStatus, VolumeSummary,
+    Connection, CopyRole, Daemon, FillStage, FillStatus, Filling, FuseCount, GroupStatus, IslandPhase,
+    IslandStatus, IslandWeight, Metric, MountStatus, NodeLink, ToldSeat, Trace, VolumeStatus, VolumeSummary,
 };
 use atoll_proto::group::{ChangedGroups, Revision, StoredGroup, Swapped};
 use atoll_proto::union::{
@@ -399,6 +399,13 @@ fn status() -> ControlReply {
         spilled: vec!["/d".to_owned()],
         metrics: vec![Metric::count(("requests", 1)), Metric::now("sessions", 6)],
         group: Some(group_status()),
+        fill: Some(FillStatus {
+            stage: FillStage::Bytes,
+            files: 100,
+            bytes: 1 << 30,
+            files_left: 40,
+            bytes_left: 1 << 29,
+        }),
     };
     let volume = VolumeStatus {
         volume: summary(),
@@ -422,7 +429,23 @@ fn status() -> ControlReply {
             connection: Connection::Direct,
         }],
     };
-    ControlReply::Status { daemon: daemon(), volumes: vec![volume], mounts: vec![mount] }
+    let filling = Filling {
+        copies: 3,
+        copies_left: 2,
+        files: 300,
+        bytes: 1 << 31,
+        files_left: 40,
+        bytes_left: 1 << 29,
+        done: 812,
+        bytes_per_s: 1 << 24,
+        left_ms: Some(32_000),
+    };
+    ControlReply::Status {
+        daemon: daemon(),
+        volumes: vec![volume],
+        mounts: vec![mount],
+        filling: Some(filling),
+    }
 }
 
 fn union_orders() -> Vec<(&'static str, UnionOrder)> {
