@@ -20,7 +20,7 @@ use atoll_group::{
 use atoll_handover::slow;
 use atoll_island::Event;
 use atoll_proto::control::GroupStatus;
-use atoll_proto::{BodyBlocks, GroupMessage, GroupRecord, NodeLife};
+use atoll_proto::{BodyBlocks, FetchedPiece, GroupMessage, GroupRecord, NodeLife};
 use bytes::Bytes;
 
 use crate::engine::{Clock, Engine, Net, Work};
@@ -94,6 +94,19 @@ pub enum Task<D: Disk> {
     Rows(NodeId, Arc<Engine<D>>, Position, Vec<u8>),
     /// Bodies are compared with rows that are another copy's.
     Walk(Arc<Engine<D>>),
+    /// The primary's bytes have come: the number of the question, what there is of each of its blocks, and they.
+    Fetched(Arc<Engine<D>>, u64, Vec<FetchedPiece>, Bytes),
+    /// Rows of the primary's snapshot have come.
+    TakeRows {
+        /// They are as of this record.
+        at: Position,
+        /// The key behind which they begin.
+        after: Vec<u8>,
+        /// There are no more.
+        last: bool,
+        /// They.
+        rows: Bytes,
+    },
     /// A copy is told how much there is to fill.
     Weigh(NodeId, Arc<Engine<D>>),
 }
@@ -119,6 +132,8 @@ impl<D: Disk> std::fmt::Debug for Task<D> {
             Self::Fetch(to, _, number, blocks) => write!(f, "Fetch {number} {blocks:?} for {to}"),
             Self::Rows(to, _, at, after) => write!(f, "Rows {at:?} {} for {to}", after.escape_ascii()),
             Self::Walk(_) => write!(f, "Walk"),
+            Self::Fetched(_, number, pieces, _) => write!(f, "Fetched {number}, {} pieces", pieces.len()),
+            Self::TakeRows { at, after, .. } => write!(f, "TakeRows {at:?} {}", after.escape_ascii()),
             Self::Weigh(to, _) => write!(f, "Weigh for {to}"),
         }
     }
@@ -152,7 +167,7 @@ pub struct GroupCopy<D: Disk> {
     pub(crate) fills: (Arc<Fills>, NodeId),
     /// Bytes for others that wait for a sync.
     pub(crate) answers: Mutex<Vec<Answer>>,
-    net: Arc<dyn Net>,
+    pub(crate) net: Arc<dyn Net>,
     pub(crate) group_net: Arc<dyn GroupNet>,
     pub(crate) clock: Arc<dyn Clock>,
     me: Weak<Self>,
@@ -304,7 +319,8 @@ impl<D: Disk> GroupCopy<D> {
             }
             GroupMessage::Fetched { epoch, number, pieces } => {
                 if self.with_group(Group::follows) == Some((from, *epoch)) {
-                    self.place.push(Todo::Fetched(*number, pieces.clone(), payload.clone()));
+                    let Some(engine) = self.engine() else { return };
+                    self.push_task(Task::Fetched(engine, *number, pieces.clone(), payload.clone()));
                     self.follow_up();
                 }
                 return;
@@ -312,7 +328,7 @@ impl<D: Disk> GroupCopy<D> {
             GroupMessage::Rows { epoch, at, after, last } => {
                 if self.with_group(Group::fills_from) == Some((from, *epoch)) {
                     let (at, after, last, rows) = (*at, after.clone(), *last, payload.clone());
-                    self.place.push(Todo::Rows { at, after, last, rows });
+                    self.push_task(Task::TakeRows { at, after, last, rows });
                     self.follow_up();
                 }
                 return;
@@ -463,22 +479,6 @@ impl<D: Disk> GroupCopy<D> {
                     _ = engine.apply();
                 }
             }
-            Todo::Fetched(number, pieces, bytes) => {
-                let Some(engine) = engine else { return };
-                match engine.fetched(number, &pieces, &bytes) {
-                    // It is asked for again.
-                    Err(error) if error.is_no_space() => {}
-                    Err(error) => engine.halt(&error.to_string()),
-                    Ok(damaged) => {
-                        for ino in damaged {
-                            self.net.damaged(self.id, &format!("{ino} is damaged at the primary, too"));
-                        }
-                        engine.tell_disk();
-                        self.ask_for_missing(true);
-                    }
-                }
-            }
-            Todo::Rows { at, after, last, rows } => self.take_rows(engine, (at, &after, last), &rows),
             Todo::Effect(effect) => self.do_effect(engine, effect),
         }
     }
@@ -628,6 +628,10 @@ impl<D: Disk> GroupCopy<D> {
             Task::Rows(to, engine, at, after) => self.send_rows(to, &engine, at, after),
             Task::Walk(engine) => self.walk(&engine),
             Task::Weigh(to, engine) => self.weigh(to, &engine),
+            Task::Fetched(engine, number, pieces, bytes) => {
+                self.take_fetched(&engine, number, &pieces, &bytes);
+            }
+            Task::TakeRows { at, after, last, rows } => self.take_rows((at, &after, last), &rows),
         }
         if !self.in_steps {
             self.do_all();

@@ -49,6 +49,8 @@ pub(crate) struct Asked {
     /// So many of what is missing, from the front.
     count: usize,
     files: BTreeSet<Ino>,
+    /// Its answer has come, and is being put in place.
+    is_answered: bool,
 }
 
 /// An answer that waits until all members have synced what it tells of.
@@ -67,6 +69,12 @@ impl Following {
     pub(crate) fn differs(&self) -> u32 {
         let missing = self.missing.iter().fold(0u32, |all, blocks| all.saturating_add(blocks.count));
         missing.saturating_add(u32::from(self.walk.is_some()))
+    }
+
+    /// Whether what is missing makes a whole question.
+    pub(crate) fn misses_enough(&self) -> bool {
+        self.missing.len() >= FETCH_FILES_MAX
+            || self.missing.iter().map(|blocks| blocks.count).sum::<u32>() >= FETCH_MAX
     }
 
     /// Whether changes of a file wait for an answer.
@@ -105,9 +113,10 @@ impl<D: Disk> Engine<D> {
             if files.is_empty() {
                 return None;
             }
-            following.asked = Some(Asked { number, count: files.len(), files: files.into_iter().collect() });
+            let (count, files) = (files.len(), files.into_iter().collect());
+            following.asked = Some(Asked { number, count, files, is_answered: false });
         }
-        let asked = following.asked.as_ref().expect("it was looked at");
+        let asked = following.asked.as_ref().filter(|asked| !asked.is_answered)?;
         let blocks = following.missing.iter().take(asked.count).copied().collect();
         Some(GroupMessage::Fetch { number: asked.number, blocks })
     }
@@ -135,6 +144,9 @@ impl<D: Disk> Engine<D> {
     }
 
     /// The primary's bytes of blocks have come. Files whose bytes are damaged there.
+    ///
+    /// Each piece is put in place by itself, so that records that come meanwhile wait for one of them only. Changes of the files wait
+    /// for all. If the question is void before that, what is left is asked again.
     pub(crate) fn fetched(
         &self,
         number: u64,
@@ -143,22 +155,34 @@ impl<D: Disk> Engine<D> {
     ) -> Result<Vec<Ino>, BodyError> {
         let mut damaged = Vec::new();
         let Some(_used) = self.in_use() else { return Ok(damaged) };
-        let mut following = self.following.lock().expect("no panic while it is held");
-        let count = following.asked.as_ref().filter(|asked| asked.number == number).map(|asked| asked.count);
-        if count != Some(pieces.len()) {
-            return Ok(damaged);
+        let lock = || self.following.lock().expect("no panic while it is held");
+        match &mut lock().asked {
+            Some(asked) if asked.number == number && asked.count == pieces.len() && !asked.is_answered => {
+                asked.is_answered = true;
+            }
+            _ => return Ok(damaged),
         }
         for piece in pieces {
+            let mut following = lock();
+            if following.asked.as_ref().is_none_or(|asked| asked.number != number) {
+                return Ok(damaged);
+            }
             let Some(blocks) = following.missing.front().copied() else { break };
             let Some((own, rest)) = bytes.split_at_checked(piece.len as usize) else { break };
             bytes = rest;
             if piece.damaged {
                 damaged.push(blocks.ino);
             }
-            self.put_fetched(&mut following, blocks, own)?;
+            if let Err(error) = self.put_fetched(&mut following, blocks, own) {
+                following.asked = None;
+                return Err(error);
+            }
             following.missing.pop_front();
         }
-        following.asked = None;
+        let mut following = lock();
+        if following.asked.as_ref().is_some_and(|asked| asked.number == number) {
+            following.asked = None;
+        }
         self.do_synced(&mut following)?;
         self.differs.store(following.differs(), Ordering::Release);
         Ok(damaged)

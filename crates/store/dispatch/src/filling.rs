@@ -12,7 +12,7 @@ use atoll_group::{Group, GroupEvent, Role};
 use atoll_handover::slow;
 use atoll_proto::control::FillStage;
 use atoll_proto::control::FillStatus;
-use atoll_proto::{BodyBlocks, GroupMessage};
+use atoll_proto::{BodyBlocks, FetchedPiece, GroupMessage};
 use bytes::Bytes;
 
 use crate::copy::{GroupCopy, Task};
@@ -172,12 +172,8 @@ impl<D: Disk> GroupCopy<D> {
     }
 
     /// Rows have come.
-    pub(crate) fn take_rows(
-        &self,
-        engine: Option<Arc<Engine<D>>>,
-        page: (Position, &[u8], bool),
-        rows: &Bytes,
-    ) {
+    pub(crate) fn take_rows(&self, page: (Position, &[u8], bool), rows: &Bytes) {
+        slow();
         // What has changed since it came ends it.
         if self.with_group(Group::fills_from).is_none() {
             return;
@@ -190,9 +186,32 @@ impl<D: Disk> GroupCopy<D> {
             Ok(Taken::All) => self.place.handle(Source::Copy, GroupEvent::Filled, Vec::new()),
             Ok(Taken::Not) => {}
             Err(why) => {
-                if let Some(engine) = engine {
+                if let Some(engine) = self.engine() {
                     engine.halt(&format!("rows of another copy: {why}"));
                 }
+            }
+        }
+    }
+
+    /// Bytes have come.
+    pub(crate) fn take_fetched(
+        &self,
+        engine: &Arc<Engine<D>>,
+        number: u64,
+        pieces: &[FetchedPiece],
+        bytes: &Bytes,
+    ) {
+        slow();
+        match engine.fetched(number, pieces, bytes) {
+            // It is asked for again.
+            Err(error) if error.is_no_space() => {}
+            Err(error) => engine.halt(&error.to_string()),
+            Ok(damaged) => {
+                for ino in damaged {
+                    self.net.damaged(self.island(), &format!("{ino} is damaged at the primary, too"));
+                }
+                engine.tell_disk();
+                self.ask_for_missing(true);
             }
         }
     }

@@ -9,9 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use atoll_core::{NodeId, Position};
 use atoll_group::{Config, Given, Group, GroupEffect, GroupEvent, OpenedLog, Promise, Role, SeatFile};
+use atoll_proto::NodeLife;
 use atoll_proto::control::GroupStatus;
-use atoll_proto::{FetchedPiece, NodeLife};
-use bytes::Bytes;
 
 use crate::engine::Clock;
 use crate::ship::Shipped;
@@ -31,18 +30,6 @@ pub(crate) enum Todo {
     },
     /// Change the rows as the records say that were taken.
     Apply,
-    /// The primary's bytes of these blocks have come.
-    Fetched(u64, Vec<FetchedPiece>, Bytes),
-    /// Rows of the primary's snapshot have come.
-    Rows {
-        /// They are as of this record.
-        at: Position,
-        /// The key behind which they begin.
-        after: Vec<u8>,
-        /// There are no more.
-        last: bool,
-        rows: Bytes,
-    },
 }
 
 /// Whose event it is.

@@ -18,13 +18,14 @@ use atoll_snapshot::{Pin, Snapshot, SnapshotError};
 use atoll_state::RowKey;
 
 use crate::engine::{Engine, Halted};
-use crate::fetch::FETCH_MAX;
+use crate::fetch::{FETCH_FILES_MAX, FETCH_MAX};
 use crate::fill::{self, Unfilled};
 use crate::follow::Following;
 use crate::perform::born_of;
 
-/// Pieces that are compared before others may use the copy.
-const PIECES_MAX: u32 = 64;
+/// Pieces that are compared before others may use the copy, and their bytes.
+const PIECES_MAX: usize = FETCH_FILES_MAX;
+const LOOKED_BYTES_MAX: u64 = 8 << 20;
 /// Ids that are read from the rows at once.
 const PAGE_ROWS: usize = 256;
 /// Bytes of rows that are counted at once.
@@ -60,6 +61,19 @@ pub struct FillSize {
     pub files: u64,
     /// Their bytes.
     pub bytes: u64,
+}
+
+/// A piece of a walk.
+enum Piece {
+    /// A part of a body was looked at.
+    Looked { bytes: u64 },
+    /// What was found so far is to be fetched first.
+    Missing,
+    /// What was looked at is to be synced, and then the mark to be moved. While that is done the copy goes on: changes of bodies
+    /// behind the walk wait until their records are synced, as those of any copy do.
+    Sync { from: Ino, boot: u128 },
+    /// There is none: all is to be synced, and the mark goes.
+    End,
 }
 
 /// How a part of a walk ended.
@@ -119,61 +133,85 @@ impl<D: Disk> Engine<D> {
 
     /// Does a part of it.
     pub(crate) fn walk(&self) -> Result<Walked, Halted> {
+        let walked = self.walk_pieces();
+        // Not before: whoever looks meanwhile, such as the thread that tells the time, is not to wait for a disk.
         self.walks.store(false, Ordering::Release);
-        let halted = |why: String| {
-            self.halt(&why);
-            Halted { island: self.id(), why }
-        };
+        walked
+            .or_else(|error| match error {
+                // It goes on when there is room.
+                WalkError::Body(error) if error.is_no_space() => Ok(Walked::Missing),
+                WalkError::Body(error) => Err(error.to_string()),
+                WalkError::Other(why) => Err(why),
+            })
+            .map_err(|why| {
+                self.halt(&why);
+                Halted { island: self.id(), why }
+            })
+    }
+
+    fn walk_pieces(&self) -> Result<Walked, WalkError> {
         let Some(_used) = self.in_use() else { return Ok(Walked::Done) };
-        let mut pieces = 0;
-        loop {
+        let mut bytes = 0;
+        for _ in 0..PIECES_MAX {
             let mut following = self.following.lock().expect("no panic while it is held");
             if following.walk.is_none() {
                 return Ok(Walked::Done);
             }
-            if !following.missing.is_empty() {
+            // A question has as much as it may: one for each small file would take a hundred times as long.
+            if following.misses_enough() {
                 return Ok(Walked::Missing);
             }
-            if pieces >= PIECES_MAX {
-                return Ok(Walked::More);
-            }
-            pieces += 1;
-            let goes_on = self.walk_on(&mut following);
+            let piece = self.walk_on(&mut following);
             self.differs.store(following.differs(), Ordering::Release);
-            match goes_on {
-                Ok(true) => {}
-                Ok(false) => {
+            let piece = piece?;
+            let misses = !following.missing.is_empty();
+            drop(following);
+            match piece {
+                Piece::Looked { bytes: looked } => {
+                    bytes += looked;
+                    if bytes >= LOOKED_BYTES_MAX {
+                        return Ok(if misses { Walked::Missing } else { Walked::More });
+                    }
+                }
+                Piece::Missing => return Ok(Walked::Missing),
+                Piece::Sync { from, boot } => {
+                    self.sync_walked()?;
+                    fill::note_bytes(&*self.disk, from, boot).map_err(other)?;
+                }
+                Piece::End => {
+                    self.sync_walked()?;
+                    fill::note_whole(&*self.disk).map_err(other)?;
+                    let mut following = self.following.lock().expect("no panic while it is held");
                     following.walk = None;
                     self.fills.store(false, Ordering::Release);
                     self.differs.store(following.differs(), Ordering::Release);
                     return Ok(Walked::Done);
                 }
-                // It goes on when there is room.
-                Err(WalkError::Body(error)) if error.is_no_space() => return Ok(Walked::Missing),
-                Err(WalkError::Body(error)) => return Err(halted(error.to_string())),
-                Err(WalkError::Other(why)) => return Err(halted(why)),
             }
         }
+        let misses = !self.following.lock().expect("no panic while it is held").missing.is_empty();
+        Ok(if misses { Walked::Missing } else { Walked::More })
     }
 
-    /// The next piece. False: there is none, and all is synced.
-    fn walk_on(&self, following: &mut Following) -> Result<bool, WalkError> {
+    /// The next piece.
+    fn walk_on(&self, following: &mut Following) -> Result<Piece, WalkError> {
         self.apply_all(following).map_err(|e| WalkError::Other(e.to_string()))?;
+        let is_whole = following.missing.is_empty();
         let walk = following.walk.as_mut().expect("it was looked at");
         if walk.behind_bytes >= BEHIND_BYTES_MAX || walk.behind_files >= BEHIND_FILES_MAX {
-            self.sync_walked()?;
-            fill::note_bytes(&*self.disk, walk.next, walk.boot).map_err(other)?;
+            if !is_whole {
+                return Ok(Piece::Missing);
+            }
             (walk.behind_bytes, walk.behind_files) = (0, 0);
+            return Ok(Piece::Sync { from: walk.next, boot: walk.boot });
         }
         let Some(ino) = self.next_body(walk)? else {
-            self.sync_walked()?;
-            fill::note_whole(&*self.disk).map_err(other)?;
-            return Ok(false);
+            return Ok(if is_whole { Piece::End } else { Piece::Missing });
         };
         let row = self.row_of(ino).filter(|row| row.attr.kind == Kind::Regular);
         let Some(row) = row else {
             walk.pass(ino);
-            return Ok(true);
+            return Ok(Piece::Looked { bytes: 0 });
         };
         let (first, again, size) = (walk.block, walk.again, row.attr.size);
         // So that the body is as the rows say, as far as it is there.
@@ -195,7 +233,7 @@ impl<D: Disk> Engine<D> {
         } else {
             walk.block = first + count;
         }
-        Ok(true)
+        Ok(Piece::Looked { bytes: count * BLOCK_BYTES })
     }
 
     /// The id that is to be looked at: ids of bodies in the snapshot, since bodies of later ones come with their records.

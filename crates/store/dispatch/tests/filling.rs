@@ -359,3 +359,31 @@ fn a_node_that_is_added_is_filled() {
     filled.group.write(filled.leader, filled.files[2], 5, b"while it is filled");
     filled.judge();
 }
+
+/// One question for each would take as many pauses as there are files.
+#[test]
+fn small_files_are_asked_for_together() {
+    let mut filled = Filled::new(2);
+    let (leader, other) = (filled.leader, filled.other);
+    for n in 0..60u8 {
+        let ino = filled.group.create(leader, &[b'g', n / 10 + b'0', n % 10 + b'0']);
+        filled.group.write(leader, ino, 0, &[n; 50]);
+        filled.files.push(ino);
+    }
+    filled.group.wipe(other);
+    filled.group.pass(2_000);
+    filled.go_on();
+    let asked = Rc::new(RefCell::new(Vec::new()));
+    let asks = Rc::clone(&asked);
+    filled.group.loses = Some(Box::new(move |_, _, message, _| {
+        if let GroupMessage::Fetch { number, .. } = message {
+            asks.borrow_mut().push(*number);
+        }
+        false
+    }));
+    filled.group.start(other);
+    filled.group.wait_for_all();
+    asked.borrow_mut().dedup();
+    assert!((1..10).contains(&asked.borrow().len()), "{} questions", asked.borrow().len());
+    filled.judge();
+}
