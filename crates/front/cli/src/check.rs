@@ -125,6 +125,9 @@ fn show_copies(outcome: &Outcome) {
             Compared::With { node, behind } if *behind > 0 => say::line(format_args!(
                 "{about}: it lacks {behind} records that node {node} has, and takes them when it starts; it was compared as it will be then"
             )),
+            Compared::Filled => say::line(format_args!(
+                "{about}: it is being filled from another copy, and has not everything yet. That goes on when its node runs"
+            )),
             Compared::Not { why } => say::line(format_args!("{about}: it was not compared: {why}")),
             Compared::With { .. } | Compared::Reference | Compared::Alone => {}
         }

@@ -7,6 +7,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use atoll_core::sum::sum;
 use atoll_core::{Encode, Stamp};
 use atoll_disk::real::RealDisk;
 use atoll_needs::needs;
@@ -282,6 +283,34 @@ fn copies_whose_nodes_were_killed_are_compared_at_one_record() {
         let is_noted = told["notes"].as_array().unwrap().iter().any(|n| n.as_str().unwrap().contains(&note));
         assert!(is_noted || found(&told).contains(&("body-matches", 0, node)), "{told:#}");
     }
+}
+
+#[test]
+fn a_copy_that_is_being_filled_is_not_told_of_as_damaged() {
+    needs!(Mounts);
+    let stopped = Stopped::in_order();
+    let (_, told) = stopped.check(&[]);
+    let node = spare(&told, 0);
+    let island = stopped.island(node, 0);
+    // Half of its bodies have not come yet.
+    let bodies = everything(&island.join("bodies"));
+    let lost = bodies.iter().filter(|(_, (.., bytes))| bytes.len() == CONTENT.len()).step_by(2);
+    lost.for_each(|(body, _)| std::fs::remove_file(body).unwrap());
+    let (code, told) = stopped.check(&[]);
+    assert_eq!(code, Some(4), "without the mark they are lost: {told:#}");
+    let mark = [&[2][..], &0u64.to_le_bytes(), &7u128.to_le_bytes()].concat();
+    std::fs::write(island.join("fill"), [&sum(&mark).to_le_bytes()[..], &mark].concat()).unwrap();
+    let (code, told) = unchanged(&stopped, || stopped.check(&[]));
+    assert_eq!((code, found(&told)), (Some(0), Vec::new()), "{told:#}");
+    let copies = told["copies"].as_array().unwrap().iter();
+    let filled: Vec<_> = copies.filter(|copy| copy["not_compared"] == "it is being filled").collect();
+    assert_eq!((filled.len(), filled[0]["node"].as_u64()), (1, Some(node)), "{told:#}");
+    let said = common::good(["check", "--data", text(&stopped.data[1]), text(&stopped.data[2])]);
+    assert!(said.contains("it is being filled from another copy"), "{said}");
+    // Nobody takes the damage of a mark for that.
+    std::fs::write(island.join("fill"), b"something else").unwrap();
+    let (code, told) = stopped.check(&[]);
+    assert!(code == Some(4) && found(&told).contains(&("opens", 0, node)), "{told:#}");
 }
 
 #[test]

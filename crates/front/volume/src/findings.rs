@@ -112,6 +112,8 @@ pub enum Compared {
         /// How many records it lacks.
         behind: u64,
     },
+    /// It is being filled from another one, and lacks what it lacks.
+    Filled,
     /// It could not be compared.
     Not {
         /// Why.
@@ -361,7 +363,8 @@ impl Outcome {
         let copies = self.copies.iter().map(|copy| {
             let (with, behind, why) = match &copy.compared {
                 Compared::With { node, behind } => (Some(node.0), Some(*behind), None),
-                Compared::Not { why } => (None, None, Some(why)),
+                Compared::Not { why } => (None, None, Some(why.as_str())),
+                Compared::Filled => (None, None, Some("it is being filled")),
                 Compared::Alone | Compared::Reference => (None, None, None),
             };
             json!({

@@ -67,6 +67,14 @@ fn mark<D: Disk>(disk: &D, island: IslandId) -> Result<Option<Mark>, OpenError> 
     Mark::from_slice(&content).map(Some).map_err(|_| noted::damaged(MARK, island))
 }
 
+/// Whether a copy is being filled: its bodies, or all of it, are yet to come from another copy.
+///
+/// # Errors
+/// The mark is damaged, or cannot be read.
+pub fn is_being_filled<D: Disk>(disk: &D, island: IslandId) -> Result<bool, OpenError> {
+    Ok(mark(disk, island)?.is_some())
+}
+
 /// Bodies with lower ids are whole, and synced.
 pub(crate) fn note_bytes<D: Disk>(disk: &D, from: Ino, boot: u128) -> std::io::Result<()> {
     noted::write(disk, MARK, &Mark::Bytes { from, boot }.to_vec())

@@ -35,6 +35,7 @@ pub mod whole;
 
 pub use copy::{Anew, GroupCopy, GroupNet, GroupSetup, Task};
 pub use engine::{Clock, Engine, Halted, Net, Nobody, Work};
+pub use fill::is_being_filled;
 pub use fills::Fills;
 pub use follow::NotTaken;
 pub use lay::Laying;

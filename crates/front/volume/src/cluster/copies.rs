@@ -11,7 +11,7 @@ use atoll_control::{ClusterStore, EmbeddedStore, GroupStore};
 use atoll_core::{Ino, IslandId, Position};
 use atoll_disk::overlay::Overlay;
 use atoll_disk::real::RealDisk;
-use atoll_dispatch::{Engine, Nobody, SeatStore};
+use atoll_dispatch::{Engine, Nobody, SeatStore, is_being_filled};
 use atoll_group::{OpenedLog, SeatFile};
 use atoll_proto::{ControlPlace, GroupRecord};
 use atoll_server::WallClock;
@@ -57,6 +57,9 @@ pub(super) fn check(check: &Check<'_>, parts: &[Part], outcome: &mut Outcome) ->
         for (at, part) in here.iter().enumerate() {
             let copy =
                 outcome.copies.iter().rev().find(|copy| copy.island == island && copy.place == part.place);
+            if copy.is_some_and(|copy| copy.compared == Compared::Filled) {
+                continue;
+            }
             let in_order = copy.is_some_and(|copy| in_order(part, island, copy.last));
             let Some(looked) = bring_to_rest(check, part, (island, in_order), outcome)? else { continue };
             check.name_paths(&looked, outcome);
@@ -135,6 +138,13 @@ fn compare_all(
     let mut opened = Vec::new();
     for (at, (part, seat)) in here.iter().zip(&seats).enumerate() {
         outcome.at = part.place.clone();
+        if is_filled(part, island) {
+            // What it lacks is no damage, and is not told byte by byte.
+            let (volume, place) = (check.config.name.clone(), part.place.clone());
+            let (last, has_all, compared) = (Position::default(), false, Compared::Filled);
+            outcome.copies.push(Copy { volume, island, place, last, has_all, compared });
+            continue;
+        }
         let has_seat = record.as_ref().zip(seat.as_ref()).is_some_and(|(record, seat)| {
             record.seat_of(part.member.node).is_some_and(|known| known.tenure == seat.tenure)
         });
@@ -156,6 +166,12 @@ fn compare_all(
         outcome.copies.push(Copy { volume, island, place, last: copy.last, has_all, compared });
     }
     Ok(Some(*first))
+}
+
+/// Whether a copy is being filled from another one.
+fn is_filled(part: &Part, island: IslandId) -> bool {
+    // Whatever cannot be opened is told when it is opened to be compared.
+    part.disk(island).is_ok_and(|disk| is_being_filled(&*disk, island).unwrap_or(false))
 }
 
 /// The file `seat` of a copy. None: there is none that can be read, as the outcome says.
