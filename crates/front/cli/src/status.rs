@@ -128,7 +128,7 @@ fn show_volume(volume: &VolumeStatus) {
             listed(&island.metrics)
         ));
         if let Some(why) = &island.halted {
-            say::line(format_args!("      {why}"));
+            why.lines().for_each(|line| say::line(format_args!("      {line}")));
         }
         if let Some(group) = &island.group {
             say::line(format_args!("      copies: {}", copies(group)));

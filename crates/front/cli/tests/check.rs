@@ -117,6 +117,31 @@ fn refused(data: &Path, mnt: &Path) -> String {
     said
 }
 
+/// What is told of an island that must not be served, while the others are.
+fn hidden(data: &Path, mnt: &Path, number: u16) -> String {
+    let log = data.with_file_name("said");
+    let arguments = ["up", "--data", text(data), "--mount", text(mnt)];
+    let mut daemon = Daemon::start_with(arguments, "stop", std::fs::File::create(&log).unwrap().into());
+    let status = good(["status", "--data", text(data), "--json"]);
+    let status: serde_json::Value = serde_json::from_str(&status).unwrap();
+    let volume = &status["processes"][0]["volumes"][0];
+    assert!(volume["volume"]["problem"].is_null(), "{volume:#}");
+    let is_it = |island: &&serde_json::Value| island["island"] == number;
+    let (it, others): (Vec<_>, Vec<_>) = volume["islands"].as_array().unwrap().iter().partition(is_it);
+    assert!(!others.is_empty() && others.iter().all(|island| island["halted"].is_null()), "{volume:#}");
+    assert_eq!((it.len(), it[0]["phase"].as_str()), (1, Some("halted")), "{volume:#}");
+    let told = it[0]["halted"].as_str().unwrap().to_owned();
+    let shown = good(["status", "--data", text(data)]);
+    assert!(told.lines().all(|line| shown.contains(line.trim())), "{shown}");
+    daemon.stop();
+    let logged = std::fs::read_to_string(&log).unwrap();
+    assert!(
+        logged.contains(&format!("volume main island {number}: this island cannot be opened")),
+        "{logged}"
+    );
+    told
+}
+
 fn only_log(data: &Path, island: u16) -> PathBuf {
     let folder = data.join(format!("islands/main/{island}/log"));
     let logs = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
@@ -130,7 +155,7 @@ fn names_in(mnt: &Path) -> usize {
 }
 
 #[test]
-fn a_byte_that_has_changed_in_the_log_of_a_killed_daemon_is_told_and_not_served() {
+fn a_byte_that_has_changed_in_the_log_of_a_killed_daemon_hides_its_island() {
     needs!(Mounts);
     let scratch = Scratch::new();
     let (data, mnt) = killed(&scratch);
@@ -139,7 +164,7 @@ fn a_byte_that_has_changed_in_the_log_of_a_killed_daemon_is_told_and_not_served(
     log.read_exact_at(&mut byte, 3000).unwrap();
     log.write_all_at(&[!byte[0]], 3000).unwrap();
     for _ in 0..2 {
-        let said = refused(&data, &mnt);
+        let said = hidden(&data, &mnt, 0);
         assert!(said.contains("island 0") && said.contains("log is damaged"), "{said}");
         assert!(said.contains("atoll rebuild --data"), "{said}");
     }
@@ -149,6 +174,57 @@ fn a_byte_that_has_changed_in_the_log_of_a_killed_daemon_is_told_and_not_served(
     let mut daemon = Daemon::up(&data, &mnt, 3);
     assert_eq!(names_in(&mnt), 100);
     daemon.stop();
+}
+
+/// The files of the other islands are there, and those of the damaged one are not said to be gone.
+#[test]
+fn a_damaged_state_hides_its_own_directories_only() {
+    needs!(Mounts);
+    let scratch = Scratch::new();
+    let (data, mnt) = killed(&scratch);
+    let mut daemon = Daemon::up(&data, &mnt, 3);
+    let owner = |n: u32| {
+        let told = good(["explain", text(&mnt.join(format!("dir{n}"))), "--json"]);
+        serde_json::from_str::<serde_json::Value>(&told).unwrap()["owner"].as_u64().unwrap()
+    };
+    // Not that of the root, so that all directories can be asked for.
+    let owners: Vec<u64> = (0..100).map(owner).collect();
+    let root = good(["explain", text(&mnt), "--json"]);
+    let root = serde_json::from_str::<serde_json::Value>(&root).unwrap()["owner"].as_u64().unwrap();
+    let lost = (root + 1) % 3;
+    daemon.stop();
+    let state = data.join(format!("islands/main/{lost}/state.redb"));
+    let whole = std::fs::read(&state).unwrap();
+    std::fs::write(&state, vec![7; whole.len()]).unwrap();
+    let said = hidden(&data, &mnt, lost as u16);
+    assert!(said.contains("snapshot is damaged") && said.contains("Nothing was changed"), "{said}");
+    let mut daemon = Daemon::up(&data, &mnt, 3);
+    let (mut served, mut hidden) = (0, 0);
+    for (n, owner) in owners.iter().enumerate() {
+        let read = std::fs::read_to_string(mnt.join(format!("dir{n}/file")));
+        if *owner == lost {
+            hidden += 1;
+            let why = read.expect_err("nobody can read it").kind();
+            assert_ne!(why, std::io::ErrorKind::NotFound, "incomplete never looks like empty");
+        } else {
+            served += 1;
+            assert_eq!(read.unwrap(), n.to_string());
+        }
+    }
+    assert!(served > 0 && hidden > 0);
+    let doctor = common::run(["doctor", "--data", text(&data), "--json"]);
+    let doctor = String::from_utf8_lossy(&doctor.stdout).into_owned();
+    assert!(doctor.contains(&format!("island {lost} of volume main is not served")), "{doctor}");
+    daemon.stop();
+    // An older copy of it would still be noticed, and the whole one is served.
+    let reached = std::fs::read_to_string(data.join("islands/main/reached.toml")).unwrap();
+    assert!(reached.contains(&format!("\n{lost} = ")), "{reached}");
+    std::fs::write(&state, whole).unwrap();
+    let mut daemon = Daemon::up(&data, &mnt, 3);
+    assert_eq!(std::fs::read_to_string(mnt.join("dir0/file")).unwrap(), "0");
+    assert_eq!(names_in(&mnt), 100);
+    daemon.stop();
+    assert_eq!(broken(&data), [""; 0]);
 }
 
 #[test]
@@ -184,7 +260,7 @@ fn a_log_that_is_gone_is_told_and_the_island_not_taken_for_an_empty_one() {
         std::fs::rename(entry.path(), aside.join(entry.file_name())).unwrap();
     }
     for _ in 0..2 {
-        let said = refused(&data, &mnt);
+        let said = hidden(&data, &mnt, 0);
         assert!(said.contains("island 0") && said.contains("log"), "{said}");
     }
     assert_eq!(broken(&data), ["opens"]);
@@ -203,12 +279,12 @@ fn an_island_that_is_gone_or_emptied_is_told_and_nothing_is_made_in_its_place() 
     let (data, mnt) = killed(&scratch);
     let (island, aside) = (data.join("islands/main/2"), scratch.path("aside"));
     std::fs::rename(&island, &aside).unwrap();
-    let said = refused(&data, &mnt);
+    let said = hidden(&data, &mnt, 2);
     assert!(said.contains("island 2: its folder is missing") && said.contains("backup"), "{said}");
     assert!(!island.exists());
     assert_eq!(broken(&data), ["opens"]);
     std::fs::create_dir(&island).unwrap();
-    let said = refused(&data, &mnt);
+    let said = hidden(&data, &mnt, 2);
     assert!(said.contains("island 2: its state (state.redb) is missing"), "{said}");
     assert_eq!(names_in(&island), 0);
     std::fs::remove_dir(&island).unwrap();
@@ -218,7 +294,7 @@ fn an_island_that_is_gone_or_emptied_is_told_and_nothing_is_made_in_its_place() 
     daemon.stop();
     // For good: what the messages say keeps what the other islands have.
     std::fs::remove_dir_all(&island).unwrap();
-    let said = refused(&data, &mnt);
+    let said = hidden(&data, &mnt, 2);
     let next = said.split_once("tells: atoll ").expect("it names the next step").1.trim().to_owned();
     let said = common::bad(next.split(' '));
     let make = said.lines().last().unwrap().strip_prefix("mkdir -p ").expect("it says how").to_owned();
@@ -360,7 +436,7 @@ fn an_older_copy_of_one_island_is_refused_and_one_of_the_whole_data_directory_is
         std::fs::rename(&folder, &aside).unwrap();
         copy(&backup.join(format!("islands/main/{number}")), &folder);
         for _ in 0..2 {
-            let said = refused(&data, &mnt);
+            let said = hidden(&data, &mnt, number);
             assert!(said.contains(&format!("island {number}")) && said.contains("older copy"), "{said}");
             assert!(said.contains("Put the newer folder back") && said.contains("atoll rebuild"), "{said}");
         }

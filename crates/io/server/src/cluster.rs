@@ -10,7 +10,7 @@ use atoll_core::{Ino, IslandId, NodeId};
 use atoll_disk::Disk;
 use atoll_disk::overlay::Overlay;
 use atoll_dispatch::seat::SeatStore;
-use atoll_dispatch::{Clock, Engine, Fills, GroupCopy, Halted, OpenError, SpaceState};
+use atoll_dispatch::{Clock, Engine, Fills, GroupCopy, Halted, OpenError, Reached, SpaceState};
 use atoll_group::{Group, GroupEvent, Role};
 use atoll_island::Phase;
 use atoll_proto::control::{
@@ -23,9 +23,10 @@ use atoll_state::{LoadedRows, RowKey, RowLoad};
 
 use crate::copies::CopiesSetup;
 use crate::node::{NodeError, unless_full};
+use crate::opening::OpenedIslands;
 use crate::reached::{note_cut, note_reached, reached};
 use crate::served::{LocalWay, Place, Serve, Served, ServedStatus};
-use crate::volume::{OpenedIslands, Volume, VolumeError, VolumeOptions, WallClock};
+use crate::volume::{Volume, VolumeError, VolumeOptions, WallClock};
 
 /// How long a question to the store of another node may take: copies ask again.
 const STORE_PATIENCE: Duration = Duration::from_secs(1);
@@ -91,6 +92,14 @@ impl<D: Disk> Islands<D> {
         self.volume.engine(island).or_else(|| copy?.engine())
     }
 
+    /// How far the islands have come. What was known before of one that cannot be opened stays, so that an older copy in its place
+    /// is still noticed.
+    fn noted(&self) -> BTreeMap<IslandId, Reached> {
+        let before = &self.options.reached;
+        let unopened = before.iter().filter(|(island, _)| self.volume.why_unopened(**island).is_some());
+        unopened.map(|(island, reached)| (*island, *reached)).chain(self.volume.reached()).collect()
+    }
+
     fn opened(&self) -> Option<OpenedIslands<D>> {
         self.opened.lock().expect("no panic while it is held").take()
     }
@@ -143,6 +152,17 @@ fn not_served(config: &VolumeConfig, data: &Path, folder: &Path, why: &VolumeErr
 fn next_step(config: &VolumeConfig, data: &Path, folder: &Path, why: &VolumeError) -> String {
     let data = data.display();
     let others = if config.nodes.len() > 1 { "Its other nodes go on. " } else { "" };
+    if let VolumeError::Open(error) = why
+        && error.is_damage()
+        && config.group_of(error.island()).len() > 1
+    {
+        let place = folder.join(error.island().to_string());
+        let place = place.display();
+        return format!(
+            "Nothing was changed in {place}. Other nodes have copies of it. If one of them leads (atoll status), stop this node,\n\
+            move the damaged copy away (mv {place} {place}.damaged), and start it again: it is filled from the others."
+        );
+    }
     match why {
         VolumeError::Open(OpenError::Missing(island, _)) => format!(
             "{others}It should be in {}/{island}: is its disk mounted? Nothing was made in its place.\n\
@@ -222,7 +242,7 @@ impl<D: Disk> Served for Islands<D> {
         let Some(opened) = self.opened() else { return Ok(()) };
         let reached: Result<BTreeMap<_, _>, Halted> =
             opened.engines.values().map(|engine| Ok((engine.id(), engine.reach()?))).collect();
-        let all = reached.map(|reached| self.volume.reached().into_iter().chain(reached).collect());
+        let all = reached.map(|reached| self.noted().into_iter().chain(reached).collect());
         let noted = all.map_or(Ok(()), |all| note_reached(&self.folder, &all)).or_else(unless_full);
         match noted {
             Ok(()) => self.volume.begin(opened),
@@ -250,10 +270,14 @@ impl<D: Disk> Served for Islands<D> {
         for island in volume.islands() {
             let copy = volume.copy(island);
             let Some(engine) = self.engine(island, copy.as_deref()) else {
+                let why = volume.why_unopened(island).map(|why| {
+                    let next = next_step(&volume.config(), &self.data, &self.folder, why);
+                    format!("It cannot be opened: {why}\n{next}")
+                });
                 islands.push(IslandStatus {
                     island,
                     phase: IslandPhase::Opening,
-                    halted: None,
+                    halted: why,
                     read_only: None,
                     spilled: Vec::new(),
                     metrics: Vec::new(),
@@ -440,7 +464,7 @@ impl<D: Disk> Served for Islands<D> {
             // What was noted of islands that were not opened stays.
             return stopped.into_iter().collect();
         }
-        let noted = note_reached(&self.folder, &self.volume.reached()).or_else(unless_full);
+        let noted = note_reached(&self.folder, &self.noted()).or_else(unless_full);
         let noted = noted.err().map(|why| format!("Volume {name}: {}: {why}", self.folder.display()));
         stopped.into_iter().chain(noted).collect()
     }

@@ -21,6 +21,7 @@ use atoll_proto::{Beacon, GroupMessage, GroupRecord, NodeLife, Promised};
 use atoll_rpc::{Frame, Kind, Link, Remote, Role};
 use bytes::Bytes;
 
+use crate::opening::Unopened;
 use crate::volume::{Volume, VolumeError, VolumeOptions, setup, tell_recovery};
 
 /// Pause between two times that the copies are told the time.
@@ -311,8 +312,15 @@ impl<D: Disk> Volume<D> {
         let (port, ends) = Port::new(self, on_cut);
         let me = NodeLife { node: self.node(), life: options.incarnation, host: self.host };
         let mut copies = Copies::new(Arc::clone(&port), Arc::clone(&clock));
+        let mut unopened = Unopened::new();
         for island in self.islands() {
-            let disk = disk_of(island)?;
+            let disk = match disk_of(island) {
+                Ok(disk) => disk,
+                Err(why) => {
+                    self.goes_without(options, island, why, &mut unopened)?;
+                    continue;
+                }
+            };
             let mut setup = setup(&config, self.node(), island, &*disk, options);
             setup.log.keep_bytes = atoll_log::KEEP_BYTES;
             let ring = config.group_of(island);
@@ -323,10 +331,16 @@ impl<D: Disk> Volume<D> {
             let seats = SeatStore::new(Arc::clone(&beside), format!("{island}.seat").into_bytes());
             let net: Arc<dyn atoll_dispatch::Net> = Arc::clone(&self.switch) as _;
             let nets = (net, Arc::clone(&port) as Arc<dyn GroupNet>);
-            let (copy, report) = GroupCopy::open(disk, seats, setup, group, nets, Arc::clone(&clock))?;
-            tell_recovery(self.name(), island, &report);
-            copies.all.insert(island, copy);
+            match GroupCopy::open(disk, seats, setup, group, nets, Arc::clone(&clock)) {
+                Ok((copy, report)) => {
+                    tell_recovery(self.name(), island, &report);
+                    copies.all.insert(island, copy);
+                }
+                Err(why) => self.goes_without(options, island, why.into(), &mut unopened)?,
+            }
         }
+        // A node that has the control store may have no copies.
+        self.serve_without(unopened, copies.all.is_empty())?;
         assert!(self.copies.set(copies).is_ok(), "islands are opened once");
         let _ = self.store.set(store);
         Ok(ends)

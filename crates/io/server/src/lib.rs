@@ -16,6 +16,7 @@ mod member;
 mod membership;
 mod node;
 mod node_links;
+mod opening;
 mod orders;
 mod reached;
 mod refusals;

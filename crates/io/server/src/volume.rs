@@ -19,10 +19,11 @@ use atoll_rpc::{AddressError, DaemonId, Link};
 use atoll_view::Subject;
 use bytes::Bytes;
 
-use crate::copies::{Copies, CopiesSetup, Ends};
+use crate::copies::Copies;
 use crate::local::Local;
 use crate::map::Map;
 use crate::node_links::{NodeLinks, Used};
+use crate::opening::{OpenedIslands, Unopened};
 use crate::refusals::{Refusals, SPILLED_TOLD_MAX, Spilled};
 use crate::slots::{Islands, Slots};
 use crate::switch::{Enter, Switch, together};
@@ -150,14 +151,6 @@ impl<D: Disk> Enter for Engine<D> {
     }
 }
 
-/// Islands that are open, and cannot be asked anything yet.
-pub(crate) struct OpenedIslands<D: Disk> {
-    pub(crate) engines: Islands<Engine<D>>,
-    views: Vec<Laying<D>>,
-    /// What the copies say; none if no island has others.
-    ends: Option<Ends>,
-}
-
 /// A node's part of a volume, being served.
 pub struct Volume<D: Disk> {
     id: VolumeId,
@@ -171,6 +164,8 @@ pub struct Volume<D: Disk> {
     pub(crate) daemon: (DaemonId, u32),
     /// Where it runs.
     pub(crate) host: Host,
+    /// Islands of this node that cannot be opened.
+    pub(crate) unopened: OnceLock<Unopened>,
     /// The copies here of islands that have others.
     pub(crate) copies: OnceLock<Copies<D>>,
     pub(crate) store: OnceLock<Arc<dyn GroupStore>>,
@@ -225,36 +220,6 @@ impl<D: Disk> Volume<D> {
         Ok(volume)
     }
 
-    /// Opens the islands of this node. They are not here before [`Self::begin`].
-    pub(crate) fn open_islands(
-        self: &Arc<Self>,
-        options: &VolumeOptions,
-        mut disk_of: impl FnMut(IslandId) -> Result<Arc<D>, VolumeError>,
-        copies: Option<CopiesSetup<D>>,
-    ) -> Result<OpenedIslands<D>, VolumeError> {
-        let clock: Arc<dyn Clock> = Arc::new(WallClock::default());
-        let config = self.config();
-        let mut opened = OpenedIslands { engines: BTreeMap::new(), views: Vec::new(), ends: None };
-        if let Some(copies) = copies {
-            opened.ends = Some(self.open_copies(options, disk_of, copies, clock)?);
-            return Ok(opened);
-        }
-        for island in self.islands() {
-            let disk = disk_of(island)?;
-            let setup = setup(&config, self.node, island, &*disk, options);
-            let net: Arc<dyn atoll_dispatch::Net> = Arc::clone(&self.switch) as _;
-            let (engine, report) = Engine::open(disk, setup, net, Arc::clone(&clock))?;
-            tell_recovery(&self.name, island, &report);
-            opened.engines.insert(island, Arc::new(engine));
-        }
-        for engine in opened.engines.values() {
-            let io = |e| OpenError::Io(engine.id(), e);
-            let laying = Laying::open(Arc::clone(engine), options.root, options.devices).map_err(io)?;
-            opened.views.push(laying);
-        }
-        Ok(opened)
-    }
-
     /// A node's part of a volume, without an island yet.
     fn new(config: VolumeConfig, node: NodeId, options: &VolumeOptions) -> Result<Arc<Self>, VolumeError> {
         let not_a_member = || VolumeError::NotAMember { volume: config.name.clone(), node };
@@ -269,6 +234,7 @@ impl<D: Disk> Volume<D> {
             switch: Arc::new(Switch::new(config.name.clone())),
             daemon: (options.daemon, options.incarnation),
             host: Host { boot: options.log.boot, inode: options.directory },
+            unopened: OnceLock::new(),
             copies: OnceLock::new(),
             store: OnceLock::new(),
             node_links: Mutex::default(),

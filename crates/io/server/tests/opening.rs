@@ -35,13 +35,13 @@ impl Slow {
         self.changed.notify_all();
     }
 
-    /// Opens folders when it answers, unless an island is lost.
-    fn shelf(self: &Arc<Self>, lost: Option<u16>) -> Shelf<RealDisk> {
+    /// Opens folders when it answers, but for islands that are lost.
+    fn shelf(self: &Arc<Self>, lost: &'static [u16]) -> Shelf<RealDisk> {
         let (slow, shelf) = (Arc::clone(self), shelf());
         Arc::new(move |folder, island, is_new| {
             let answers = slow.answers.lock().unwrap();
             let _answers = slow.changed.wait_while(answers, |answers| !*answers).unwrap();
-            if lost.map(IslandId) == Some(island) {
+            if lost.contains(&island.0) {
                 return Err(VolumeError::Open(OpenError::Missing(island, "folder")));
             }
             shelf(folder, island, is_new)
@@ -58,7 +58,7 @@ struct Opening {
 }
 
 impl Opening {
-    fn new(data: &Path, config: &VolumeConfig, lost: Option<u16>) -> Self {
+    fn new(data: &Path, config: &VolumeConfig, lost: &'static [u16]) -> Self {
         let (first, mut listener) = serve(data, config);
         listener.stop();
         assert!(first.stop().is_empty());
@@ -108,7 +108,7 @@ fn other_node() -> (Listener, Address, Receiver<Hello>) {
 fn a_node_greets_and_is_greeted_before_its_islands_are_open() {
     let data = tempfile::tempdir().unwrap();
     let (mut there, address, hellos) = other_node();
-    let opening = Opening::new(data.path(), &config([&[0], &[1]], &address.to_string()), None);
+    let opening = Opening::new(data.path(), &config([&[0], &[1]], &address.to_string()), &[]);
     loop {
         let hello = hellos.recv_timeout(LONG).expect("the other node hears of the second life");
         let Role::Node { daemon, incarnation, members, .. } = hello.role else { panic!("{hello:?}") };
@@ -135,7 +135,7 @@ fn a_node_greets_and_is_greeted_before_its_islands_are_open() {
 #[test]
 fn a_client_that_asks_an_island_that_is_not_open_yet_is_answered_when_it_is() {
     let data = tempfile::tempdir().unwrap();
-    let opening = Opening::new(data.path(), &config([&[0, 1], &[2]], NOWHERE), None);
+    let opening = Opening::new(data.path(), &config([&[0, 1], &[2]], NOWHERE), &[]);
     let client = Other::client(opening.listener.address());
     assert_eq!([client.next(), client.next()], [(Kind::Gone, 0, 0), (Kind::Gone, 1, 0)]);
     assert_eq!(opening.phases(), [IslandPhase::Opening, IslandPhase::Opening]);
@@ -156,7 +156,7 @@ fn a_client_that_asks_an_island_that_is_not_open_yet_is_answered_when_it_is() {
 #[test]
 fn a_volume_whose_islands_cannot_be_opened_is_refused_and_what_was_noted_of_them_stays() {
     let data = tempfile::tempdir().unwrap();
-    let opening = Opening::new(data.path(), &config([&[0, 1], &[2]], NOWHERE), Some(1));
+    let opening = Opening::new(data.path(), &config([&[0, 1], &[2]], NOWHERE), &[0, 1]);
     let folder = data.path().join(atoll_server::ISLANDS).join("home");
     let noted = reached(&folder).unwrap();
     assert_eq!(noted.len(), 2);
@@ -176,4 +176,27 @@ fn a_volume_whose_islands_cannot_be_opened_is_refused_and_what_was_noted_of_them
     listener.stop();
     assert!(node.stop().is_empty());
     assert_eq!(reached(&folder).unwrap(), noted);
+}
+
+#[test]
+fn the_other_islands_are_served_and_what_was_noted_of_a_lost_one_stays() {
+    let data = tempfile::tempdir().unwrap();
+    let opening = Opening::new(data.path(), &config([&[0, 1], &[2]], NOWHERE), &[1]);
+    let folder = data.path().join(atoll_server::ISLANDS).join("home");
+    let noted = reached(&folder).unwrap();
+    let client = Other::client(opening.listener.address());
+    assert_eq!([client.next(), client.next()], [(Kind::Gone, 0, 0), (Kind::Gone, 1, 0)]);
+    opening.disk.answer();
+    assert_eq!(client.next(), (Kind::Primary, 0, 0));
+    client.ask(1, 5, ClientOp::Attach { mount: false });
+    assert_eq!(client.next(), (Kind::Gone, 1, 0));
+    assert_eq!(opening.phases()[1], IslandPhase::Opening);
+    let Opening { node, mut listener, opens, .. } = opening;
+    assert!(opens.join().unwrap().is_empty() && node.problem("home").is_none());
+    assert_eq!(reached(&folder).unwrap()[&IslandId(1)], noted[&IslandId(1)]);
+    listener.stop();
+    assert!(node.stop().is_empty());
+    let after = reached(&folder).unwrap();
+    assert_eq!(after[&IslandId(1)], noted[&IslandId(1)]);
+    assert!(after[&IslandId(0)].incarnation > noted[&IslandId(0)].incarnation);
 }

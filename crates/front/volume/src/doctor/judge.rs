@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use atoll_proto::control::{Connection, VolumeStatus};
+use atoll_proto::control::{Connection, IslandPhase, VolumeStatus};
 
 use super::Diagnosis;
 use crate::status::first_line;
@@ -330,7 +330,16 @@ pub(super) fn volume(volume: &VolumeStatus) -> Vec<Diagnosis> {
         ));
     }
     for island in &volume.islands {
-        if let Some(why) = &island.halted {
+        if let Some(why) = &island.halted
+            && island.phase == IslandPhase::Opening
+        {
+            let next: Vec<&str> = why.lines().skip(1).map(str::trim).collect();
+            all.push(Diagnosis::wrong(
+                NODE,
+                format!("island {} of volume {name} is not served: {}", island.island, first_line(why)),
+                next.join(" "),
+            ));
+        } else if let Some(why) = &island.halted {
             all.push(Diagnosis::wrong(
                 NODE,
                 format!("island {} of volume {name} has halted: {}", island.island, first_line(why)),
