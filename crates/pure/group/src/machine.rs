@@ -20,7 +20,7 @@ use crate::following::Following;
 use crate::leading::Leading;
 use crate::lease::{BEAT_MS, LATE_MS, Promise};
 use crate::log::OwnLog;
-use crate::progress::Admission;
+use crate::progress::{Admission, GroupMember};
 use crate::seat::SeatFile;
 use crate::store::Store;
 
@@ -31,6 +31,8 @@ const READ_ALONE_MS: u64 = 900;
 
 /// So many boots of a node are remembered: a proof that an earlier process has ended is of one that has greeted lately.
 const HOSTS_MAX: usize = 16;
+/// For a copy that was not heard of for so long the log is held no more.
+const GONE_MS: u64 = 30_000;
 
 /// Of one copy.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -550,6 +552,17 @@ impl Group {
     /// This copy cannot follow from its own log.
     pub const fn must_be_filled(&self) -> bool {
         self.must_fill
+    }
+
+    /// The first record of the log that a copy still needs which comes back, or is filled; none if there is none that lives.
+    pub fn needed_from(&self) -> Option<u64> {
+        let members = self.led().into_iter().flat_map(|leading| leading.progress.members.values());
+        let comes = |member: &&GroupMember| {
+            member.admission != Admission::Seated
+                && !member.lost
+                && self.now < member.heard_ms(self.awake_ms) + GONE_MS
+        };
+        members.filter(comes).map(|member| member.joined.max(member.received) + 1).min()
     }
 
     /// The primary that fills this copy, and its epoch.

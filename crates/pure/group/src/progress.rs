@@ -60,6 +60,8 @@ pub(crate) struct GroupMember {
     pub(crate) admission: Admission,
     /// Records up to this one were sent to it.
     pub(crate) sent: u64,
+    /// Its log was known to have this one when it joined.
+    pub(crate) joined: u64,
     /// Records up to this one have arrived there.
     pub(crate) received: u64,
     /// Up to this one they are written there, with their bytes: process death cannot take them.
@@ -90,6 +92,7 @@ impl GroupMember {
             tenure,
             admission: Admission::Seated,
             sent,
+            joined: 0,
             received: 0,
             has: 0,
             synced: 0,

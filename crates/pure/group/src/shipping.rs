@@ -177,6 +177,7 @@ impl Group {
             ..GroupMember::new(tenure, now, last)
         });
         member.sent = common.seq;
+        member.joined = common.seq;
         member.halted = false;
         self.send_frame(from, common.seq, common.seq, out);
         self.ship(out);

@@ -139,6 +139,26 @@ fn a_copy_that_is_wiped_twice_within_a_second_is_heard() {
 }
 
 #[test]
+fn what_a_copy_needs_of_the_log_is_held_while_it_is_heard_of() {
+    let mut p = primary(&[P, M, N]);
+    pass_with(&mut p, 950, &[M]);
+    let (number, expect, _) = p.swap().expect("N is dropped");
+    p.swapped(number, SwapOutcome::Done(expect + 1));
+    assert_eq!(p.group.needed_from(), None);
+    p.hear(N, join(1_001, &[at(7, 10)]));
+    assert_eq!(p.group.needed_from(), Some(11));
+    p.decide(200);
+    p.has(M, 8, 1, 200, 200);
+    p.has(N, 8, 1_001, 15, 15);
+    pass_with(&mut p, 1_000, &[M, N]);
+    assert_eq!(p.group.needed_from(), Some(16));
+    pass_with(&mut p, 29_000, &[M]);
+    assert_eq!(p.group.needed_from(), Some(16));
+    pass_with(&mut p, 2_000, &[M]);
+    assert_eq!(p.group.needed_from(), None, "it is gone");
+}
+
+#[test]
 fn a_copy_that_differs_is_not_counted() {
     let mut p = primary(&[P, M, N]);
     pass_with(&mut p, 950, &[M]);

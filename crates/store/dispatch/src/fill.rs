@@ -25,6 +25,8 @@ use crate::walk::FillSize;
 const PAGE_BYTES: usize = 256 << 10;
 /// A snapshot of which nobody wants rows for so long is read no more.
 const PIN_MS: u64 = 30_000;
+/// The log is held for others while this part of the disk is free.
+const HELD_WHILE_FREE: u64 = 10;
 /// Bytes of the database of the rows that come, in memory.
 const CACHE_BYTES: usize = 4 << 20;
 
@@ -268,6 +270,19 @@ impl<D: Disk> Engine<D> {
         let pin = self.snapshot.pin().map_err(|e| e.to_string())?;
         let size = FillSize::count(&pin, Ino(0), rest).map_err(|e| e.to_string())?;
         Ok(size.map(|(all, _)| all))
+    }
+
+    /// The first record of the log that a copy is going to need which is filled from here, or comes back. A disk of which less than
+    /// a tenth is free holds nothing for others: what the log is configured to keep must be enough then.
+    pub(crate) fn held_from(&self) -> u64 {
+        let Some(grouped) = self.grouped.get() else { return u64::MAX };
+        let pins = self.pins.lock().expect("no panic while it is held");
+        let pinned = pins.values().map(|pinned| pinned.at.seq + 1).min().unwrap_or(u64::MAX);
+        drop(pins);
+        let held = pinned.min(grouped.place.needed());
+        let is_short =
+            || self.disk.space().map_or(true, |space| space.bytes_available < space.bytes / HELD_WHILE_FREE);
+        if held == u64::MAX || is_short() { u64::MAX } else { held }
     }
 
     /// Gives up snapshots of which nobody wants more.

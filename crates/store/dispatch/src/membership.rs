@@ -66,6 +66,8 @@ pub(crate) struct Membership {
     synced: AtomicU64,
     /// The log is kept from this record on, for copies that are away.
     keep: AtomicU64,
+    /// The first record that a copy still needs which comes back; `u64::MAX` if there is none.
+    needed: AtomicU64,
 }
 
 impl Membership {
@@ -83,6 +85,7 @@ impl Membership {
             room: AtomicU64::new(u64::MAX),
             synced: AtomicU64::new(0),
             keep: AtomicU64::new(0),
+            needed: AtomicU64::new(u64::MAX),
         };
         membership.show(&membership.lock().group);
         membership
@@ -132,6 +135,7 @@ impl Membership {
         let (_, synced) = group.reached();
         self.synced.store(synced, Ordering::Release);
         self.keep.store(group.keep(), Ordering::Release);
+        self.needed.store(group.needed_from().unwrap_or(u64::MAX), Ordering::Release);
         self.lease_until.store(group.lease_until().unwrap_or(0), Ordering::Release);
     }
 
@@ -186,6 +190,10 @@ impl Membership {
 
     pub(crate) fn keep(&self) -> u64 {
         self.keep.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn needed(&self) -> u64 {
+        self.needed.load(Ordering::Acquire)
     }
 
     /// The epoch that a beacon names now.

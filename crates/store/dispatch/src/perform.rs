@@ -168,8 +168,10 @@ impl<D: Disk> Engine<D> {
         if !self.snapshot.commit_if_space(&*self.disk, rows).map_err(|e| e.to_string())? {
             return Ok(Some(frozen));
         }
+        let held = self.held_from();
         let removal = {
             let mut core = self.lock();
+            core.log.hold(held);
             core.log.keep(self.grouped.get().map_or(u64::MAX, |grouped| grouped.place.keep()));
             core.log.release(frozen.seq)
         };

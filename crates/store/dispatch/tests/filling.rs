@@ -3,6 +3,7 @@
 mod common;
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -385,5 +386,68 @@ fn small_files_are_asked_for_together() {
     filled.group.wait_for_all();
     asked.borrow_mut().dedup();
     assert!((1..10).contains(&asked.borrow().len()), "{} questions", asked.borrow().len());
+    filled.judge();
+}
+
+/// A copy whose rows take long is not too late for the log that follows on them.
+#[test]
+fn the_log_behind_the_rows_is_there_when_all_have_come() {
+    let mut filled = Filled::new(2);
+    let other = filled.other;
+    filled.group.wipe(other);
+    filled.group.pass(2_000);
+    filled.go_on();
+    let (begun, may_end) = (Rc::new(RefCell::new(BTreeSet::new())), Rc::new(RefCell::new(false)));
+    let (begins, ends) = (Rc::clone(&begun), Rc::clone(&may_end));
+    filled.group.loses = Some(Box::new(move |_, _, message, _| match message {
+        GroupMessage::Rows { at, last, .. } => {
+            begins.borrow_mut().insert(at.seq);
+            *last && !*ends.borrow()
+        }
+        _ => false,
+    }));
+    filled.group.start(other);
+    filled.group.pass(1_000);
+    assert_eq!(begun.borrow().len(), 1);
+    for _ in 0..4 {
+        filled.go_on();
+    }
+    *may_end.borrow_mut() = true;
+    filled.group.wait_for_all();
+    assert_eq!(begun.borrow().len(), 1, "it was begun again: {begun:?}");
+    filled.judge();
+}
+
+#[test]
+fn a_copy_that_comes_back_by_log_does_not_wait_for_one_that_is_filled() {
+    let mut filled = Filled::new(3);
+    let (leader, other) = (filled.leader, filled.other);
+    let third = filled.group.others(leader)[1];
+    filled.group.wipe(other);
+    filled.group.pass(2_000);
+    filled.go_on();
+    filled.group.machine(third).may_fail = true;
+    filled.group.end(third, Fault::ProcessDeath);
+    filled.group.pass(2_000);
+    let sits = |filled: &Filled, node| filled.group.store.1.seat_of(node).is_some();
+    assert!(!sits(&filled, other) && !sits(&filled, third), "one copy is left");
+    let may_end = Rc::new(RefCell::new(false));
+    let ends = Rc::clone(&may_end);
+    filled.group.loses = Some(Box::new(move |_, _, message, _| {
+        matches!(message, GroupMessage::Rows { last: true, .. }) && !*ends.borrow()
+    }));
+    filled.group.start(other);
+    filled.group.pass(500);
+    filled.group.start(third);
+    for _ in 0..200 {
+        if sits(&filled, third) {
+            break;
+        }
+        filled.group.pass(50);
+    }
+    assert!(sits(&filled, third) && !sits(&filled, other), "the one that is near is counted first");
+    // With two of three changes are decided again, and the filling goes on until all are in.
+    filled.group.write(leader, filled.files[2], 5, b"while it is filled");
+    *may_end.borrow_mut() = true;
     filled.judge();
 }

@@ -124,6 +124,12 @@ impl<D: Disk> Log<D> {
         self.keep = from;
     }
 
+    /// Keeps the records from this one on whatever [`Config::keep_bytes`] says, while somebody is about to read them. They go when
+    /// the disk has no space, as all that is kept. The owner says when that is too much.
+    pub const fn hold(&mut self, from: u64) {
+        self.hold = from;
+    }
+
     /// True if the owner can do without the first segment.
     pub(crate) fn has_kept(&self) -> bool {
         // The next segment must itself be durable, or a power cut could leave no segment at all.
@@ -147,7 +153,10 @@ impl<D: Disk> Log<D> {
     pub(crate) fn give_up_old(&mut self) -> Vec<u64> {
         let mut over = self.kept_bytes().saturating_sub(self.config.keep_bytes);
         let mut gone = Vec::new();
-        while self.has_kept() && (over > 0 || self.segments[1].first_seq <= self.keep) {
+        while self.has_kept()
+            && self.segments[1].first_seq <= self.hold
+            && (over > 0 || self.segments[1].first_seq <= self.keep)
+        {
             over = over.saturating_sub(self.segments[0].bytes);
             gone.extend(self.give_up());
         }

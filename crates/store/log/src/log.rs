@@ -37,6 +37,8 @@ pub struct Log<D: Disk> {
     pub(crate) checkpoint: u64,
     /// Records from this one on are kept behind the checkpoint, as far as there are bytes for them.
     pub(crate) keep: u64,
+    /// Records from this one on are kept whatever they take.
+    pub(crate) hold: u64,
     /// Oldest first, without a gap; the last one is appended to.
     pub(crate) segments: VecDeque<Arc<Segment<D::File>>>,
     /// The offset of the next record in the last segment.

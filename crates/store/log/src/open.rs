@@ -97,6 +97,7 @@ impl<D: Disk> Log<D> {
             synced: last.seq,
             checkpoint: 0,
             keep: 0,
+            hold: u64::MAX,
             segments: VecDeque::new(),
             tail_at,
             buffer: Vec::new(),

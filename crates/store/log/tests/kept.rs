@@ -64,6 +64,20 @@ fn path(first_seq: u64) -> Vec<u8> {
 }
 
 #[test]
+fn what_somebody_is_about_to_read_is_held_beyond_the_bytes_that_are_kept() {
+    let disk = sim();
+    let mut log = create(&disk, Config { keep_bytes: 2 * SEGMENT, ..CONFIG });
+    let all = fill(&mut log, &[1; 20]);
+    log.hold(5);
+    release(&mut log, 20);
+    assert_eq!(read(&log, all[4]).unwrap(), all[5..], "from the one that is held on");
+    assert!(read(&log, all[1]).is_err(), "those before it go");
+    log.hold(u64::MAX);
+    release(&mut log, 20);
+    assert!(read(&log, all[4]).is_err() && read(&log, all[18]).is_ok());
+}
+
+#[test]
 fn what_is_kept_outlives_a_start() {
     let disk = sim();
     let mut log = create(&disk, KEEPING);
