@@ -2,11 +2,15 @@
 
 mod common;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use atoll_needs::needs;
-use common::{Cluster, Mounted, eventually};
+use common::{Cluster, Mounted, eventually, good};
 
 /// Bytes of a file that its record carries, and of one that it names.
 const SMALL: usize = 30_000;
@@ -81,6 +85,125 @@ fn a_node_that_lost_its_islands_is_filled_without_a_command() {
         let names = (0..2).map(|island| tree.join(format!("{island}/tree")));
         names.map(|tree| count(&tree)).sum::<usize>() == files.len()
     });
+}
+
+/// Where nodes keep the islands of a volume.
+fn islands_of(cluster: &Cluster, node: usize, volume: &str) -> PathBuf {
+    cluster.data(node).join("islands").join(volume)
+}
+
+/// Removes all that a node keeps of its islands, as on a disk that is new.
+fn wipe(cluster: &Cluster, node: usize) {
+    for volume in ["home", "two"] {
+        for entry in std::fs::read_dir(islands_of(cluster, node, volume)).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+            if path.is_dir() && name.parse::<u16>().is_ok() {
+                std::fs::remove_dir_all(&path).unwrap();
+                std::fs::remove_file(path.with_extension("seat")).unwrap();
+            }
+        }
+    }
+}
+
+/// A program that writes files into a mount, and remembers what was acknowledged.
+struct Client {
+    ends: Arc<AtomicBool>,
+    written: Arc<AtomicU64>,
+    runs: JoinHandle<BTreeMap<PathBuf, Vec<u8>>>,
+}
+
+impl Client {
+    fn begin(dir: PathBuf) -> Self {
+        let (ends, written) = (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());
+        let (stop, count) = (Arc::clone(&ends), Arc::clone(&written));
+        let runs = std::thread::spawn(move || {
+            let mut all = BTreeMap::new();
+            for n in 0u64.. {
+                if stop.load(Ordering::Relaxed) {
+                    break;
+                }
+                // New files, and others that are written again.
+                let path = dir.join(format!("dir{}", n % 8)).join(format!("c{}", n % 3_000));
+                let len = if n % 50 == 0 { LARGE } else { 500 + (n % 7) as usize * 3_000 };
+                let bytes: Vec<u8> = (0..len).map(|at| (at as u64 / 700 + n) as u8).collect();
+                std::fs::write(&path, &bytes).unwrap();
+                if n % 10 == 0 {
+                    std::fs::File::open(&path).unwrap().sync_all().unwrap();
+                }
+                all.insert(path, bytes);
+                count.fetch_add(1, Ordering::Relaxed);
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            all
+        });
+        Self { ends, written, runs }
+    }
+
+    /// Waits until it has gone on.
+    fn goes_on(&self, what: &str) {
+        let before = self.written.load(Ordering::Relaxed);
+        eventually(what, || self.written.load(Ordering::Relaxed) > before + 5);
+    }
+
+    fn end(self) -> BTreeMap<PathBuf, Vec<u8>> {
+        self.ends.store(true, Ordering::Relaxed);
+        self.runs.join().unwrap()
+    }
+}
+
+/// What must hold of issue 21: a volume with three copies, and one with two.
+#[test]
+fn two_of_three_nodes_are_lost_and_one_disk_and_no_byte_and_no_command_is_needed() {
+    needs!(Mounts);
+    let mut cluster = Cluster::with_copies(3, 3);
+    let addresses = cluster.addresses.join(",");
+    good(["volume", "create", "two", "--nodes", &addresses, "--replicas", "2"]);
+    let islands = 5;
+    eventually("all islands are led, with all copies", || cluster.in_sync(islands));
+    let mounts = [
+        cluster.mount("mount", "hard"),
+        Mounted::new(&format!("{addresses}:/two"), cluster.scratch.dir("mount-two"), "hard"),
+    ];
+    let files: Vec<_> = mounts.iter().map(fill_with_files).collect();
+    let has_released = |volume: &str| {
+        let all = std::fs::read_dir(islands_of(&cluster, 1, volume)).unwrap();
+        let folders = all.map(|entry| entry.unwrap().path()).filter(|path| path.is_dir());
+        folders.into_iter().any(|island| has_let_go(&island))
+    };
+    for (volume, files) in ["home", "two"].into_iter().zip(&files) {
+        eventually("a log has let go of its beginning", || {
+            files.iter().for_each(|(path, bytes)| std::fs::write(path, bytes).unwrap());
+            has_released(volume)
+        });
+    }
+    let clients = mounts.each_ref().map(|mount| Client::begin(mount.0.clone()));
+    clients.iter().for_each(|client| client.goes_on("clients begin"));
+    cluster.kill(2);
+    wipe(&cluster, 2);
+    clients.iter().for_each(|client| client.goes_on("clients go on without one node"));
+    cluster.kill(1);
+    cluster.start(1);
+    clients.iter().for_each(|client| client.goes_on("clients go on with that which was not wiped"));
+    cluster.start(2);
+    clients.iter().for_each(|client| client.goes_on("clients go on while copies are filled"));
+    eventually("all copies are in sync again", || cluster.in_sync(islands));
+    eventually("status tells of no filling any more", || {
+        let status = good(["status", &cluster.addresses[0], "--json"]);
+        let status: serde_json::Value = serde_json::from_str(&status).unwrap();
+        let processes = status["processes"].as_array().unwrap();
+        processes.len() >= 3 && processes.iter().all(|process| process["filling"].is_null())
+    });
+    let acknowledged = clients.map(Client::end);
+    // All of one volume comes from a copy that was filled.
+    cluster.kill(1);
+    let files = files.into_iter().flatten().chain(acknowledged.into_iter().flatten());
+    let mut read = 0;
+    for (path, bytes) in files {
+        assert!(std::fs::read(&path).unwrap() == bytes, "{} is another one", path.display());
+        read += 1;
+    }
+    assert!(read > 2_400, "{read} files");
 }
 
 /// Files below a directory.
