@@ -87,6 +87,15 @@ pub struct CopyStatus {
     pub halted: Option<String>,
 }
 
+/// What a node says of the copies that are filled there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FillStatus {
+    /// The share that is done.
+    pub done_permille: u64,
+    /// How long it takes, as the node says; none if it cannot say it yet.
+    pub left_ms: Option<u64>,
+}
+
 impl Cluster {
     /// Starts the nodes with a new volume, and mounts it, everything in the folder `top`.
     pub fn start(top: &Path, shape: &Shape) -> Result<Self> {
@@ -160,11 +169,26 @@ impl Cluster {
         self.disks.get_mut(node).context("the nodes have no disks of their own")
     }
 
-    /// What all nodes say of the copies that they keep, with their numbers. They must run.
-    pub fn copies(&self) -> Result<Vec<(usize, CopyStatus)>> {
+    fn status(&self) -> Result<serde_json::Value> {
         let mut status = self.command(None);
         let told = place::run(status.args(["status", &self.addresses[0], "--json"]))?;
-        let told: serde_json::Value = serde_json::from_str(&told)?;
+        Ok(serde_json::from_str(&told)?)
+    }
+
+    /// How far the node is that fills copies, if one does.
+    pub fn filling(&self) -> Result<Option<FillStatus>> {
+        let told = self.status()?;
+        let mut processes = told["processes"].as_array().into_iter().flatten();
+        let filling = processes.find_map(|process| process["filling"].as_object());
+        Ok(filling.map(|filling| FillStatus {
+            done_permille: filling["done_permille"].as_u64().unwrap_or(0),
+            left_ms: filling["left_ms"].as_u64(),
+        }))
+    }
+
+    /// What all nodes say of the copies that they keep, with their numbers. They must run.
+    pub fn copies(&self) -> Result<Vec<(usize, CopyStatus)>> {
+        let told = self.status()?;
         let list = |of: &serde_json::Value, name: &str| of[name].as_array().cloned().unwrap_or_default();
         let mut all = Vec::new();
         for volume in list(&told, "processes").iter().flat_map(|process| list(process, "volumes")) {
@@ -390,6 +414,21 @@ impl Cluster {
             }
         }
         Ok(found)
+    }
+
+    /// Removes all that a node that does not run keeps of its islands, as if their disk were a new one.
+    pub fn wipe_node(&self, node: usize) -> Result<()> {
+        let folder = self.data(node).join("islands").join(VOLUME);
+        for entry in std::fs::read_dir(&folder).with_context(|| folder.display().to_string())? {
+            let path = entry?.path();
+            let name = path.file_stem().context("it has a name")?.to_string_lossy().into_owned();
+            if name.parse::<u16>().is_err() {
+                continue;
+            }
+            // The folder of an island, and the file `seat` beside it.
+            if path.is_dir() { std::fs::remove_dir_all(&path)? } else { std::fs::remove_file(&path)? }
+        }
+        Ok(())
     }
 
     /// Where the volume is mounted.

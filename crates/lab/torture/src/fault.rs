@@ -1,5 +1,5 @@
 //! Faults that take copies of islands away, one at a time: a node dies, stands still, is cut off, has no space, or has a
-//! disk that fails. Each begins when all copies are in sync after the last one; so what is left has everything.
+//! disk that fails or is wiped. Each begins when all copies are in sync after the last one; so what is left has everything.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -49,6 +49,8 @@ pub enum Kind {
     OneWay,
     /// The node of the control store dies, which has no copies. No group may change by it.
     Store,
+    /// A node dies, and all that it keeps of its islands is gone: it is filled by the others.
+    Wiped,
     /// A disk has no space.
     Full,
     /// A disk takes no writes any more. Then the node dies too, and what has reached the disk is there again.
@@ -57,10 +59,7 @@ pub enum Kind {
 
 impl Kind {
     /// Those that need no disk of one's own.
-    pub const PLAIN: [Self; 7] =
-        [Self::Kill, Self::Restart, Self::Freeze, Self::Plug, Self::Cut, Self::OneWay, Self::Store];
-    /// All.
-    pub const ALL: [Self; 9] = [
+    pub const PLAIN: [Self; 8] = [
         Self::Kill,
         Self::Restart,
         Self::Freeze,
@@ -68,6 +67,18 @@ impl Kind {
         Self::Cut,
         Self::OneWay,
         Self::Store,
+        Self::Wiped,
+    ];
+    /// All.
+    pub const ALL: [Self; 10] = [
+        Self::Kill,
+        Self::Restart,
+        Self::Freeze,
+        Self::Plug,
+        Self::Cut,
+        Self::OneWay,
+        Self::Store,
+        Self::Wiped,
         Self::Full,
         Self::Broken,
     ];
@@ -82,6 +93,7 @@ impl Kind {
             Self::Cut => "cut",
             Self::OneWay => "one-way",
             Self::Store => "store",
+            Self::Wiped => "wiped",
             Self::Full => "full",
             Self::Broken => "broken",
         }
@@ -271,7 +283,7 @@ impl Faults {
         }
         let mut other = None;
         let time = match kind {
-            Kind::Kill | Kind::Restart | Kind::Broken => DEATH_MS,
+            Kind::Kill | Kind::Restart | Kind::Wiped | Kind::Broken => DEATH_MS,
             Kind::Store => {
                 node = 0;
                 DEATH_MS
@@ -447,6 +459,10 @@ fn begin(cluster: &mut Cluster, fault: &Fault) -> Result<()> {
     match fault.kind {
         Kind::Kill | Kind::Store => cluster.kill9_node(fault.node),
         Kind::Restart => cluster.kill9_daemon(fault.node),
+        Kind::Wiped => {
+            cluster.kill9_node(fault.node)?;
+            cluster.wipe_node(fault.node)
+        }
         Kind::Freeze => cluster.freeze_node(fault.node, true),
         Kind::Plug => cluster.network()?.unplug(fault.node, true),
         Kind::Cut | Kind::OneWay => {
@@ -467,7 +483,7 @@ fn begin(cluster: &mut Cluster, fault: &Fault) -> Result<()> {
 
 fn mend(cluster: &mut Cluster, fault: &Fault) -> Result<()> {
     match fault.kind {
-        Kind::Kill | Kind::Store => cluster.spawn_node(fault.node),
+        Kind::Kill | Kind::Store | Kind::Wiped => cluster.spawn_node(fault.node),
         Kind::Restart => Ok(()),
         Kind::Freeze => cluster.freeze_node(fault.node, false),
         Kind::Plug => cluster.network()?.unplug(fault.node, false),

@@ -20,6 +20,7 @@ pub mod cluster;
 pub mod copies;
 pub mod daemon;
 pub mod fault;
+pub mod filling;
 pub mod history;
 pub mod kill9;
 pub mod large;

@@ -11,6 +11,7 @@ use atoll_torture::cluster::{Cluster, Shape, Volume};
 use atoll_torture::copies::{self, Copies};
 use atoll_torture::daemon::Launch;
 use atoll_torture::fault::Kind;
+use atoll_torture::filling::{self, Filling};
 use atoll_torture::history::{self, Histories};
 use atoll_torture::kill9::{self, Kill9};
 use atoll_torture::large::{self, Large, Sizes};
@@ -94,6 +95,22 @@ enum Command {
         #[arg(long, value_name = "DIR", default_value = ".")]
         keep: PathBuf,
     },
+    /// What a filling costs clients, and whether the time that `atoll status` tells of it is right: figures of two copies on three
+    /// nodes, whose disks are wiped. Needs `ip`, and a release build
+    Filling {
+        /// So many files of 8 KiB
+        #[arg(long, default_value_t = 10_000)]
+        small: usize,
+        /// So many files of 4 MiB
+        #[arg(long, default_value_t = 200)]
+        large: usize,
+        /// So often a disk is wiped
+        #[arg(long, default_value_t = 2)]
+        rounds: usize,
+        /// So many seconds of each round clients are watched with all copies, and with one
+        #[arg(long, default_value_t = 10)]
+        quiet: u64,
+    },
     /// Clients and workers on a volume whose islands have copies, while nodes die, stand still, are cut off, or have disks
     /// without space or that fail; nothing that was acknowledged may be lost, and all copies are the same in the end. Needs
     /// `ip`; its networks cannot be seen from outside
@@ -116,7 +133,7 @@ enum Command {
         /// Repeats what is called and what goes wrong, though not when
         #[arg(long, default_value_t = 1)]
         seed: u64,
-        /// Only faults of these kinds: kill restart freeze plug cut one-way store full broken
+        /// Only faults of these kinds: kill restart freeze plug cut one-way store wiped full broken
         #[arg(long, value_delimiter = ',')]
         kinds: Vec<String>,
         /// Each node has a disk of its own of so many MiB, which gets full or fails; 0: none has
@@ -412,6 +429,11 @@ fn run(command: Command) -> Result<()> {
                     return Err(why);
                 }
             }
+        }
+        Command::Filling { small, large, rounds, quiet } => {
+            let place = Place::new("filling")?;
+            let what = Filling { small, large, rounds, quiet: Duration::from_secs(quiet) };
+            println!("{}", filling::run(&what, place.path(), &mut |line| println!("{line}"))?);
         }
         Command::Pauses { nodes, replicas, faults, mode, seed } => {
             let place = Place::new("pauses")?;

@@ -48,6 +48,16 @@ fn nothing_that_was_acknowledged_is_lost_while_copies_go_and_come_back() {
 }
 
 #[test]
+fn nothing_that_was_acknowledged_is_lost_while_the_disks_of_nodes_are_wiped() {
+    needs!(Mounts, Networks, Programs(&PROGRAMS));
+    let place = Place::new("wiped").unwrap();
+    let what = copies(30, 1000, 2, &[Kind::Wiped]);
+    let report = run(&what, place.path(), &mut |line| eprintln!("{line}")).unwrap();
+    assert!(report.judged.operations >= 1000 && report.faults.all() >= 2, "{report}");
+    assert!(report.acknowledged > 0 && report.compared > 0, "{report}");
+}
+
+#[test]
 fn all_copies_of_an_island_have_the_same_plain_tree_after_an_orderly_stop() {
     needs!(Mounts, Networks, Programs(&PROGRAMS));
     let place = Place::new("same").unwrap();
