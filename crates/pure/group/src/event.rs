@@ -148,11 +148,12 @@ pub enum GroupEvent {
     },
     /// All rows of the primary's snapshot are here, beside the own ones.
     Filled,
-    /// There shall be so many copies, on some of these nodes. Links of nodes that are new are told again behind it.
+    /// There shall be so many copies, on the first of these nodes. Links of nodes that are new are told again behind it.
     Wanted {
         /// So many.
         copies: u8,
-        /// All nodes of the group, in the order in which they lead.
+        /// All nodes of the group, in the order in which they lead. Those behind the first ones keep their copies until all of these
+        /// are in sync.
         ring: Vec<NodeId>,
     },
     /// This copy shall lead no longer, because of an order or the end of its daemon.

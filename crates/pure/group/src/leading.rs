@@ -190,6 +190,7 @@ impl Group {
             self.sync_all(OWN_ROUND, last, Vec::new(), out);
         }
         self.raise_wanted(out);
+        self.leave_if_surplus();
         self.tell_again(out);
         if self.own_is_stuck() {
             self.resign(promise, None, out);

@@ -39,7 +39,8 @@ const GONE_MS: u64 = 30_000;
 pub struct Config {
     /// This process.
     pub me: NodeLife,
-    /// All nodes of the group, in the order in which they lead.
+    /// All nodes of the group, in the order in which they lead: first those that shall keep a copy, then those that keep theirs until
+    /// these have one.
     pub ring: Vec<NodeId>,
     /// How many copies there shall be.
     pub wanted: u8,
@@ -103,6 +104,10 @@ pub(crate) struct KnownRecord {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Group {
     pub(crate) me: NodeLife,
+    /// The nodes that shall keep the island, as this copy was told, in the order in which they lead. The first [`Self::wanted`] of
+    /// them are to have a copy each; those behind them keep theirs until all of these are in sync.
+    named: Vec<NodeId>,
+    /// The same, and behind them whoever has a seat all the same.
     pub(crate) ring: Vec<NodeId>,
     pub(crate) wanted: u8,
     pub(crate) tenure_min: u32,
@@ -168,6 +173,7 @@ impl Group {
         promise.ticked_ms = now_ms;
         let mut group = Self {
             me: config.me,
+            named: config.ring.clone(),
             ring: config.ring,
             wanted: config.wanted,
             tenure_min: config.tenure_min,
@@ -263,7 +269,8 @@ impl Group {
             GroupEvent::Filled => self.on_filled(out),
             GroupEvent::Wanted { copies, ring } => {
                 self.wanted = copies;
-                self.ring = ring;
+                self.named = ring;
+                self.set_ring();
             }
             GroupEvent::Leave { to } => self.leave(to),
             GroupEvent::Stopped => self.stop(promise, out),
@@ -278,6 +285,19 @@ impl Group {
             self.keep = self.synced + 1;
         }
         self.check(promise);
+    }
+
+    /// Whoever has a seat is of the group until that has gone, whatever else was told: it has what is committed.
+    pub(crate) fn set_ring(&mut self) {
+        self.ring.clone_from(&self.named);
+        let seats = self.known.iter().flat_map(|known| &known.record.in_sync);
+        let others = seats.map(|seat| seat.node).filter(|node| !self.named.contains(node));
+        self.ring.extend(others);
+    }
+
+    /// The place of a node in the ring. Of so many copies that are wanted the first places keep one each.
+    pub(crate) fn ring_place(&self, node: NodeId) -> usize {
+        self.ring.iter().position(|other| *other == node).unwrap_or(usize::MAX)
     }
 
     /// What the store has had at the least: the first read of a process is held against what `seat` remembers.
@@ -519,9 +539,10 @@ impl Group {
 
     /// Whether all copies that there shall be are in sync, as far as is known here.
     pub fn is_full(&self) -> bool {
-        self.known
-            .as_ref()
-            .is_some_and(|known| known.record.in_sync.len() >= usize::from(known.record.wanted))
+        let Some(record) = self.known.as_ref().map(|known| &known.record) else { return false };
+        let wanted = usize::from(record.wanted);
+        let mut keepers = self.ring.iter().take(wanted);
+        record.in_sync.len() >= wanted && keepers.all(|node| record.seat_of(*node).is_some())
     }
 
     /// What the copy remembers.

@@ -92,9 +92,9 @@ impl Group {
             }
         }
         let sent: Vec<GroupRecord> = self.store.swap.iter().flat_map(|swap| swap.tried.clone()).collect();
-        if next.in_sync.len() > usize::from(record.wanted)
-            && let Some(node) = self.last_of_ring(&next)
-        {
+        let is_one_too_many =
+            next.in_sync.len() > usize::from(record.wanted) || planted(Bug::DrainedGoesFirst);
+        if is_one_too_many && let Some(node) = self.surplus(&next) {
             next = next.without(node);
         }
         self.forget_failed(&failed, &record, &sent);
@@ -108,10 +108,29 @@ impl Group {
         self.count_joiner(&failed, &record, out);
     }
 
-    /// The seat that goes first when fewer copies are wanted: the last one of the ring that is not the primary's.
-    fn last_of_ring(&self, record: &GroupRecord) -> Option<NodeId> {
-        let place = |node: &NodeId| self.ring.iter().position(|other| other == node).unwrap_or(usize::MAX);
-        record.in_sync.iter().map(|seat| seat.node).filter(|node| *node != self.me.node).max_by_key(place)
+    /// The seat that goes first when there are more than are wanted: the last one of the ring that is not the primary's. Those of
+    /// the first places stay.
+    fn surplus(&self, record: &GroupRecord) -> Option<NodeId> {
+        let wanted = usize::from(record.wanted);
+        let others = record.in_sync.iter().map(|seat| seat.node).filter(|node| *node != self.me.node);
+        others.filter(|node| self.ring_place(*node) >= wanted).max_by_key(|node| self.ring_place(*node))
+    }
+
+    /// The primary's own seat is the one that is to go: another copy leads first.
+    pub(crate) fn leave_if_surplus(&mut self) {
+        let Some(record) = self.known.as_ref().map(|known| &known.record) else { return };
+        let wanted = usize::from(record.wanted);
+        if record.in_sync.len() <= wanted
+            || self.ring_place(self.me.node) < wanted
+            || self.surplus(record).is_some()
+        {
+            return;
+        }
+        let keepers = self.ring.iter().take(wanted);
+        let first = keepers.copied().find(|node| record.seat_of(*node).is_some());
+        if let Some(to) = first {
+            self.leave(Some(to));
+        }
     }
 
     /// A copy that joins, fails, and was never in a content that was sent is counted no more.
@@ -153,10 +172,14 @@ impl Group {
     /// Counts one more copy, if there shall be more and one is near.
     fn count_joiner(&mut self, failed: &[NodeId], record: &GroupRecord, out: &mut Vec<GroupEffect>) {
         let (now, last, barrier) = (self.now, self.log.last().seq, self.led().expect("it leads").barrier);
-        let full = self.counted().len() >= usize::from(record.wanted);
-        if full || self.store.swap.is_some() || self.committed < barrier {
+        let (counted, wanted) = (self.counted(), usize::from(record.wanted));
+        // The last seats go when all that are wanted are in: never before.
+        let replaces =
+            counted.len() == wanted && counted.iter().any(|seat| self.ring_place(seat.node) >= wanted);
+        if (counted.len() >= wanted && !replaces) || self.store.swap.is_some() || self.committed < barrier {
             return;
         }
+        let keepers: Vec<NodeId> = self.ring.iter().copied().take(wanted).collect();
         // As long as too few are in, nothing is served, and nothing is won by a pause.
         let is_short = record.in_sync.len() < min_in_sync(record.wanted);
         let leading = self.leading().expect("it leads");
@@ -167,6 +190,7 @@ impl Group {
             let is_well = member.differs == 0 && !member.stuck && !member.halted && !member.lost;
             let is_near = member.has > 0 && member.has + NEAR >= last;
             is_out
+                && (!replaces || keepers.contains(node))
                 && is_there
                 && is_well
                 && is_near
@@ -179,12 +203,15 @@ impl Group {
         self.sync_all(OWN_ROUND, last, Vec::new(), out);
     }
 
-    /// A group of one whose island shall have more copies gets a record.
+    /// A group of one whose island shall have more copies, or one elsewhere, gets a record.
     pub(crate) fn raise_wanted(&mut self, out: &mut Vec<GroupEffect>) {
         let (wanted, attempt, seat) = (self.wanted, self.attempts, self.own_seat());
         let epoch = self.led().expect("it leads").epoch;
         match &self.known {
-            None if wanted > 1 && self.store.may_swap(0) && self.store.swap.is_none() => {
+            None if (wanted > 1 || self.ring.len() > 1)
+                && self.store.may_swap(0)
+                && self.store.swap.is_none() =>
+            {
                 if !self.seat.grouped {
                     // Before the first record can be there: a later life must not count an epoch that others count too.
                     self.seat.grouped = true;

@@ -105,6 +105,7 @@ impl Group {
             out.push(GroupEffect::SaveSeat(self.seat.clone()));
         }
         self.known = Some(KnownRecord { revision, record, since_ms });
+        self.set_ring();
     }
 
     /// The record is this one, and no claim of this copy that is being made has made it so.

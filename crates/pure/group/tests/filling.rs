@@ -224,3 +224,92 @@ fn the_last_of_the_ring_goes_when_fewer_copies_are_wanted() {
     pass_with(&mut p, 5_000, &[M, N]);
     assert_eq!(p.swap(), None, "and no other");
 }
+
+/// N gets its seat at the primary P, in place of whatever the ring says.
+fn n_gets_its_seat(p: &mut One, others: &[atoll_core::NodeId]) -> atoll_proto::GroupRecord {
+    p.link(life(N, 5));
+    p.hear(N, join(1_000, &[]));
+    p.has(N, 8, 1_000, 11, 11);
+    let all: Vec<_> = others.iter().copied().chain([N]).collect();
+    pass_with(p, 100, &all);
+    p.event(GroupEvent::Synced { seq: 11 });
+    others.iter().for_each(|node| p.has(*node, 8, 1, 11, 11));
+    p.all_synced(N, 8, 1_000, 11);
+    pass_with(p, 100, &all);
+    let (number, expect, record) = p.swap().expect("it gets its seat");
+    assert_eq!(record.seat_of(N), Some(seat(N, 1_000)));
+    p.swapped(number, SwapOutcome::Done(expect + 1));
+    record
+}
+
+#[test]
+pub(crate) fn a_copy_goes_when_the_one_in_its_place_has_a_seat() {
+    let mut p = primary(&[P, M]);
+    p.event(GroupEvent::Wanted { copies: 2, ring: vec![P, N, M] });
+    pass_with(&mut p, 3_000, &[M]);
+    assert_eq!(p.swap(), None, "M stays");
+    assert!(!p.group.is_full(), "what N lacks is kept");
+    let record = n_gets_its_seat(&mut p, &[M]);
+    assert_eq!(record.in_sync, [seat(P, 1), seat(M, 1), seat(N, 1_000)]);
+    pass_with(&mut p, 50, &[M, N]);
+    let (number, expect, record) = p.swap().expect("M goes");
+    assert_eq!(record.in_sync, [seat(P, 1), seat(N, 1_000)]);
+    p.swapped(number, SwapOutcome::Done(expect + 1));
+    pass_with(&mut p, 5_000, &[N]);
+    assert_eq!((p.swap(), p.group.is_full()), (None, true));
+}
+
+#[test]
+fn whoever_has_a_seat_is_of_the_group_whatever_else_was_told() {
+    let mut p = primary(&[P, M]);
+    p.event(GroupEvent::Wanted { copies: 2, ring: vec![P, N] });
+    pass_with(&mut p, 3_000, &[M]);
+    assert_eq!(p.swap(), None, "M is heard as before");
+    p.decide(12);
+    p.has(M, 8, 1, 12, 11);
+    p.event(GroupEvent::Written { seq: 12, last_body: 0 });
+    assert_eq!(p.committed(), 12);
+}
+
+#[test]
+fn a_primary_that_is_to_go_has_another_one_lead_first() {
+    let mut p = primary(&[P, M]);
+    p.event(GroupEvent::Wanted { copies: 2, ring: vec![M, N, P] });
+    pass_with(&mut p, 3_000, &[M]);
+    assert!(matches!(p.role(), Role::Leading { .. }), "its copy is needed");
+    n_gets_its_seat(&mut p, &[M]);
+    p.has(M, 8, 1, 11, 11);
+    p.has(N, 8, 1_000, 11, 11);
+    pass_with(&mut p, 100, &[M, N]);
+    assert!(p.told(M).iter().any(|m| matches!(m, GroupMessage::Resign { to: Some(to), .. } if *to == M)));
+    assert_eq!(p.role(), Role::Closing, "it leads no more");
+}
+
+#[test]
+fn of_three_copies_those_of_the_first_places_stay() {
+    // The copy of the primary is the one that is too many: it goes itself, and no other one in its place.
+    let mut p = primary(&[P, M, N]);
+    p.event(GroupEvent::Wanted { copies: 2, ring: vec![M, N, P] });
+    pass_with(&mut p, 50, &[M, N]);
+    let (number, expect, record) = p.swap().expect("the record says so");
+    assert_eq!((record.wanted, record.in_sync.len()), (2, 3));
+    p.swapped(number, SwapOutcome::Done(expect + 1));
+    p.event(GroupEvent::Synced { seq: 11 });
+    p.has(M, 8, 1, 11, 11);
+    p.has(N, 8, 1, 11, 11);
+    pass_with(&mut p, 200, &[M, N]);
+    assert_eq!(p.swap(), None);
+    assert_eq!(p.role(), Role::Closing, "it leads no more");
+}
+
+#[test]
+fn an_island_that_is_alone_gets_a_record_when_its_copy_is_to_be_elsewhere() {
+    let mut p = One::new(P, &[P], SeatFile::of_one(), log(&[]));
+    p.event(GroupEvent::Wanted { copies: 1, ring: vec![N, P] });
+    p.event(GroupEvent::Decided { seq: 1 });
+    p.event(GroupEvent::Written { seq: 1, last_body: 0 });
+    p.event(GroupEvent::Synced { seq: 1 });
+    p.pass(100);
+    let (_, expect, record) = p.swap().expect("there is none yet");
+    assert_eq!((expect, record.in_sync, record.wanted), (0, vec![seat(P, 1)], 1));
+}
