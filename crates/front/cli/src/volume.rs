@@ -3,9 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
-use atoll_proto::VolumeKind;
 use atoll_proto::control::VolumeSummary;
+use atoll_proto::{Copies, VolumeKind};
 use atoll_rpc::Address;
+use atoll_volume::change::{self, Changer, Wish};
 use atoll_volume::create::{Created, adopt, hangs_on_store};
 use atoll_volume::machines::DATA;
 use atoll_volume::members::Members;
@@ -28,6 +29,8 @@ pub(crate) struct Volume {
 enum Command {
     /// Make a volume over running nodes: on all of them, or on none
     Create(Create),
+    /// Change a volume while it is in use: how many nodes keep each island, its nodes, its grace
+    Set(Set),
     /// List the volumes that a node has
     List(List),
     /// Register a volume again if its folder is in a data directory and the control store has lost it
@@ -59,6 +62,31 @@ struct Create {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(group = clap::ArgGroup::new("what").required(true).multiple(true))]
+struct Set {
+    /// Name of the volume
+    name: String,
+    /// Number of nodes that shall keep each island. Returns at once: "atoll status" shows how far the copies are
+    #[arg(long, alias = "copies", value_name = "N", group = "what")]
+    replicas: Option<usize>,
+    /// For so many seconds a node may be away before another one, if one is spare, keeps its islands in its place
+    #[arg(long, value_name = "SECONDS", group = "what", value_parser = clap::value_parser!(u32).range(1..))]
+    grace: Option<u32>,
+    /// More nodes for the volume, as mounts and the other nodes reach them. They keep nothing until copies are wanted there
+    #[arg(long, value_name = "HOST:PORT,...", value_delimiter = ',', group = "what")]
+    add: Vec<Address>,
+    /// The node to ask; by default the one of --data
+    #[arg(long, value_name = "HOST:PORT", conflicts_with = "data")]
+    at: Option<Address>,
+    /// The data directory of a node of this machine, which is asked
+    #[arg(long, value_name = "DIR", default_value = DATA)]
+    data: PathBuf,
+    /// Print JSON, for programs
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, clap::Args)]
 struct List {
     /// The node to ask, or a mount point: then the nodes of its volume are asked
     #[arg(value_name = "HOST:PORT|DIR", conflicts_with = "data")]
@@ -85,6 +113,7 @@ impl Volume {
     pub(crate) fn data(&self) -> Option<&Path> {
         match &self.command {
             Command::Create(create) => Some(&create.data),
+            Command::Set(set) => set.at.is_none().then_some(set.data.as_path()),
             Command::List(list) => list.data.as_deref(),
             Command::Adopt(_) => None,
         }
@@ -93,6 +122,7 @@ impl Volume {
     pub(crate) fn run(self) -> Result<()> {
         match self.command {
             Command::Create(create) => create.run(),
+            Command::Set(set) => set.run(),
             Command::List(list) => list.run(),
             Command::Adopt(adopt) => adopt.run(),
         }
@@ -139,6 +169,35 @@ impl Create {
             say::line(format_args!("         {then}"));
         }
         say::line(format_args!("mount    atoll mount {}:/{name} DIR", all.join(",")));
+        Ok(())
+    }
+}
+
+impl Set {
+    fn run(self) -> Result<()> {
+        let Self { name, replicas, grace, add, at, data, json } = self;
+        let changer = match at {
+            Some(address) => Changer::at(address)?,
+            None => Changer::of_data(&data)?,
+        };
+        let config = change::set(&changer, &name, &Wish { replicas, grace_s: grace, add })?;
+        let copies = config.copies.clone().unwrap_or_default();
+        let (wanted, grace) = (copies.wanted.max(1), copies.grace_s.unwrap_or(Copies::GRACE_S));
+        let nodes: Vec<&str> = config.nodes.iter().map(|node| node.address.as_str()).collect();
+        if json {
+            say::json(&json!({
+                "name": config.name, "version": config.table.version(), "replicas": wanted, "grace_s": grace, "nodes": nodes,
+            }));
+            return Ok(());
+        }
+        let islands = config.islands().len();
+        say::line(format_args!(
+            "volume   {name} ({islands} islands on {} nodes, {wanted} copies of each are wanted)",
+            nodes.len()
+        ));
+        say::line(format_args!("grace    {grace} s"));
+        let first = nodes.first().copied().unwrap_or_default();
+        say::line(format_args!("next     atoll status {first} shows how far the copies are"));
         Ok(())
     }
 }

@@ -211,3 +211,106 @@ fn count(dir: &Path) -> usize {
     let Ok(entries) = std::fs::read_dir(dir) else { return 0 };
     entries.flatten().map(|entry| if entry.path().is_dir() { count(&entry.path()) } else { 1 }).sum()
 }
+
+/// Someone who changes files all the time while others are looked at. What it has written is there to the end.
+struct Writer {
+    stop: std::sync::Arc<std::sync::atomic::AtomicBool>,
+    thread: std::thread::JoinHandle<Vec<(PathBuf, Vec<u8>)>>,
+}
+
+impl Writer {
+    fn start(dirs: Vec<PathBuf>) -> Self {
+        let stop = std::sync::Arc::<std::sync::atomic::AtomicBool>::default();
+        let ends = std::sync::Arc::clone(&stop);
+        let write = move || {
+            let mut files = Vec::new();
+            for n in 0_usize.. {
+                if ends.load(std::sync::atomic::Ordering::Relaxed) {
+                    break;
+                }
+                let (path, bytes) =
+                    (dirs[n % dirs.len()].join(format!("written{n}")), vec![n as u8; 1 + n % 50_000]);
+                std::fs::write(&path, &bytes).unwrap();
+                files.push((path, bytes));
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            files
+        };
+        Self { stop, thread: std::thread::spawn(write) }
+    }
+
+    fn end(self) -> Vec<(PathBuf, Vec<u8>)> {
+        self.stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        self.thread.join().expect("every write succeeds")
+    }
+}
+
+fn are_as_written(files: &[(PathBuf, Vec<u8>)]) {
+    for (path, bytes) in files {
+        assert!(std::fs::read(path).unwrap() == *bytes, "{} is another one", path.display());
+    }
+}
+
+/// The nodes in whose data directories something of an island is.
+fn kept(cluster: &Cluster, island: u16) -> Vec<usize> {
+    let has = |node: &usize| {
+        let folder = cluster.data(*node).join("islands/home");
+        folder.join(island.to_string()).exists() || folder.join(format!("{island}.seat")).exists()
+    };
+    (0..cluster.addresses.len()).filter(has).collect()
+}
+
+/// Waits until all islands are kept by so many nodes, all in sync, and by no other one.
+fn has_copies(cluster: &Cluster, islands: u16, copies: usize) {
+    eventually(&format!("{copies} copies of each island are in sync"), || {
+        let leading = cluster.leading();
+        leading.len() == usize::from(islands)
+            && leading
+                .iter()
+                .all(|(_, island)| island["copies_in_sync"] == copies && island["copies_wanted"] == copies)
+    });
+    eventually(&format!("{copies} nodes have something of each island"), || {
+        (0..islands).all(|island| kept(cluster, island).len() == copies)
+    });
+}
+
+fn set(cluster: &Cluster, node: usize, what: &[&str]) -> String {
+    let data = cluster.data(node);
+    good([&["volume", "set", "home", "--data", common::text(&data)], what].concat())
+}
+
+#[test]
+fn a_volume_in_use_gets_two_copies_three_and_one_again() {
+    needs!(Mounts);
+    let mut cluster = Cluster::new(3);
+    let mount = cluster.mount("mount", "");
+    let mut files = fill_with_files(&mount);
+    let writer = Writer::start((0..8).map(|n| mount.path(&format!("dir{n}"))).collect());
+    let said = set(&cluster, 1, &["--replicas", "2", "--json"]);
+    let told: serde_json::Value = serde_json::from_str(&said).unwrap();
+    assert_eq!((&told["replicas"], &told["grace_s"]), (&2.into(), &300.into()));
+    has_copies(&cluster, 3, 2);
+    set(&cluster, 2, &["--replicas", "3"]);
+    has_copies(&cluster, 3, 3);
+    // Any of the nodes may be lost now, but the one with the control store.
+    cluster.kill(2);
+    are_as_written(&files);
+    cluster.start(2);
+    has_copies(&cluster, 3, 3);
+    set(&cluster, 0, &["--replicas", "1"]);
+    has_copies(&cluster, 3, 1);
+    files.extend(writer.end());
+    are_as_written(&files);
+    for node in 0..3 {
+        cluster.kill(node);
+    }
+    for node in 0..3 {
+        cluster.start(node);
+    }
+    are_as_written(&files);
+    has_copies(&cluster, 3, 1);
+    let tree = |island| cluster.data(kept(&cluster, island)[0]).join(format!("islands/home/{island}/tree"));
+    eventually("the plain trees of the copies that stay have everything", || {
+        (0..3).map(|island| count(&tree(island))).sum::<usize>() == files.len()
+    });
+}

@@ -110,7 +110,13 @@ impl Create {
             table: Table::new(islands as u16),
             nodes,
             kind: self.kind,
-            copies: (wanted > 1).then_some(Copies { wanted, store: STORE, groups, racks }),
+            copies: (wanted > 1).then_some(Copies {
+                wanted,
+                store: STORE,
+                groups,
+                racks,
+                ..Copies::default()
+            }),
         })
     }
 

@@ -6,6 +6,7 @@
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
 pub mod ask;
+pub mod change;
 mod cluster;
 pub mod control;
 pub mod control_move;

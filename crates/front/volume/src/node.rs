@@ -3,6 +3,7 @@
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use atoll_control::{DataDir, EmbeddedStore};
@@ -20,6 +21,9 @@ use crate::places::{SocketPlace, data_socket};
 
 /// The control store of volumes that are being made, in a data directory.
 const PREPARED: &str = "prepared.redb";
+
+/// How often the newest configurations of volumes are read, and it is looked whether copies are to come or go.
+const CARE: Duration = Duration::from_secs(2);
 
 /// A daemon: a data directory in use, its volumes, and where it listens.
 pub struct Daemon {
@@ -172,6 +176,15 @@ impl Daemon {
                 (Arc::downgrade(&self.node), std::path::absolute(self.dir.path())?, host.clone());
             Tending { node, control, data, listen, source, admin, care: None }.start()?;
         }
+        let node = Arc::downgrade(&self.node);
+        let care = move || {
+            while let Some(node) = node.upgrade() {
+                node.care();
+                drop(node);
+                std::thread::sleep(CARE);
+            }
+        };
+        std::thread::Builder::new().name("atoll-care".into()).spawn(care).context("no thread to be had")?;
         let counted = Arc::downgrade(&self.listeners);
         self.node.listens(places, move || {
             let Some(listeners) = counted.upgrade() else { return 0 };

@@ -199,7 +199,7 @@ mod tests {
             wanted,
             store: NodeId(2),
             groups: vec![group(0), group(1)],
-            racks: Vec::new(),
+            ..Wanted::default()
         });
         VolumeConfig {
             id: VolumeId(1),

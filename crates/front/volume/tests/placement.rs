@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use atoll_control::{
-    ClusterStore, ControlError, ControlStore, DataDir, EmbeddedStore, GroupStore, VolumeRef,
+    ClusterStore, ConfigStore, ControlError, ControlStore, DataDir, EmbeddedStore, GroupStore, VolumeRef,
 };
 use atoll_core::{Encode, IslandId, NodeId, Table, VolumeId};
 use atoll_disk::real::RealDisk;
@@ -58,6 +58,16 @@ impl ClusterStore for Store {
 
     fn swap_cluster(&self, expected: Revision, next: &List) -> Swapped {
         self.store.swap_cluster(expected, next)
+    }
+}
+
+impl ConfigStore for Store {
+    fn newest_config(&self, volume: VolumeId) -> Result<VolumeConfig, ControlError> {
+        self.store.newest_config(volume)
+    }
+
+    fn swap_config(&self, next: &VolumeConfig, expected: u64) -> Swapped {
+        self.store.swap_config(next, expected)
     }
 }
 

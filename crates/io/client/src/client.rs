@@ -50,6 +50,10 @@ pub trait Sink: Send + Sync + 'static {
         let _ = epoch;
         self.reachable(island, true);
     }
+    /// The node has a configuration of the volume with this version.
+    fn config(&self, version: u64) {
+        let _ = version;
+    }
 }
 
 /// The keeper of answers, which must be told when they are void.

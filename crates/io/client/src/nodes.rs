@@ -27,6 +27,9 @@ pub struct NodePlace {
     pub copies: Vec<IslandId>,
 }
 
+/// What is done with a version of the volume's configuration that a node has. It must not wait.
+pub(crate) type OnConfig = Box<dyn Fn(u64) + Send + Sync>;
+
 /// See the module.
 pub struct Nodes {
     volume: VolumeId,
@@ -34,6 +37,8 @@ pub struct Nodes {
     /// Whose connections these are; set when the client is made.
     client: Arc<OnceLock<Weak<Client>>>,
     remotes: Mutex<BTreeMap<NodeId, Arc<Remote>>>,
+    /// Is told each version of the volume's configuration that a node says that it has.
+    on_config: OnceLock<OnConfig>,
     /// Which node leads each island with several copies, and since which epoch. None: this process.
     led: Mutex<BTreeMap<IslandId, (u32, Option<NodeId>)>>,
     me: Weak<Self>,
@@ -53,6 +58,7 @@ impl Nodes {
             session,
             client: Arc::default(),
             remotes: Mutex::default(),
+            on_config: OnceLock::new(),
             led: Mutex::default(),
             me: Weak::clone(me),
         });
@@ -75,6 +81,19 @@ impl Nodes {
         let relays = Relays { volume: self.volume, to: place.node, others: relays_to(place.node, all) };
         let client = Arc::clone(&self.client);
         Remote::new(place.address.clone(), relays, self.session, client, Weak::clone(&self.me))
+    }
+
+    /// From now on `told` is told each version of the volume's configuration that a node says that it has. Set before
+    /// [`Nodes::connect`], and once.
+    pub fn on_config(&self, told: OnConfig) {
+        assert!(self.on_config.set(told).is_ok(), "it is set once");
+    }
+
+    /// A node, or this process, has this version of the volume's configuration.
+    pub fn config(&self, version: u64) {
+        if let Some(told) = self.on_config.get() {
+            told(version);
+        }
     }
 
     /// A node says that it leads an island with several copies: what was asked of the one before it is asked again there. Of
@@ -175,7 +194,9 @@ impl Nodes {
         for (node, remote) in &old {
             let stays = remotes.get(node).is_some_and(|new| Arc::ptr_eq(new, remote));
             let place = places.iter().find(|place| place.node == *node).filter(|_| stays);
-            left.extend(remote.leave_islands(place.map_or(&[], |place| &place.islands)));
+            left.extend(
+                place.map_or_else(|| remote.leave_all(), |place| remote.leave_islands(&place.islands)),
+            );
             if !stays {
                 remote.stop();
             }
@@ -198,6 +219,11 @@ impl Nodes {
             left.into_iter().for_each(|island| client.reachable(island, false));
         }
         made.iter().for_each(start);
+    }
+
+    /// Where the nodes are reached.
+    pub fn addresses(&self) -> Vec<Address> {
+        self.lock().values().map(|remote| remote.address().clone()).collect()
     }
 
     /// Ends all connections.

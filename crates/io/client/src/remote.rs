@@ -110,14 +110,21 @@ impl Remote {
         }
     }
 
-    /// The node holds no islands but `stay` any more. Nothing is heard from here of those that it has lost: they are
-    /// returned.
+    /// The node holds no islands but `stay` any more, and those that it leads as it has said. Nothing is heard from here of those that
+    /// it has lost: they are returned.
     pub(crate) fn leave_islands(&self, stay: &[IslandId]) -> Vec<IslandId> {
         let mut node = self.incoming.node();
-        let (stay, left) = std::mem::take(&mut node.islands).into_iter().partition(|i| stay.contains(i));
+        let all = std::mem::take(&mut node.islands).into_iter();
+        let (stay, left) = all.partition(|i| stay.contains(i) || node.led.contains(i));
         node.islands = stay;
         left.iter().for_each(|island| _ = node.gone.remove(island));
         left
+    }
+
+    /// The node is none of the volume any more. The islands that it held are returned.
+    pub(crate) fn leave_all(&self) -> Vec<IslandId> {
+        self.incoming.node().led.clear();
+        self.leave_islands(&[])
     }
 
     /// From now on these nodes pass on what is sent, where this one cannot be reached directly.
@@ -211,6 +218,14 @@ impl Handler for Incoming {
 
     fn frame(&self, link: &Arc<Link>, frame: Frame) {
         let Some(client) = self.client() else { return };
+        if frame.kind == Kind::Config {
+            match (frame.decode::<u64>(), self.nodes.upgrade()) {
+                (Ok(version), Some(nodes)) => nodes.config(version),
+                (Ok(_), None) => {}
+                (Err(what), _) => link.malformed(what),
+            }
+            return;
+        }
         if frame.kind == Kind::Primary {
             match frame.decode::<u32>() {
                 Ok(0) => {}

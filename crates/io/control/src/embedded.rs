@@ -18,7 +18,7 @@ use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
 
 use crate::cluster::ClusterStore;
 use crate::groups::{GroupStore, WATCH_MAX};
-use crate::store::{ControlError, ControlStore, VolumeRef, check_config};
+use crate::store::{ConfigStore, ControlError, ControlStore, VolumeRef, check_config, swapped};
 
 /// Format of the file's content.
 const FORMAT: u64 = 3;
@@ -288,6 +288,16 @@ impl ControlStore for EmbeddedStore {
             }
             Ok(Ok(()))
         })
+    }
+}
+
+impl ConfigStore for EmbeddedStore {
+    fn newest_config(&self, volume: VolumeId) -> Result<VolumeConfig, ControlError> {
+        self.volume(&volume.into())
+    }
+
+    fn swap_config(&self, next: &VolumeConfig, expected: u64) -> Swapped {
+        swapped(next, self.replace_volume(next, expected))
     }
 }
 

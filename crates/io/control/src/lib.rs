@@ -27,4 +27,4 @@ pub use new_node::NewNode;
 pub use node_file::{Identity, NODE_FORMAT, rfc3339, seconds_now};
 pub use served::ServedStore;
 pub use source::{ADDRESSES_MAX, Addresses, SourceError, VOLUME_NAME_BYTES_MAX, check_volume_name};
-pub use store::{ControlError, ControlStore, VolumeRef};
+pub use store::{ConfigStore, ControlError, ControlStore, VolumeRef, check_config, swapped};

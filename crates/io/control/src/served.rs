@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 use atoll_core::{IslandId, Malformed, VolumeId};
 use atoll_proto::cluster::{Cluster, StoredCluster};
 use atoll_proto::group::{ChangedGroups, GroupRecord, Revision, StoredGroup, Swapped};
-use atoll_proto::{Control, ControlReply};
+use atoll_proto::{Control, ControlReply, VolumeConfig};
 use atoll_rpc::{Address, Closed, DaemonId, Frame, Handler, Hello, Kind, Link, Options, Outgoing, Role};
 
 use crate::cluster::ClusterStore;
 use crate::groups::{GroupStore, WATCH_MAX};
-use crate::store::ControlError;
+use crate::store::{ConfigStore, ControlError};
 
 /// How long a question may take. The store waits for its disk.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -150,6 +150,19 @@ impl ServedStore {
     ) -> Result<T, ControlError> {
         let read = self.ask(order, patience).and_then(is);
         read.map_err(|why| ControlError::Unavailable { place: self.outgoing.address().to_string(), why })
+    }
+}
+
+impl ConfigStore for ServedStore {
+    fn newest_config(&self, volume: VolumeId) -> Result<VolumeConfig, ControlError> {
+        self.read(&Control::Config { volume }, self.patience, |reply| match reply {
+            ControlReply::Volume { config, .. } if config.id == volume => Ok(*config),
+            other => Err(strange(other)),
+        })
+    }
+
+    fn swap_config(&self, next: &VolumeConfig, expected: u64) -> Swapped {
+        self.swap(&Control::SwapConfig { expected, next: Box::new(next.clone()) })
     }
 }
 

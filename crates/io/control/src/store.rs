@@ -6,7 +6,7 @@
 use atoll_core::{IslandId, NodeId, VolumeId};
 use atoll_proto::cluster::StoredCluster;
 use atoll_proto::copies::RACK_BYTES_MAX;
-use atoll_proto::group::GROUP_MEMBERS_MAX;
+use atoll_proto::group::{GROUP_MEMBERS_MAX, Revision, Swapped};
 use atoll_proto::{Copies, GroupRecord, VolumeConfig, VolumeKind};
 
 use crate::cluster::ClusterStore;
@@ -128,9 +128,27 @@ pub enum ControlError {
     },
 }
 
+/// The newest configuration of a volume, which one place has, so that it can be changed while the volume is in use.
+pub trait ConfigStore: Send + Sync {
+    /// It; `NotFound` if there is no such volume.
+    fn newest_config(&self, volume: VolumeId) -> Result<VolumeConfig, ControlError>;
+
+    /// Puts `next` in its place, if that still has version `expected`. The revision of what is done is the version of `next`.
+    fn swap_config(&self, next: &VolumeConfig, expected: u64) -> Swapped;
+}
+
+/// What came of [`ControlStore::replace_volume`], told as a swap.
+pub fn swapped(next: &VolumeConfig, replaced: Result<(), ControlError>) -> Swapped {
+    match replaced {
+        Ok(()) => Swapped::Done { revision: Revision(next.table.version()) },
+        Err(ControlError::Conflict { .. }) => Swapped::Conflict,
+        Err(why) => Swapped::Unknown { why: why.to_string() },
+    }
+}
+
 /// Keeps the facts on which all nodes of a cluster must agree. May be called from many threads at once; any
 /// call may wait for a disk or a network.
-pub trait ControlStore: GroupStore + ClusterStore {
+pub trait ControlStore: GroupStore + ClusterStore + ConfigStore {
     /// All volumes, in the order of their names.
     fn volumes(&self) -> Result<Vec<VolumeConfig>, ControlError>;
 
@@ -147,6 +165,11 @@ pub trait ControlStore: GroupStore + ClusterStore {
 
     /// Forgets a volume; `NotFound` if there is none. Its files stay where they are.
     fn remove_volume(&self, id: VolumeId) -> Result<(), ControlError>;
+
+    /// Forgets a volume that other nodes go on with, and whose group records they need.
+    fn leave_volume(&self, id: VolumeId) -> Result<(), ControlError> {
+        self.remove_volume(id)
+    }
 
     /// Puts in the first records of the groups of a volume that is being made. `Taken` if it has records already. Before it has
     /// answered, some of them may be there without the others.
@@ -166,7 +189,7 @@ pub trait ControlStore: GroupStore + ClusterStore {
 }
 
 /// Refuses a volume that contradicts itself, before it is stored for everybody.
-pub(crate) fn check_config(config: &VolumeConfig) -> Result<(), ControlError> {
+pub fn check_config(config: &VolumeConfig) -> Result<(), ControlError> {
     let invalid = |why: String| ControlError::Invalid { volume: VolumeRef::Name(config.name.clone()), why };
     check_volume_name(&config.name).map_err(|e: SourceError| invalid(e.why.to_owned()))?;
     let islands = config.islands();
@@ -190,14 +213,14 @@ pub(crate) fn check_config(config: &VolumeConfig) -> Result<(), ControlError> {
 }
 
 /// Refuses groups that contradict themselves or the nodes, which are `nodes` in order: each island has one group of as many
-/// nodes as copies are wanted, and its first node has it among those that it leads.
+/// nodes as copies are wanted, or more, and its first node has it among those that it leads.
 fn check_copies(config: &VolumeConfig, nodes: &[NodeId], copies: &Copies) -> Result<(), String> {
     let wanted = usize::from(copies.wanted);
     if config.kind != VolumeKind::Cluster {
         return Err(format!("volumes of the kind {} have no copies", config.kind));
     }
-    if !(2..=GROUP_MEMBERS_MAX).contains(&wanted) {
-        return Err(format!("it wants {wanted} copies, and 2 to {GROUP_MEMBERS_MAX} are possible"));
+    if !(1..=GROUP_MEMBERS_MAX).contains(&wanted) {
+        return Err(format!("it wants {wanted} copies, and 1 to {GROUP_MEMBERS_MAX} are possible"));
     }
     if nodes.binary_search(&copies.store).is_err() {
         return Err(format!("its control store is on node {}, which it has not", copies.store));
@@ -214,12 +237,17 @@ fn check_copies(config: &VolumeConfig, nodes: &[NodeId], copies: &Copies) -> Res
     if copies.groups.iter().map(|group| group.island).ne(config.islands()) {
         return Err("it has not one group for each island, in their order".to_owned());
     }
+    if let Some(node) = copies.drained.iter().find(|node| nodes.binary_search(node).is_err()) {
+        return Err(format!("node {node} is drained, which it has not"));
+    }
     for group in &copies.groups {
         let mut members = group.nodes.clone();
         members.sort_unstable();
         members.dedup();
-        let wrong = if members.len() != wanted || group.nodes.len() != wanted {
-            format!("is not of {wanted} different nodes")
+        let wrong = if members.len() != group.nodes.len() || members.len() < wanted {
+            format!("is not of {wanted} different nodes or more")
+        } else if members.len() > GROUP_MEMBERS_MAX {
+            format!("has {} nodes, and {GROUP_MEMBERS_MAX} are possible", members.len())
         } else if let Some(node) = members.iter().find(|node| nodes.binary_search(node).is_err()) {
             format!("has node {node}, which the volume has not")
         } else if config.node_of(group.island).map(|n| n.node) != group.nodes.first().copied() {

@@ -7,6 +7,7 @@ use std::thread;
 
 use atoll_control::{ControlError, ControlStore, EmbeddedStore, VolumeRef};
 use atoll_core::{IslandId, NodeId, Table, VolumeId};
+use atoll_proto::group::{Revision, Swapped};
 use atoll_proto::{Copies, IslandGroup, NodeConfig, VolumeConfig, VolumeKind};
 use redb::ReadableTable;
 
@@ -78,7 +79,17 @@ fn behaves(store: &dyn ControlStore) {
     store.remove_volume(VolumeId(1)).unwrap();
     assert!(matches!(refused(store.remove_volume(VolumeId(1))), ControlError::NotFound { .. }));
     store.create_volume(&volume(4, "attic")).unwrap();
-    assert_eq!(store.volumes().unwrap(), [volume(4, "attic"), work]);
+    assert_eq!(store.volumes().unwrap(), [volume(4, "attic"), work.clone()]);
+
+    // The newest configuration is what the volume has.
+    assert_eq!(store.newest_config(VolumeId(2)).unwrap(), work);
+    let (later, done) = (next(&next(&work)), |version| Swapped::Done { revision: Revision(version) });
+    assert_eq!(store.swap_config(&next(&work), 1), done(2));
+    assert_eq!(store.swap_config(&later, 1), Swapped::Conflict);
+    assert_eq!(store.swap_config(&later, 2), done(3));
+    assert_eq!(store.newest_config(VolumeId(2)).unwrap(), later);
+    let unknown = store.swap_config(&next(&volume(9, "nine")), 1);
+    assert!(matches!(unknown, Swapped::Unknown { .. }), "{unknown:?}");
 }
 
 /// The same nodes with two copies of each island, and one more, which has the store.
@@ -95,7 +106,13 @@ fn with_copies(change: impl FnOnce(&mut VolumeConfig, &mut Copies)) -> VolumeCon
         islands: Vec::new(),
     });
     let racks = ["a", "b", "b"].map(str::to_owned).to_vec();
-    let mut copies = Copies { wanted: 2, store: NodeId(2), groups: (0..4).map(group).collect(), racks };
+    let mut copies = Copies {
+        wanted: 2,
+        store: NodeId(2),
+        groups: (0..4).map(group).collect(),
+        racks,
+        ..Copies::default()
+    };
     change(&mut config, &mut copies);
     VolumeConfig { copies: Some(copies), ..config }
 }
@@ -118,8 +135,9 @@ fn refuses_nonsense(store: &dyn ControlStore) {
         (numbers, "two nodes with the number 0"),
         (address, "is no address: the port is missing"),
         (with_copies(|config, _| config.kind = VolumeKind::Union), "of the kind union have no copies"),
-        (with_copies(|_, copies| copies.wanted = 1), "it wants 1 copies, and 2 to 16 are possible"),
-        (with_copies(|_, copies| copies.wanted = 17), "it wants 17 copies, and 2 to 16 are possible"),
+        (with_copies(|_, copies| copies.wanted = 0), "it wants 0 copies, and 1 to 16 are possible"),
+        (with_copies(|_, copies| copies.wanted = 17), "it wants 17 copies, and 1 to 16 are possible"),
+        (with_copies(|_, copies| copies.drained = vec![NodeId(3)]), "node 3 is drained, which it has not"),
         (with_copies(|_, copies| copies.store = NodeId(3)), "control store is on node 3, which it has not"),
         (with_copies(|_, copies| drop(copies.racks.pop())), "it names 2 racks for 3 nodes"),
         (with_copies(|_, copies| copies.racks[1].clear()), "a rack's name has 0 bytes"),
@@ -129,7 +147,6 @@ fn refuses_nonsense(store: &dyn ControlStore) {
         (with_copies(|_, copies| copies.groups[1].island = IslandId(0)), "not one group for each island"),
         (with_copies(|_, copies| copies.groups[1].nodes[1] = NodeId(0)), "island 1 is not of 2 different"),
         (with_copies(|_, copies| copies.groups[1].nodes.push(NodeId(1))), "island 1 is not of 2 different"),
-        (with_copies(|_, copies| copies.groups[1].nodes.push(NodeId(2))), "island 1 is not of 2 different"),
         (
             with_copies(|_, copies| copies.groups[1].nodes[1] = NodeId(9)),
             "has node 9, which the volume has not",

@@ -3,13 +3,18 @@
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
-use atoll_control::{ClusterStore, ControlError, ControlStore, GroupStore, VolumeRef};
+use atoll_control::{
+    ClusterStore, ConfigStore, ControlError, ControlStore, GroupStore, VolumeRef, check_config,
+};
 use atoll_core::{IslandId, VolumeId};
 use atoll_proto::VolumeConfig;
 use atoll_proto::cluster::{Cluster, StoredCluster};
 use atoll_proto::group::{ChangedGroups, GroupRecord, Revision, StoredGroup, Swapped};
 
 use crate::store::EtcdStore;
+
+/// The version of a volume that was made just now.
+const FIRST_VERSION: u64 = 1;
 
 /// See the module.
 pub struct EtcdControl {
@@ -69,6 +74,38 @@ impl GroupStore for EtcdControl {
     }
 }
 
+/// What was never changed while the volume was in use is the same in the store of each of its nodes, and nowhere else.
+impl ConfigStore for EtcdControl {
+    fn newest_config(&self, volume: VolumeId) -> Result<VolumeConfig, ControlError> {
+        if let Some(config) = self.etcd().config(volume)? {
+            return Ok(config);
+        }
+        let own = self.own.volume(&volume.into())?;
+        if own.table.version() > FIRST_VERSION {
+            // It was changed, so etcd has lost it. Of several nodes whoever has the newest one is right in the end.
+            if let Swapped::Unknown { why } = self.etcd().swap_config(&own, None) {
+                tracing::debug!("the configuration of volume {} is not in etcd: {why}", own.name);
+            }
+        }
+        Ok(own)
+    }
+
+    fn swap_config(&self, next: &VolumeConfig, expected: u64) -> Swapped {
+        if let Err(why) = check_config(next) {
+            return Swapped::Unknown { why: why.to_string() };
+        }
+        match self.etcd().config(next.id) {
+            Ok(Some(_)) => self.etcd().swap_config(next, Some(expected)),
+            Ok(None) => match self.own.volume(&next.id.into()) {
+                Ok(own) if own.table.version() == expected => self.etcd().swap_config(next, None),
+                Ok(_) => Swapped::Conflict,
+                Err(why) => Swapped::Unknown { why: why.to_string() },
+            },
+            Err(why) => Swapped::Unknown { why: why.to_string() },
+        }
+    }
+}
+
 /// The list of the cluster stays with the node that keeps it.
 impl ClusterStore for EtcdControl {
     fn cluster(&self) -> Result<Option<StoredCluster>, ControlError> {
@@ -105,6 +142,10 @@ impl ControlStore for EtcdControl {
         if self.has_put_in(id)? {
             self.etcd().remove_groups(id)?;
         }
+        self.own.remove_volume(id)
+    }
+
+    fn leave_volume(&self, id: VolumeId) -> Result<(), ControlError> {
         self.own.remove_volume(id)
     }
 

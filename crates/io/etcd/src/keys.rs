@@ -1,6 +1,7 @@
 //! Keys, values and revisions, as they are in etcd. Only bytes: asks nobody.
 //!
-//! `<prefix>/<cluster>/store` has the [`Head`]; `<prefix>/<cluster>/group/<volume>/<island>` has the record of an island's group.
+//! `<prefix>/<cluster>/store` has the [`Head`]; `<prefix>/<cluster>/group/<volume>/<island>` has the record of an island's group,
+//! and `<prefix>/<cluster>/config/<volume>` the volume's configuration, if it was changed while the volume was in use.
 //! Numbers are hexadecimal and of one length, so that the order of keys is that of islands.
 
 use atoll_core::{IslandId, Malformed, VolumeId};
@@ -41,6 +42,11 @@ impl Keys {
 
     pub(crate) fn group(&self, volume: VolumeId, island: IslandId) -> Vec<u8> {
         format!("{}/group/{:016x}/{:04x}", self.prefix, volume.0, island.0).into_bytes()
+    }
+
+    /// Of a volume's configuration, if it was changed while the volume was in use.
+    pub(crate) fn config(&self, volume: VolumeId) -> Vec<u8> {
+        format!("{}/config/{:016x}", self.prefix, volume.0).into_bytes()
     }
 
     /// The groups of a volume: their first key, and the one behind their last.

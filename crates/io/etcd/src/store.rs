@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use atoll_control::{ControlError, GroupStore, WATCH_MAX};
 use atoll_core::{Decode, Encode, IslandId, VolumeId};
 use atoll_proto::group::{ChangedGroups, GroupRecord, Revision, StoredGroup, Swapped};
+use atoll_proto::{BadConfig, VolumeConfig};
 use atoll_rpc::ClusterId;
 
 use crate::api::{
@@ -297,6 +298,56 @@ impl EtcdStore {
         }
         groups.retain(|stored| stored.revision > since);
         Ok(ChangedGroups { upto, groups })
+    }
+
+    /// The configuration of a volume, and the revision at which it was put there; none if it was never changed while in use.
+    fn config_at(&self, volume: VolumeId) -> Result<(Head, Option<(i64, VolumeConfig)>), ControlError> {
+        let key = self.keys.config(volume);
+        let (head, _, kvs) = self.read_groups(RangeRequest { key, ..RangeRequest::default() })?;
+        let config = kvs.first().map(|kv| {
+            let config = VolumeConfig::from_stored(&kv.value).map_err(|why| match why {
+                BadConfig::Newer { volume } => {
+                    ControlError::NewerVolume { place: self.place.clone(), volume }
+                }
+                BadConfig::Malformed(why) => {
+                    self.damaged(format!("{}: {why}", String::from_utf8_lossy(&kv.key)))
+                }
+            })?;
+            Ok((kv.mod_revision, config))
+        });
+        Ok((head, config.transpose()?))
+    }
+
+    /// The same without the revision.
+    pub fn config(&self, volume: VolumeId) -> Result<Option<VolumeConfig>, ControlError> {
+        Ok(self.config_at(volume)?.1.map(|(_, config)| config))
+    }
+
+    /// Puts `next` in the place of the configuration of this version; none: if there is none yet.
+    pub fn swap_config(&self, next: &VolumeConfig, expected: Option<u64>) -> Swapped {
+        let unknown = |why: &dyn std::fmt::Display| Swapped::Unknown { why: why.to_string() };
+        let (head, found) = match self.config_at(next.id) {
+            Ok(found) => found,
+            Err(why) => return unknown(&why),
+        };
+        if found.as_ref().map(|(_, config)| config.table.version()) != expected {
+            return Swapped::Conflict;
+        }
+        let key = self.keys.config(next.id);
+        let compare = vec![
+            Compare::new(self.keys.head(), Is::Value(head.to_bytes())),
+            Compare::new(key.clone(), Is::Changed(found.map_or(0, |(at, _)| at))),
+        ];
+        match self.try_txn(compare, vec![put(key, next.to_vec())], Vec::new()) {
+            Err(why) => unknown(&self.unavailable(why.why().to_owned())),
+            Ok(answer) if answer.message.succeeded => {
+                Swapped::Done { revision: Revision(next.table.version()) }
+            }
+            Ok(answer) if answer.was_asked_before => {
+                unknown(&"a member has not answered, and the configuration has changed since")
+            }
+            Ok(_) => Swapped::Conflict,
+        }
     }
 
     /// Where it is, for people.

@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use atoll_control::conformance::{self, record};
-use atoll_control::{ControlError, ControlStore, EmbeddedStore, GroupStore};
+use atoll_control::{ConfigStore, ControlError, ControlStore, EmbeddedStore, GroupStore};
 use atoll_core::{IslandId, NodeId, Table, VolumeId};
 use atoll_etcd::{EtcdControl, EtcdStore};
 use atoll_needs::needs;
@@ -114,13 +114,40 @@ fn a_node_takes_out_the_groups_that_it_has_put_in(cluster: &Cluster) {
         table: Table::new(2),
         nodes: vec![node(0, &[0, 1]), node(1, &[])],
         kind: VolumeKind::Cluster,
-        copies: Some(Copies { wanted: 2, store: NodeId(0), groups: groups_of, racks: Vec::new() }),
+        copies: Some(Copies {
+            wanted: 2,
+            store: NodeId(0),
+            groups: groups_of,
+            racks: Vec::new(),
+            ..Copies::default()
+        }),
     };
     puts.create_groups(VOLUME, &first).unwrap();
     puts.create_volume(&config).unwrap();
     puts.discard_groups(VOLUME).unwrap();
     other.discard_groups(VOLUME).unwrap();
     assert_eq!((groups(&other), puts.volumes().unwrap()), (2, vec![config]));
+    // A volume's first change is made to what its nodes have, and each later one to what etcd has.
+    let config = puts.volumes().unwrap().remove(0);
+    let next = |config: &VolumeConfig| VolumeConfig { table: config.table.reassigned([]), ..config.clone() };
+    let (second, third) = (next(&config), next(&next(&config)));
+    other.create_volume(&config).unwrap();
+    assert_eq!(other.newest_config(VOLUME).unwrap(), config);
+    assert!(matches!(other.swap_config(&third, 2), Swapped::Conflict));
+    assert_eq!(other.swap_config(&second, 1), Swapped::Done { revision: Revision(2) });
+    assert!(matches!(puts.swap_config(&second, 1), Swapped::Conflict));
+    assert_eq!(puts.newest_config(VOLUME).unwrap(), second);
+    assert_eq!(puts.swap_config(&third, 2), Swapped::Done { revision: Revision(3) });
+    // Without it, whoever has the newest one puts it there.
+    other.replace_volume(&third, 1).unwrap();
+    cluster.ctl(0, &["del", "--prefix", "/atoll/000000000000eeee/config/"]);
+    assert_eq!(
+        (puts.newest_config(VOLUME).unwrap(), other.newest_config(VOLUME).unwrap()),
+        (config, third.clone())
+    );
+    assert_eq!(puts.newest_config(VOLUME).unwrap(), third);
+    other.leave_volume(VOLUME).unwrap();
+    assert_eq!(groups(&puts), 2, "others need them");
     // An etcd that has lost its data is not made anew by another volume.
     cluster.ctl(0, &["del", "--prefix", "/atoll/000000000000eeee/"]);
     assert!(puts.create_groups(VolumeId(8), &first).is_err());

@@ -337,6 +337,11 @@ impl Link {
         self.send(Kind::Primary, island, 0, &epoch, &[])
     }
 
+    /// Tells the other side that the volume's configuration has this version here.
+    pub fn config(&self, version: u64) -> Result<(), SendError> {
+        self.send(Kind::Config, IslandId(0), 0, &version, &[])
+    }
+
     /// Ends the link and tells the other side why, if that is possible at once. The handler's
     /// `closed` runs soon, on another thread. Of several reasons the first counts.
     pub fn close(&self, goodbye: Goodbye) {

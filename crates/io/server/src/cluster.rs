@@ -21,7 +21,9 @@ use atoll_proto::{Copies, VolumeConfig};
 use atoll_rpc::{Address, Closed, Frame, Handler, Link};
 use atoll_state::{LoadedRows, RowKey, RowLoad};
 
+use crate::arrange::Care;
 use crate::copies::CopiesSetup;
+use crate::links::FIRST_VERSION;
 use crate::node::{NodeError, unless_full};
 use crate::opening::OpenedIslands;
 use crate::reached::{note_cut, note_reached, reached};
@@ -50,23 +52,28 @@ pub struct Cluster<D: Disk> {
 pub type Beside<D> = Arc<dyn Fn(&Path) -> std::io::Result<Arc<D>> + Send + Sync>;
 
 /// A node's islands of a cluster volume, and the folder that they are in.
-struct Islands<D: Disk> {
-    volume: Arc<Volume<D>>,
+pub(crate) struct Islands<D: Disk> {
+    pub(crate) volume: Arc<Volume<D>>,
     data: PathBuf,
-    folder: PathBuf,
+    pub(crate) folder: PathBuf,
     is_new: bool,
-    options: VolumeOptions,
-    shelf: Shelf<D>,
-    beside: Beside<D>,
+    pub(crate) options: VolumeOptions,
+    pub(crate) shelf: Shelf<D>,
+    pub(crate) beside: Beside<D>,
     store: Arc<dyn ControlStore>,
     fills: Arc<Fills>,
+    pub(crate) care: Mutex<Care>,
     /// What is open and not served yet.
     opened: Mutex<Option<OpenedIslands<D>>>,
 }
 
 impl<D: Disk> Islands<D> {
     /// What the copies need: the store of their groups' records is that of one node, or one that all reach.
-    fn copies(&self, config: &VolumeConfig, copies: &Copies) -> Result<CopiesSetup<D>, VolumeError> {
+    pub(crate) fn copies(
+        &self,
+        config: &VolumeConfig,
+        copies: &Copies,
+    ) -> Result<CopiesSetup<D>, VolumeError> {
         let node = self.volume.node();
         let store: Arc<dyn GroupStore> = if copies.store == node || self.store.for_all().is_some() {
             Arc::clone(&self.store) as _
@@ -119,13 +126,28 @@ impl<D: Disk> Serve for Cluster<D> {
             folder: folder.clone(),
             why: e.to_string(),
         })?;
-        let options = VolumeOptions { is_new: at.is_new, reached, ..self.options.clone() };
+        // A node that comes to a volume in use makes its copies empty, and they are filled.
+        let is_first = at.config.copies.is_none() || at.config.table.version() == FIRST_VERSION;
+        let options = VolumeOptions { is_new: at.is_new && is_first, reached, ..self.options.clone() };
         let volume = Volume::greet(at.config.clone(), at.node, &options)
             .map_err(|why| not_served(at.config, &data, &folder, &why))?;
         let (is_new, shelf, opened) = (at.is_new, Arc::clone(&self.shelf), Mutex::default());
         let (beside, store, fills) =
             (Arc::clone(&self.beside), Arc::clone(at.store), Arc::clone(&self.fills));
-        Ok(Arc::new(Islands { volume, data, folder, is_new, options, shelf, beside, store, fills, opened }))
+        let care = Mutex::default();
+        Ok(Arc::new(Islands {
+            volume,
+            data,
+            folder,
+            is_new,
+            options,
+            shelf,
+            beside,
+            store,
+            care,
+            fills,
+            opened,
+        }))
     }
 }
 
@@ -213,7 +235,17 @@ impl<D: Disk> Served for Islands<D> {
     }
 
     fn take_config(&self, next: &VolumeConfig) -> Result<bool, VolumeError> {
-        self.volume.take_config(next)
+        let is_newer = self.volume.take_config(next)?;
+        if is_newer {
+            self.arrange();
+        }
+        Ok(is_newer)
+    }
+
+    fn care(&self, is_for_all: bool) -> Option<VolumeConfig> {
+        self.arrange();
+        self.retire();
+        self.next_config(is_for_all)
     }
 
     fn node(&self) -> NodeId {
@@ -227,6 +259,7 @@ impl<D: Disk> Served for Islands<D> {
     fn open(&self) -> Result<(), NodeError> {
         let config = self.volume.config();
         let refused = |why| not_served(&config, &self.data, &self.folder, &why);
+        self.seat_those_alone(&config).map_err(refused)?;
         let copies = config.copies.as_ref().map(|copies| self.copies(&config, copies)).transpose();
         // What is missing of a copy that has others is filled.
         let may_make = self.is_new || copies.as_ref().is_ok_and(Option::is_some);
@@ -452,6 +485,7 @@ impl<D: Disk> Served for Islands<D> {
     }
 
     fn stop(&self) -> Vec<String> {
+        self.end_care();
         let name = self.volume.name();
         let mut stopped = self.volume.stop();
         // Those that were not let in.

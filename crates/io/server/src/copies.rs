@@ -21,13 +21,18 @@ use atoll_proto::{Beacon, GroupMessage, GroupRecord, NodeLife, Promised};
 use atoll_rpc::{Frame, Kind, Link, Remote, Role};
 use bytes::Bytes;
 
-use crate::opening::Unopened;
+use crate::slots::Slots;
 use crate::volume::{Volume, VolumeError, VolumeOptions, setup, tell_recovery};
 
 /// Pause between two times that the copies are told the time.
 const TICK: Duration = Duration::from_millis(50);
 /// Beacons to a node of which the answer may still come.
 const BEACONS_MAX: usize = 32;
+
+/// Name of the file with the seat of a copy, in the folder of its volume.
+pub(crate) fn seat_name(island: IslandId) -> Vec<u8> {
+    format!("{island}.seat").into_bytes()
+}
 
 /// Notes that a log is about to be cut back.
 pub(crate) type OnCut = Box<dyn Fn(IslandId, Position) + Send + Sync>;
@@ -73,15 +78,25 @@ pub(crate) struct Beacons {
 
 /// See the module.
 pub(crate) struct Copies<D: Disk> {
-    pub(crate) all: BTreeMap<IslandId, Arc<GroupCopy<D>>>,
+    pub(crate) all: Slots<GroupCopy<D>>,
+    /// Held while a copy is opened: it asks and leads before it is among them.
+    opening: Mutex<()>,
+    fills: Arc<Fills>,
+    beside: Arc<D>,
     beacons: Mutex<Beacons>,
     port: Arc<Port<D>>,
     clock: Arc<dyn Clock>,
 }
 
 impl<D: Disk> Copies<D> {
-    pub(crate) fn new(port: Arc<Port<D>>, clock: Arc<dyn Clock>) -> Self {
-        Self { all: BTreeMap::new(), beacons: Mutex::default(), port, clock }
+    /// Where the seat of a copy is.
+    fn seat(&self, island: IslandId) -> SeatStore<D> {
+        SeatStore::new(Arc::clone(&self.beside), seat_name(island))
+    }
+
+    pub(crate) fn new(port: Arc<Port<D>>, clock: Arc<dyn Clock>, beside: Arc<D>, fills: Arc<Fills>) -> Self {
+        let all = Slots::default();
+        Self { all, opening: Mutex::default(), fills, beside, beacons: Mutex::default(), port, clock }
     }
 }
 
@@ -276,7 +291,10 @@ fn ask_store<D: Disk>(
     while let Ok(question) = questions.recv() {
         let (Question::Read { island, .. } | Question::Swap { island, .. }) = &question;
         let island = *island;
-        let Some(copy) = volume.upgrade().and_then(|volume| volume.copy(island)) else { return };
+        let Some(volume) = volume.upgrade() else { return };
+        // One that is here no more waits for no answer.
+        let Some(copy) = volume.copy_or_opening(island) else { continue };
+        drop(volume);
         match question {
             Question::Read { number, .. } => {
                 let found = store.group(id, island).ok();
@@ -299,66 +317,81 @@ fn ask_store<D: Disk>(
 }
 
 impl<D: Disk> Volume<D> {
-    /// Opens the copies of a volume whose islands have several.
-    pub(crate) fn open_copies(
+    /// Islands have several copies from now on, of which none is open yet.
+    pub(crate) fn make_copies(self: &Arc<Self>, setup: CopiesSetup<D>, clock: Arc<dyn Clock>) -> Ends {
+        let CopiesSetup { beside, store, on_cut, fills } = setup;
+        let (port, ends) = Port::new(self, on_cut);
+        assert!(self.copies.set(Copies::new(port, clock, beside, fills)).is_ok(), "copies are begun once");
+        let _ = self.store.set(store);
+        ends
+    }
+
+    /// Opens the copy of an island, which takes part in its group from then on if the others do. One that is not there is made empty.
+    pub(crate) fn open_copy(
         self: &Arc<Self>,
         options: &VolumeOptions,
-        mut disk_of: impl FnMut(IslandId) -> Result<Arc<D>, VolumeError>,
-        setup_of: CopiesSetup<D>,
-        clock: Arc<dyn Clock>,
-    ) -> Result<Ends, VolumeError> {
-        let CopiesSetup { beside, store, on_cut, fills } = setup_of;
-        let config = self.config();
-        let (port, ends) = Port::new(self, on_cut);
+        island: IslandId,
+        disk_of: &mut impl FnMut(IslandId) -> Result<Arc<D>, VolumeError>,
+    ) -> Result<(), VolumeError> {
+        let (config, copies) = (self.config(), self.copies.get().expect("copies were begun"));
+        let _opening = copies.opening.lock().expect("no panic while it is held");
+        let disk = disk_of(island)?;
+        let mut setup = setup(&config, self.node(), island, &*disk, options);
+        setup.log.keep_bytes = atoll_log::KEEP_BYTES;
+        let ring = config.group_of(island);
+        let wanted = config.copies.as_ref().map_or(1, |copies| copies.wanted);
+        let tenure_min = u32::try_from(copies.clock.now().wall.secs).unwrap_or(0);
         let me = NodeLife { node: self.node(), life: options.incarnation, host: self.host };
-        let mut copies = Copies::new(Arc::clone(&port), Arc::clone(&clock));
-        let mut unopened = Unopened::new();
-        for island in self.islands() {
-            let disk = match disk_of(island) {
-                Ok(disk) => disk,
-                Err(why) => {
-                    self.goes_without(options, island, why, &mut unopened)?;
-                    continue;
-                }
-            };
-            let mut setup = setup(&config, self.node(), island, &*disk, options);
-            setup.log.keep_bytes = atoll_log::KEEP_BYTES;
-            let ring = config.group_of(island);
-            let wanted = config.copies.as_ref().map_or(1, |copies| copies.wanted);
-            let tenure_min = u32::try_from(clock.now().wall.secs).unwrap_or(0);
-            let group = atoll_group::Config { me, ring, wanted, tenure_min };
-            let group = GroupSetup { group, in_steps: false, fills: Arc::clone(&fills) };
-            let seats = SeatStore::new(Arc::clone(&beside), format!("{island}.seat").into_bytes());
-            let net: Arc<dyn atoll_dispatch::Net> = Arc::clone(&self.switch) as _;
-            let nets = (net, Arc::clone(&port) as Arc<dyn GroupNet>);
-            match GroupCopy::open(disk, seats, setup, group, nets, Arc::clone(&clock)) {
-                Ok((copy, report)) => {
-                    tell_recovery(self.name(), island, &report);
-                    copies.all.insert(island, copy);
-                }
-                Err(why) => self.goes_without(options, island, why.into(), &mut unopened)?,
-            }
-        }
-        // A node that has the control store may have no copies.
-        self.serve_without(unopened, copies.all.is_empty())?;
-        assert!(self.copies.set(copies).is_ok(), "islands are opened once");
-        let _ = self.store.set(store);
-        Ok(ends)
+        let group = atoll_group::Config { me, ring, wanted, tenure_min };
+        let group = GroupSetup { group, in_steps: false, fills: Arc::clone(&copies.fills) };
+        let seats = copies.seat(island);
+        let net: Arc<dyn atoll_dispatch::Net> = Arc::clone(&self.switch) as _;
+        let nets = (net, Arc::clone(&copies.port) as Arc<dyn GroupNet>);
+        let (copy, report) = GroupCopy::open(disk, seats, setup, group, nets, Arc::clone(&copies.clock))?;
+        tell_recovery(self.name(), island, &report);
+        let mut all = (*copies.all.all()).clone();
+        all.insert(island, copy);
+        copies.all.set(all);
+        Ok(())
+    }
+
+    /// A copy takes no part in its group any more, and nobody finds it. None if it is not there.
+    pub(crate) fn take_copy(&self, island: IslandId) -> Option<Arc<GroupCopy<D>>> {
+        let copies = self.copies.get()?;
+        let mut all = (*copies.all.all()).clone();
+        let copy = all.remove(&island)?;
+        copies.all.set(all);
+        let mut led = (*self.engines.all()).clone();
+        led.remove(&island);
+        // Its view goes too.
+        self.set_islands(led);
+        Some(copy)
     }
 
     /// The copy of an island here, if it has others.
     pub(crate) fn copy(&self, island: IslandId) -> Option<Arc<GroupCopy<D>>> {
-        self.copies.get()?.all.get(&island).cloned()
+        self.copies.get()?.all.now().get(&island).cloned()
+    }
+
+    /// The same of a copy that has said something, and so may be one that is being opened.
+    fn copy_or_opening(&self, island: IslandId) -> Option<Arc<GroupCopy<D>>> {
+        if let Some(copy) = self.copy(island) {
+            return Some(copy);
+        }
+        drop(self.copies.get()?.opening.lock().expect("no panic while it is held"));
+        self.copy(island)
     }
 
     /// The copies of islands here that have others.
-    pub(crate) fn copies(&self) -> impl Iterator<Item = &Arc<GroupCopy<D>>> {
-        self.copies.get().into_iter().flat_map(|copies| copies.all.values())
+    pub(crate) fn copies(&self) -> impl Iterator<Item = Arc<GroupCopy<D>>> + use<D> {
+        let all = self.copies.get().map(|copies| copies.all.all());
+        all.map_or(Vec::new(), |all| all.values().cloned().collect()).into_iter()
     }
 
     /// The copies begin to take part in their groups.
-    pub(crate) fn begin_copies(self: &Arc<Self>, ends: Ends, store: Arc<dyn GroupStore>) {
+    pub(crate) fn begin_copies(self: &Arc<Self>, ends: Ends) {
         let (volume, id) = (Arc::downgrade(self), self.id());
+        let store = Arc::clone(self.store.get().expect("copies have one"));
         let Ends { questions, changes } = ends;
         // These two end when the copies are gone, with whoever sends to them.
         drop(self.start("atoll-store", move || ask_store(&volume, id, &*store, &questions)));
@@ -411,7 +444,9 @@ impl<D: Disk> Volume<D> {
             // It has heard late that it won that epoch, and gives it up soon. Nobody would say again who leads now.
             Change::Leads(island, epoch) if self.has_later_epoch(*island, *epoch) => return,
             Change::Leads(island, epoch) => {
-                let Some(engine) = self.copy(*island).and_then(|copy| copy.engine()) else { return };
+                let Some(engine) = self.copy_or_opening(*island).and_then(|copy| copy.engine()) else {
+                    return;
+                };
                 if islands.get(island).is_some_and(|known| Arc::ptr_eq(known, &engine)) {
                     return self.switch().tell_primary(*island, *epoch);
                 }
@@ -452,7 +487,7 @@ impl<D: Disk> Volume<D> {
     fn send_beacons(&self) {
         let Some(copies) = self.copies.get() else { return };
         let mut leads: BTreeMap<NodeId, Vec<(IslandId, u32)>> = BTreeMap::new();
-        for (island, copy) in &copies.all {
+        for (island, copy) in &*copies.all.all() {
             let Some(epoch) = copy.named() else { continue };
             for node in copy.beacons_to() {
                 leads.entry(node).or_default().push((*island, epoch));
@@ -514,7 +549,7 @@ impl<D: Disk> Volume<D> {
         let Some(Sent { at_ms, islands, .. }) = sent.remove(at) else { return };
         drop(beacons);
         for island in islands {
-            let Some(copy) = copies.all.get(&island) else { continue };
+            let Some(copy) = self.copy(island) else { continue };
             let refused = promised.refused.iter().find(|(_, (of, _))| *of == island);
             match refused {
                 None => copy.tell(GroupEvent::Promised { node, sent_ms: at_ms }),

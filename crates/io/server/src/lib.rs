@@ -5,6 +5,8 @@
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
+mod arrange;
+mod changes;
 mod cluster;
 mod copies;
 mod desk;

@@ -16,10 +16,18 @@ use crate::membership::LetIn;
 use crate::switch::End;
 use crate::volume::Volume;
 
+/// The version of a volume that was made just now.
+pub(crate) const FIRST_VERSION: u64 = 1;
+
 impl<D: Disk> Volume<D> {
     /// A client's or node's link to this volume is up.
     pub fn opened(&self, link: &Arc<Link>) {
         self.switch().connect(LinkId(link.id()), End::Remote(Arc::clone(link)));
+        let version = self.config().table.version();
+        if version > FIRST_VERSION {
+            // A link that is down has told so.
+            let _ = link.config(version);
+        }
         for island in self.islands().into_iter().filter(|island| !self.serves(*island)) {
             self.not_here(island, LinkId(link.id()));
         }
@@ -313,6 +321,8 @@ impl<D: Disk> Handler for Peers<D> {
                     Err(what) => link.malformed(what),
                 }
             }
+            // A node reads the configuration where all read it.
+            Kind::Config => {}
             // It is at another node, as far as is known here, and is told of by that one.
             Kind::Gone | Kind::Primary if !state.islands.contains(&frame.island) => {}
             Kind::Gone => {

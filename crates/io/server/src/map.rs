@@ -53,7 +53,9 @@ impl<D: Disk> Volume<D> {
         if next.nodes.iter().all(|n| n.node != self.node()) {
             return Err(VolumeError::NotAMember { volume: volume(), node: self.node() });
         }
-        if next.islands_at(self.node()) != self.islands() {
+        // Copies come and go; an island that is alone cannot.
+        let islands = self.config().islands_at(self.node());
+        if next.copies.is_none() && next.islands_at(self.node()) != islands {
             return Err(VolumeError::OwnIslands { volume: volume(), node: self.node() });
         }
         addresses(next, self.node())?;
@@ -68,6 +70,7 @@ impl<D: Disk> Volume<D> {
             return Ok(false);
         }
         self.set_nodes(&one, next.clone())?;
+        self.switch().tell_config(next.table.version());
         for engine in self.engines() {
             engine.enter(Event::Table(next.table.clone()));
         }
@@ -169,9 +172,6 @@ impl<D: Disk> Volume<D> {
     /// Another node says that it leads an island. Of two the one with the higher epoch is right.
     pub(crate) fn heard_primary(self: &Arc<Self>, island: IslandId, node: NodeId, epoch: u32) {
         let _one = self.changing();
-        if !self.config().group_of(island).contains(&node) {
-            return;
-        }
         let others = {
             let mut map = self.map.write().expect("no panic while it is held");
             let known = map.led.entry(island).or_default();

@@ -4,13 +4,14 @@
 //! Owns these files and the folder's name, and never touches an island's folder. While a volume is being
 //! made, its folder has a hidden name.
 
+use std::collections::BTreeSet;
 use std::fs::{DirBuilder, File};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use atoll_control::replace_file;
-use atoll_core::{Encode, NodeId, VolumeId};
+use atoll_core::{Encode, IslandId, NodeId, VolumeId};
 use atoll_proto::{BadConfig, VolumeConfig};
 
 /// The folder of all volumes, in a data directory.
@@ -118,6 +119,55 @@ pub fn volumes_kept(data: &Path) -> io::Result<Vec<String>> {
     Ok(names)
 }
 
+/// The islands of which something lies in a volume's folder: a folder, or a seat.
+pub(crate) fn islands_kept(folder: &Path) -> io::Result<BTreeSet<IslandId>> {
+    let mut islands = BTreeSet::new();
+    for entry in std::fs::read_dir(folder)? {
+        let name = entry?.file_name();
+        let number = name.to_str().and_then(|name| name.strip_suffix(".seat").unwrap_or(name).parse().ok());
+        islands.extend(number.map(IslandId));
+    }
+    Ok(islands)
+}
+
+/// The name of an island's folder while it is removed.
+const GONE: &str = ".gone-";
+
+/// Removes all that lies in a volume's folder of a copy of an island. It must be closed. Half of it is never taken for a copy, and
+/// [`end_removals`] does the rest.
+pub(crate) fn remove_copy(folder: &Path, island: IslandId) -> io::Result<()> {
+    end_removals(folder)?;
+    let absent = |e: io::Error| if e.kind() == ErrorKind::NotFound { Ok(()) } else { Err(e) };
+    std::fs::rename(folder.join(island.to_string()), folder.join(format!("{GONE}{island}")))
+        .or_else(absent)?;
+    sync_dir(folder)?;
+    std::fs::remove_file(folder.join(format!("{island}.seat"))).or_else(absent)?;
+    sync_dir(folder)?;
+    end_removals(folder)
+}
+
+/// Ends what [`remove_copy`] has begun, in this process or an earlier one.
+pub(crate) fn end_removals(folder: &Path) -> io::Result<()> {
+    for entry in std::fs::read_dir(folder)? {
+        let entry = entry?;
+        if entry.file_name().to_str().is_some_and(|name| name.starts_with(GONE)) {
+            std::fs::remove_dir_all(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+/// Removes the folder of a volume of which this node keeps no island any more.
+pub(crate) fn remove(data: &Path, name: &str) -> io::Result<()> {
+    let (all, gone) = (data.join(ISLANDS), data.join(ISLANDS).join(format!("{GONE}{name}")));
+    if gone.exists() {
+        std::fs::remove_dir_all(&gone)?;
+    }
+    std::fs::rename(folder(data, name), &gone)?;
+    sync_dir(&all)?;
+    std::fs::remove_dir_all(&gone)
+}
+
 /// Writes the file in one step, so that it survives a power cut.
 fn write(folder: &Path, config: &VolumeConfig, node: NodeId, made: bool) -> io::Result<()> {
     let text = format!(
@@ -219,6 +269,26 @@ mod tests {
         discard(&data, config.id).unwrap();
         assert!(!hidden_folder(&data, config.id).exists());
         std::fs::remove_dir_all(&data).unwrap();
+    }
+
+    #[test]
+    fn a_copy_that_is_removed_has_no_name_before_its_files_go() {
+        let folder = std::env::temp_dir().join(format!("atoll-removed-{}", std::process::id()));
+        std::fs::create_dir_all(folder.join("3/tree/dir")).unwrap();
+        std::fs::create_dir_all(folder.join(".gone-2/log")).unwrap();
+        for name in ["3.seat", "12.seat", "member.toml", "3/tree/dir/file"] {
+            std::fs::write(folder.join(name), b"bytes").unwrap();
+        }
+        let kept = |islands: &[u16]| islands.iter().map(|island| IslandId(*island)).collect();
+        assert_eq!(islands_kept(&folder).unwrap(), kept(&[3, 12]), "what is half removed is none");
+        remove_copy(&folder, IslandId(3)).unwrap();
+        assert_eq!(islands_kept(&folder).unwrap(), kept(&[12]));
+        // One of which only a part is there.
+        remove_copy(&folder, IslandId(12)).unwrap();
+        let left: Vec<_> =
+            std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(left, ["member.toml"]);
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]

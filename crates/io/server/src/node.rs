@@ -181,6 +181,7 @@ pub struct Node {
     /// The cluster, if it has certificates.
     pub(crate) cluster: Option<Membership>,
     pub(crate) parts: RwLock<BTreeMap<VolumeId, Part>>,
+    pub(crate) keepers: crate::changes::Keepers,
     /// One change of the set of volumes at a time; when each volume was prepared.
     changing: Mutex<BTreeMap<VolumeId, Instant>>,
     pub(crate) about: Mutex<crate::orders::About>,
@@ -203,13 +204,14 @@ impl Node {
             setup,
             cluster,
             parts: RwLock::default(),
+            keepers: Mutex::default(),
             changing: Mutex::default(),
             about: Mutex::default(),
             started: Instant::now(),
         }))
     }
 
-    fn changing(&self) -> MutexGuard<'_, BTreeMap<VolumeId, Instant>> {
+    pub(crate) fn changing(&self) -> MutexGuard<'_, BTreeMap<VolumeId, Instant>> {
         self.changing.lock().expect("no panic while it is held")
     }
 
@@ -344,8 +346,8 @@ impl Node {
     }
 
     /// A volume that is served has this configuration from now on, if it is newer than the one that is known: other nodes,
-    /// at other addresses, with other islands. It is kept first, so that it counts after a restart too. Islands of this
-    /// node stay: stop it to give it others.
+    /// at other addresses, with other islands. It is stored first, so that it counts after a restart too. Copies come
+    /// and go; islands of this node that are alone stay: stop it to give it others.
     pub fn take_config(&self, next: &VolumeConfig) -> Result<(), NodeError> {
         let _one = self.changing();
         let not_found = || NodeError::from(ControlError::NotFound { volume: next.id.into() });
@@ -360,14 +362,19 @@ impl Node {
         if stored < next.table.version() {
             self.setup.store.replace_volume(next, stored)?;
         }
+        // Islands that were alone look first at what the folder has.
+        served.take_config(next).map_err(refused)?;
         let folder = member::folder(&self.setup.data, &next.name);
+        let is_told =
+            member::kept_config(&folder).is_ok_and(|kept| kept.copies.is_some() == next.copies.is_some());
+        if !is_told {
+            return Ok(());
+        }
         member::keep_config(&folder, next).or_else(unless_full).map_err(|e| NodeError::Folder {
             volume: next.name.clone(),
             folder,
             why: e.to_string(),
-        })?;
-        served.take_config(next).map_err(refused)?;
-        Ok(())
+        })
     }
 
     /// The server for volumes of this one's kind.

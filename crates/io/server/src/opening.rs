@@ -35,11 +35,18 @@ impl<D: Disk> Volume<D> {
     ) -> Result<OpenedIslands<D>, VolumeError> {
         let clock: Arc<dyn Clock> = Arc::new(WallClock::default());
         let mut opened = OpenedIslands { engines: BTreeMap::new(), views: Vec::new(), ends: None };
+        let mut unopened = Unopened::new();
         if let Some(copies) = copies {
-            opened.ends = Some(self.open_copies(options, disk_of, copies, clock)?);
+            opened.ends = Some(self.make_copies(copies, clock));
+            for island in self.config().islands_at(self.node()) {
+                if let Err(why) = self.open_copy(options, island, &mut disk_of) {
+                    self.goes_without(options, island, why, &mut unopened)?;
+                }
+            }
+            // A node that has the control store may have no copies.
+            self.serve_without(unopened, self.copies().next().is_none())?;
             return Ok(opened);
         }
-        let mut unopened = Unopened::new();
         for island in self.islands() {
             match self.open_one(options, island, disk_of(island), &clock) {
                 Ok((engine, laying)) => {

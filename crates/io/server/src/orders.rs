@@ -246,6 +246,10 @@ impl Desk for Node {
                     _ => ControlReply::Refused { text: "The volume is not served here.".to_owned() },
                 }
             }
+            Control::Config { volume } => self.tell_config(volume),
+            Control::SwapConfig { expected, next } => {
+                ControlReply::Swapped { swapped: self.swap_config(expected, &next) }
+            }
             Control::MoveIsland { volume, island, to } => self.move_island(volume, island, to),
             Control::ForceIsland { volume, island, node } => self.force_island(volume, island, node),
             Control::Cluster => match &self.cluster {

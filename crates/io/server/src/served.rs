@@ -50,6 +50,12 @@ pub trait Served: Handler {
     /// Serves by this configuration from now on, if it is newer, as [`Served::may_take`] allows.
     fn take_config(&self, next: &VolumeConfig) -> Result<bool, VolumeError>;
 
+    /// Called from time to time: copies come and go as the configuration and the groups' records say. The next configuration, if this
+    /// node sees that there is to be one. `is_for_all`: all nodes reach the records of groups by themselves.
+    fn care(&self, _is_for_all: bool) -> Option<VolumeConfig> {
+        None
+    }
+
     /// The node's number in it.
     fn node(&self) -> NodeId;
 

@@ -112,6 +112,14 @@ impl End {
         }
     }
 
+    fn config(&self, version: u64) {
+        match self {
+            Self::Local(sink) => sink.config(version),
+            // A link that is down has told so.
+            Self::Remote(link) => _ = link.config(version),
+        }
+    }
+
     fn primary(&self, island: IslandId, epoch: u32) {
         match self {
             Self::Local(sink) => sink.leads(island, epoch),
@@ -209,6 +217,11 @@ impl Switch {
     /// Tells all clients and nodes that an island can be reached here from now on.
     pub(crate) fn tell_primary(&self, island: IslandId, epoch: u32) {
         self.all_ends().iter().for_each(|end| end.primary(island, epoch));
+    }
+
+    /// Tells all clients and nodes that the volume's configuration has this version here.
+    pub(crate) fn tell_config(&self, version: u64) {
+        self.all_ends().iter().for_each(|end| end.config(version));
     }
 
     /// An island is not here any more: all clients and nodes are told, and nothing is remembered of it.

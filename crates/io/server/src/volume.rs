@@ -293,8 +293,8 @@ impl<D: Disk> Volume<D> {
     pub(crate) fn begin(self: &Arc<Self>, opened: OpenedIslands<D>) {
         *self.views.lock().expect("no panic while it is held") = opened.views;
         self.set_islands(opened.engines);
-        if let (Some(ends), Some(store)) = (opened.ends, self.store.get()) {
-            self.begin_copies(ends, Arc::clone(store));
+        if let Some(ends) = opened.ends {
+            self.begin_copies(ends);
         }
         let volume = Arc::downgrade(self);
         let housekeep = move || {
@@ -445,9 +445,13 @@ impl<D: Disk> Volume<D> {
         self.node
     }
 
-    /// Islands of which this node keeps a copy, in order.
+    /// Islands of which this node keeps a copy, or shall, in order.
     pub fn islands(&self) -> Vec<IslandId> {
-        self.config().islands_at(self.node)
+        let mut islands = self.config().islands_at(self.node);
+        islands.extend(self.copies().map(|copy| copy.island()));
+        islands.sort_unstable();
+        islands.dedup();
+        islands
     }
 
     /// Whether an island has several copies.

@@ -58,7 +58,8 @@ impl Follower {
         let there = Listener::start(&any, Arc::new(Hears(Mutex::new(send))), Options::default()).unwrap();
         let nodes = vec![NodeId(1), NodeId(0)];
         let groups = vec![IslandGroup { island: ISLAND, nodes }];
-        let copies = Some(Copies { wanted: 2, store: NodeId(0), groups, racks: Vec::new() });
+        let copies =
+            Some(Copies { wanted: 2, store: NodeId(0), groups, racks: Vec::new(), ..Copies::default() });
         let config = VolumeConfig { copies, ..config([&[], &[0]], &there.address().to_string()) };
         let node = node(data.path(), 1, shelf());
         node.prepare(&config, NodeId(0)).unwrap();

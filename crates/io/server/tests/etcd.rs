@@ -46,7 +46,7 @@ impl Keeps {
             node_with(data.path(), 1, shelf(), |own| Arc::new(EtcdControl::new(Box::new(own), open())));
         let nodes = vec![NodeId(1), NodeId(0)];
         let groups = vec![IslandGroup { island: ISLAND, nodes }];
-        let copies = Copies { wanted: 2, store: NodeId(1), groups, racks: Vec::new() };
+        let copies = Copies { wanted: 2, store: NodeId(1), groups, racks: Vec::new(), ..Copies::default() };
         let store = open();
         store.make().unwrap();
         store.create_groups(VOLUME, &[(ISLAND, copies.first_record(&copies.groups[0]))]).unwrap();

@@ -220,6 +220,8 @@ fn orders() -> Vec<Control> {
         Control::ForceIsland { volume, island, node: NodeId(0) },
         Control::Weigh { volume },
         Control::Seats { volume },
+        Control::Config { volume },
+        Control::SwapConfig { expected: 99, next: Box::new(config([&[0], &[]], "127.0.0.1:9")) },
         Control::Cluster,
         Control::SwapCluster { expected: Revision(99), next: Box::default() },
         Control::Certify { purpose: CertificateFor::Renewal, key: Key::generate().unwrap().public().into() },
@@ -242,6 +244,8 @@ fn orders() -> Vec<Control> {
             | Control::ForceIsland { .. }
             | Control::Weigh { .. }
             | Control::Seats { .. }
+            | Control::Config { .. }
+            | Control::SwapConfig { .. }
             | Control::Cluster
             | Control::SwapCluster { .. }
             | Control::Certify { .. } => {}

@@ -65,6 +65,7 @@ fn check(frame: &Frame, greeted: bool) {
         Kind::Group => same::<GroupMessage>(frame),
         Kind::Beacon => same::<Beacon>(frame),
         Kind::Promised => same::<Promised>(frame),
+        Kind::Config => same::<u64>(frame),
         Kind::Primary => same::<u32>(frame),
         // Their content means nothing.
         Kind::Alive | Kind::Gone => {}

@@ -63,6 +63,7 @@ impl Victim {
         let data_dir = DataDir::open_or_create(&data).unwrap();
         let daemon = data_dir.identity().node;
         let islands = move || Cluster {
+            fills: Arc::default(),
             options: VolumeOptions {
                 rows_max: 1000,
                 snapshot_cache_bytes: 1 << 20,

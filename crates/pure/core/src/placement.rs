@@ -1,4 +1,5 @@
-//! Which nodes keep which island: the one place where this is chosen. Never changes a volume that is there.
+//! Which nodes keep which island: the one place where this is chosen, for a new volume ([`Ring`]) and for one that is there
+//! ([`NextRing`]).
 //!
 //! A group is a stretch of the ring of nodes (Ring FS 5: the successors), and the next group begins where it ends. So all
 //! nodes get as many seats. If the number of nodes can be divided by that of the copies, the groups are fixed: the same nodes keep
@@ -183,4 +184,100 @@ fn in_turn(ring: Vec<Keeper<'_>>, replicas: usize) -> Vec<Keeper<'_>> {
     });
     let round = |first: usize| sorted.iter().skip(first).step_by(rounds).copied();
     (0..rounds).flat_map(round).collect()
+}
+
+/// Another ring for an island of a volume that is there: as few copies move as possible.
+pub struct NextRing<'a> {
+    /// The nodes of the volume, in its order.
+    pub nodes: &'a [NodeId],
+    /// The rack of each of them. Empty if each node fails by itself.
+    pub racks: &'a [String],
+    /// How many nodes shall keep the island.
+    pub wanted: usize,
+    /// The node that has the control store, if one of them has it: it gets a copy only if no other one can.
+    pub store: Option<NodeId>,
+    /// Whether a node shall not keep it any more.
+    pub leaves: &'a dyn Fn(NodeId) -> bool,
+    /// Whether a node may get a copy.
+    pub may_get: &'a dyn Fn(NodeId) -> bool,
+}
+
+impl std::fmt::Debug for NextRing<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("NextRing")
+            .field("nodes", &self.nodes)
+            .field("wanted", &self.wanted)
+            .finish_non_exhaustive()
+    }
+}
+
+impl NextRing<'_> {
+    /// The ring in place of `before`, of which the first `keepers` are to have a copy each. First those that shall keep one, each as
+    /// far as possible in its place; a node that is new takes the place of one that leaves. Behind them those that were there and
+    /// shall not: they keep what they have until the others have it.
+    ///
+    /// `seats`: how many islands each node shall keep. What changes is counted there.
+    pub fn ring(
+        &self,
+        before: &[NodeId],
+        keepers: usize,
+        seats: &mut BTreeMap<NodeId, usize>,
+    ) -> Result<Vec<NodeId>, NoPlace> {
+        let keepers = &before[..keepers.min(before.len())];
+        let mut slots: Vec<Option<NodeId>> =
+            keepers.iter().map(|node| Some(*node).filter(|node| !(self.leaves)(*node))).collect();
+        while slots.len() > self.wanted {
+            // Those that leave go first, and then the last ones.
+            let at = slots.iter().rposition(Option::is_none).unwrap_or(slots.len() - 1);
+            slots.remove(at);
+        }
+        slots.resize(self.wanted, None);
+        for at in 0..slots.len() {
+            if slots[at].is_none() {
+                slots[at] = Some(self.spare(before, &slots, seats)?);
+            }
+        }
+        let mut ring: Vec<NodeId> = slots.into_iter().flatten().collect();
+        keepers.iter().filter(|node| !ring.contains(node)).for_each(|node| {
+            seats.entry(*node).and_modify(|seats| *seats = seats.saturating_sub(1));
+        });
+        ring.iter()
+            .filter(|node| !keepers.contains(node))
+            .for_each(|node| *seats.entry(*node).or_default() += 1);
+        let others: Vec<NodeId> = before.iter().copied().filter(|node| !ring.contains(node)).collect();
+        ring.extend(others);
+        Ok(ring)
+    }
+
+    fn rack_of(&self, node: NodeId) -> Option<&str> {
+        let at = self.nodes.iter().position(|other| *other == node)?;
+        self.racks.get(at).map(String::as_str)
+    }
+
+    /// A node for a copy beside these: one that has it already, else the one with the fewest.
+    fn spare(
+        &self,
+        before: &[NodeId],
+        slots: &[Option<NodeId>],
+        seats: &BTreeMap<NodeId, usize>,
+    ) -> Result<NodeId, NoPlace> {
+        let keeps = |node: &NodeId| slots.contains(&Some(*node));
+        let may = |node: &NodeId| !(self.leaves)(*node) && (self.may_get)(*node);
+        let free: Vec<NodeId> = self.nodes.iter().copied().filter(|node| may(node) && !keeps(node)).collect();
+        let kept = slots.iter().flatten().count();
+        if free.is_empty() {
+            return Err(NoPlace::Nodes { replicas: self.wanted, nodes: kept });
+        }
+        let racks: BTreeSet<&str> = slots.iter().flatten().filter_map(|node| self.rack_of(*node)).collect();
+        let is_apart = |node: &NodeId| self.rack_of(*node).is_none_or(|rack| !racks.contains(rack));
+        let rank = |node: &NodeId| {
+            let is_store = Some(*node) == self.store;
+            (!before.contains(node), is_store, seats.get(node).copied().unwrap_or(0), *node)
+        };
+        free.into_iter().filter(is_apart).min_by_key(rank).ok_or_else(|| NoPlace::Racks {
+            replicas: self.wanted,
+            racks: racks.len(),
+            all: self.racks.iter().collect::<BTreeSet<_>>().len(),
+        })
+    }
 }

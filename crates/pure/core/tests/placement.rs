@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use atoll_core::NodeId;
-use atoll_core::placement::{NoPlace, Ring};
+use atoll_core::placement::{NextRing, NoPlace, Ring};
 use proptest::prelude::*;
 
 fn nodes(n: usize) -> Vec<NodeId> {
@@ -179,4 +179,45 @@ fn what_cannot_be_placed_is_an_error() {
         let ring = Ring { nodes, racks, replicas, store: Some(NodeId(store)) };
         assert_eq!(ring.place(8), Err(why), "{ring:?}");
     }
+}
+
+/// The ring of an island whose nodes were `before`, of which the first two had copies.
+fn changed(before: &[u16], wanted: usize, leaving: &[u16], racks: &[&str]) -> Result<Vec<u16>, NoPlace> {
+    let nodes: Vec<NodeId> = (0..5).map(NodeId).collect();
+    let racks: Vec<String> = racks.iter().map(|rack| (*rack).to_owned()).collect();
+    let before: Vec<NodeId> = before.iter().map(|node| NodeId(*node)).collect();
+    let change = NextRing {
+        nodes: &nodes,
+        racks: &racks,
+        wanted,
+        store: Some(NodeId(0)),
+        leaves: &|node| leaving.contains(&node.0),
+        may_get: &|_| true,
+    };
+    let mut seats = [(NodeId(1), 4), (NodeId(2), 4), (NodeId(3), 3), (NodeId(4), 2)].into();
+    Ok(change.ring(&before, 2, &mut seats)?.into_iter().map(|node| node.0).collect())
+}
+
+#[test]
+fn a_change_moves_as_few_copies_as_possible() {
+    assert_eq!(changed(&[1, 2], 2, &[], &[]), Ok(vec![1, 2]));
+    assert_eq!(changed(&[1, 2], 3, &[], &[]), Ok(vec![1, 2, 4]), "the one with the fewest");
+    assert_eq!(changed(&[1, 2], 1, &[], &[]), Ok(vec![1, 2]), "the last one stays until it may go");
+    assert_eq!(changed(&[1, 2], 1, &[1], &[]), Ok(vec![2, 1]));
+    assert_eq!(changed(&[1, 2], 2, &[1], &[]), Ok(vec![4, 2, 1]), "in its place");
+    assert_eq!(changed(&[4, 2, 1], 2, &[], &[]), Ok(vec![4, 2, 1]));
+    // Undone: it has a copy already.
+    assert_eq!(changed(&[4, 2, 1], 2, &[4], &[]), Ok(vec![1, 2, 4]));
+    assert_eq!(changed(&[1, 2], 2, &[1, 3, 4], &[]), Ok(vec![0, 2, 1]), "the control store's only at last");
+}
+
+#[test]
+fn a_change_that_has_no_place_is_refused() {
+    assert_eq!(changed(&[1, 2], 6, &[], &[]), Err(NoPlace::Nodes { replicas: 6, nodes: 5 }));
+    assert_eq!(changed(&[1, 2], 2, &[1, 0, 3, 4], &[]), Err(NoPlace::Nodes { replicas: 2, nodes: 1 }));
+    let racks = ["a", "a", "b", "b", "c"];
+    assert_eq!(changed(&[1, 2], 2, &[2], &racks), Ok(vec![1, 4, 2]));
+    assert_eq!(changed(&[1, 2], 2, &[2, 4], &racks), Ok(vec![1, 3, 2]));
+    let refused = Err(NoPlace::Racks { replicas: 4, racks: 3, all: 3 });
+    assert_eq!(changed(&[1, 2], 4, &[], &racks), refused);
 }

@@ -74,6 +74,8 @@ pub enum FrameKind {
     Beacon = 14,
     /// The answer to a beacon.
     Promised = 15,
+    /// The sender's node knows a configuration of the volume that is newer than the first one: its version.
+    Config = 16,
 }
 
 impl FrameKind {
@@ -94,6 +96,7 @@ impl FrameKind {
             13 => Self::Primary,
             14 => Self::Beacon,
             15 => Self::Promised,
+            16 => Self::Config,
             _ => return None,
         })
     }

@@ -86,6 +86,13 @@ wire_enum! {
         /// control store has lost it.
         18 => Seats { /// The volume.
             volume: VolumeId },
+        /// The newest configuration of a volume, from where it is changed. `ControlReply::Volume`.
+        19 => Config { /// The volume.
+            volume: VolumeId },
+        /// Put this in its place, if that still has this version. `ControlReply::Swapped`.
+        20 => SwapConfig { /// The version.
+            expected: u64, /// The configuration.
+            next: Box<VolumeConfig> },
     }
 }
 

@@ -5,6 +5,7 @@
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
+mod changes;
 pub mod cluster;
 pub mod control;
 pub mod copies;

@@ -119,6 +119,10 @@ const WITH_DAEMONS: u8 = 5;
 /// bytes that it had before there were any.
 const WITH_COPIES: u8 = 4;
 
+/// The same, and behind the copies the nodes that are drained, and the grace. So copies that say nothing of both have the bytes that
+/// they had before.
+const WITH_CHANGED_COPIES: u8 = 6;
+
 impl Encode for VolumeConfig {
     fn encode(&self, out: &mut Vec<u8>) {
         self.id.encode(out);
@@ -138,8 +142,11 @@ impl Encode for VolumeConfig {
             None => self.kind.encode(out),
             Some(copies) => {
                 assert_eq!(self.kind, VolumeKind::Cluster, "only cluster volumes have copies");
-                out.push(WITH_COPIES);
-                copies.encode(out);
+                out.push(if copies.has_changed() { WITH_CHANGED_COPIES } else { WITH_COPIES });
+                copies.encode_first(out);
+                if copies.has_changed() {
+                    copies.encode_changed(out);
+                }
             }
         }
     }
@@ -171,7 +178,9 @@ impl Decode for VolumeConfig {
             kind = VolumeKind::decode(r)?;
         }
         let (kind, copies) = match kind {
-            VolumeKind::Unknown(WITH_COPIES) => (VolumeKind::Cluster, Some(Decode::decode(r)?)),
+            VolumeKind::Unknown(tag @ (WITH_COPIES | WITH_CHANGED_COPIES)) => {
+                (VolumeKind::Cluster, Some(Copies::decode(r, tag == WITH_CHANGED_COPIES)?))
+            }
             kind => (kind, None),
         };
         Ok(Self { id, name, seed, table, nodes, kind, copies })
@@ -199,7 +208,7 @@ pub enum Fixed {
     Islands,
     /// Which island owns a directory.
     Owners,
-    /// Who shall keep which island.
+    /// That islands have groups.
     Copies,
 }
 
@@ -209,17 +218,15 @@ impl std::fmt::Display for Fixed {
             Self::Volume => "a volume in use keeps its id, name, seed and kind",
             Self::Islands => "a volume in use keeps its islands",
             Self::Owners => "directories do not move to other islands while a volume is in use",
-            Self::Copies => {
-                "a volume in use keeps its groups, its racks, and the node with its control store"
-            }
+            Self::Copies => "a volume whose islands have groups keeps them, also with one copy of each",
         })
     }
 }
 
 impl VolumeConfig {
     /// Whether `next` is a newer configuration than this one, which may take its place while the volume is in use: other
-    /// nodes, at other addresses, with other islands, and more or fewer buckets of the table. The version of the table is
-    /// that of the whole configuration.
+    /// nodes, at other addresses, with other islands, more or fewer copies, and more or fewer buckets of the table. The version of the
+    /// table is that of the whole configuration.
     pub fn is_replaced_by(&self, next: &Self) -> Result<bool, Fixed> {
         let same = |config: &Self| (config.id, config.name.clone(), config.seed, config.kind);
         if same(self) != same(next) {
@@ -231,7 +238,7 @@ impl VolumeConfig {
         if !next.table.has_owners_of(&self.table) {
             return Err(Fixed::Owners);
         }
-        if self.copies != next.copies {
+        if self.copies.is_some() && next.copies.is_none() {
             return Err(Fixed::Copies);
         }
         Ok(next.table.version() > self.table.version())
@@ -278,7 +285,7 @@ impl VolumeConfig {
         self.nodes.iter().find(|n| n.islands.contains(&island))
     }
 
-    /// The nodes that shall keep `island`, in the order of the ring: first [`Self::node_of`]. None if there is no such island.
+    /// The nodes that keep `island`, or shall, in the order of the ring: first [`Self::node_of`]. None if there is no such island.
     pub fn group_of(&self, island: IslandId) -> Vec<NodeId> {
         match &self.copies {
             Some(copies) => copies.group_of(island).to_vec(),
@@ -286,7 +293,7 @@ impl VolumeConfig {
         }
     }
 
-    /// The islands that a node shall keep, in order.
+    /// The islands that a node keeps, or shall, in order.
     pub fn islands_at(&self, node: NodeId) -> Vec<IslandId> {
         let mut islands: Vec<IslandId> = match &self.copies {
             Some(copies) => {
@@ -326,7 +333,8 @@ mod tests {
             nodes: nodes.map(NodeId).to_vec(),
         };
         let groups = vec![group(0, [1, 2]), group(1, [2, 1])];
-        let copies = Some(Copies { wanted: 2, store: NodeId(0), groups, racks: Vec::new() });
+        let copies =
+            Some(Copies { wanted: 2, store: NodeId(0), groups, racks: Vec::new(), ..Copies::default() });
         let nodes = vec![node(0, &[]), node(1, &[0]), node(2, &[1])];
         VolumeConfig { table: Table::new(2), nodes, copies, ..config(VolumeKind::Cluster) }
     }
@@ -364,6 +372,11 @@ mod tests {
         );
         let newer = Err(BadConfig::Newer { volume: "home".to_owned() });
         assert_eq!(VolumeConfig::from_stored(&[&bytes[..], &[0]].concat()), newer);
+        let mut changed = with.clone();
+        changed.copies.as_mut().unwrap().grace_s = Some(7);
+        changed.copies.as_mut().unwrap().drained = vec![NodeId(2)];
+        assert_eq!(VolumeConfig::from_stored(&changed.to_vec()), Ok(changed.clone()));
+        assert_eq!(changed.to_vec().len(), changed.encoded_len());
         assert!(VolumeConfig::from_stored(&bytes[..bytes.len() - 1]).is_err());
     }
 
@@ -424,8 +437,10 @@ mod tests {
         ] {
             assert_eq!(first.is_replaced_by(&other), Err(Fixed::Volume));
         }
-        let copies = with_copies().copies;
-        assert_eq!(first.is_replaced_by(&VolumeConfig { copies, ..moved }), Err(Fixed::Copies));
+        let grouped = VolumeConfig { copies: with_copies().copies, ..moved.clone() };
+        assert_eq!(first.is_replaced_by(&grouped), Ok(true));
+        let again = VolumeConfig { table: moved.table.reassigned([]), ..moved };
+        assert_eq!(grouped.is_replaced_by(&again), Err(Fixed::Copies));
     }
 
     #[test]

@@ -357,7 +357,7 @@ impl<D: Disk> Engine<D> {
 
     /// Ends it: nothing more is decided, told, read or written by it. Returns when whatever was under way has ended. The
     /// copy can be opened anew then.
-    pub(crate) fn close(&self) {
+    pub fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
         while self.uses.load(Ordering::SeqCst) > 0 {
             self.clock.pass(CLOSING);

@@ -1,7 +1,8 @@
 //! A session of a cluster volume in this process, connected to each of the volume's nodes.
 
 use std::path::Path;
-use std::sync::{Arc, RwLock};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
@@ -27,6 +28,9 @@ const CONNECT: Duration = Duration::from_secs(5);
 /// How long islands may take to know the session; a node that starts is not ready for some seconds.
 const READY: Duration = Duration::from_secs(10);
 
+/// How soon nodes are asked again for a configuration that one of them has.
+const LOOK: Duration = Duration::from_secs(1);
+
 /// The part of the volume that this process serves.
 struct Here {
     local: Arc<dyn LocalWay>,
@@ -41,6 +45,8 @@ pub(super) struct ClusterVolume {
     config: RwLock<Arc<VolumeConfig>>,
     here: Option<Here>,
     nodes: Arc<Nodes>,
+    /// The versions of the configuration that nodes have.
+    versions: Mutex<Option<Receiver<u64>>>,
     /// Keeps the folders open through which addresses may lead.
     _places: Vec<SocketPlace>,
 }
@@ -81,6 +87,9 @@ pub(super) fn attach(volume: Reached, manner: Manner) -> Result<ClusterVolume> {
         patience_ms: manner.patience_ms,
     };
     let client = Client::new(route, wires);
+    let (told, versions) = channel();
+    // Nobody listens any more when the volume is gone.
+    nodes.on_config(Box::new(move |version| _ = told.send(version)));
     nodes.connect(&client);
     if let Some(Here { local, .. }) = &here {
         match has_copies {
@@ -97,7 +106,8 @@ pub(super) fn attach(volume: Reached, manner: Manner) -> Result<ClusterVolume> {
     }
     client.wait_ready(READY);
     let places = others.into_iter().filter_map(|other| other.place).collect();
-    Ok(ClusterVolume { client, config: RwLock::new(Arc::new(config)), here, nodes, _places: places })
+    let (config, versions) = (RwLock::new(Arc::new(config)), Mutex::new(Some(versions)));
+    Ok(ClusterVolume { client, config, here, nodes, versions, _places: places })
 }
 
 /// A node as a client reaches it. Where an island with copies is, its primary says.
@@ -139,6 +149,32 @@ impl Sink for HereSink {
     fn leads(&self, island: IslandId, epoch: u32) {
         self.nodes.leads_here(island, epoch, Arc::clone(&self.wire));
     }
+
+    fn config(&self, version: u64) {
+        self.nodes.config(version);
+    }
+}
+
+/// Follows the volume's configuration as long as the volume is there: nodes say which version they have.
+pub(super) fn follow(volume: &Arc<ClusterVolume>) -> Result<()> {
+    let taken = volume.versions.lock().expect("no panic while it is held").take();
+    let (versions, volume) = (taken.expect("it is followed once"), Arc::downgrade(volume));
+    let run = move || {
+        let mut wanted = 0;
+        loop {
+            match versions.recv_timeout(LOOK) {
+                Ok(version) => wanted = wanted.max(version),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+            let Some(volume) = volume.upgrade() else { return };
+            if volume.config().table.version() < wanted {
+                volume.ask_for(wanted);
+            }
+        }
+    };
+    std::thread::Builder::new().name("atoll-config".into()).spawn(run)?;
+    Ok(())
 }
 
 impl ClusterVolume {
@@ -154,6 +190,24 @@ impl ClusterVolume {
             NodeLink { node: n.node, address, islands: self.islands_of(n), connection }
         };
         self.config().nodes.iter().map(link).collect()
+    }
+
+    /// Asks the nodes for a configuration of this version, or a later one.
+    fn ask_for(&self, version: u64) {
+        let config = self.config();
+        let own = self.here.iter().map(|here| VolumeConfig::clone(&here.served.config()));
+        let addresses: Vec<Address> = self.nodes.addresses();
+        let order = Control::Volume { name: config.name.clone() };
+        let told = ask_all(&addresses, &order, QUESTION).into_iter().filter_map(|answer| match answer {
+            Ok(ControlReply::Volume { config, .. }) => Some(*config),
+            _ => None,
+        });
+        let newest = own.chain(told).max_by_key(|config| config.table.version());
+        if let Some(next) = newest.filter(|next| next.table.version() >= version)
+            && let Err(why) = self.take_config(&next)
+        {
+            tracing::error!("{why:#}");
+        }
     }
 
     /// The islands that are asked at a node.
@@ -199,9 +253,15 @@ impl Attached for ClusterVolume {
         let me = self.here.as_ref().map(|here| here.served.node());
         let mut places = Vec::new();
         for node in next.nodes.iter().filter(|n| Some(n.node) != me) {
-            places.push(place(next, node, node.address.parse().map_err(|why| refused(&why))?));
+            // One that stays where it was may be reached from here in another way than from elsewhere.
+            let stays =
+                config.nodes.iter().any(|known| (known.node, &known.address) == (node.node, &node.address));
+            let known = self.nodes.get(node.node).filter(|_| stays).map(|remote| remote.address().clone());
+            let address = known.map_or_else(|| node.address.parse(), Ok).map_err(|why| refused(&why))?;
+            places.push(place(next, node, address));
         }
         if let Some(here) = &self.here
+            && next.copies.is_none()
             && next.islands_at(here.served.node()) != here.served.islands()
         {
             return Err(refused(&"islands of this process cannot come or go while they are used"));

@@ -28,7 +28,9 @@ pub(crate) struct Cluster;
 
 impl Kind for Cluster {
     fn attach(&self, volume: Reached, manner: Manner) -> Result<Arc<dyn Attached>> {
-        Ok(Arc::new(attach::attach(volume, manner)?))
+        let volume = Arc::new(attach::attach(volume, manner)?);
+        attach::follow(&volume)?;
+        Ok(volume)
     }
 
     fn serve(&self, options: &VolumeOptions) -> std::result::Result<Arc<dyn Serve>, String> {

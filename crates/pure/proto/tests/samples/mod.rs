@@ -171,9 +171,19 @@ pub fn with_copies() -> VolumeConfig {
     };
     let groups = vec![group(0, [1, 2]), group(1, [1, 2]), group(2, [2, 1])];
     let racks = ["r0", "r1", "r2"].map(str::to_owned).to_vec();
-    let copies = Some(Copies { wanted: 2, store: NodeId(0), groups, racks });
+    let copies = Some(Copies { wanted: 2, store: NodeId(0), groups, racks, ..Copies::default() });
     let nodes = vec![node(0, &[]), node(1, &[0, 1]), node(2, &[2])];
     VolumeConfig { nodes, copies, ..config() }
+}
+
+/// The same when a node is drained, and the grace is another one.
+pub fn changed_copies() -> VolumeConfig {
+    let mut config = with_copies();
+    if let Some(copies) = &mut config.copies {
+        copies.groups[0].nodes.reverse();
+        (copies.drained, copies.grace_s) = (vec![NodeId(1)], Some(60));
+    }
+    config
 }
 
 /// The nodes have certificates.

@@ -310,6 +310,7 @@ pub fn all() -> Vec<Samples> {
                 ("of a newer version", of_kind(VolumeKind::Unknown(250))),
                 ("with daemons", with_daemons()),
                 ("with copies", with_copies()),
+                ("with changed copies", changed_copies()),
             ],
         ),
         samples("table", [], vec![("of three", table()), ("doubled", table().doubled())]),
