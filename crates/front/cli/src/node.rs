@@ -5,11 +5,15 @@ use std::time::Duration;
 
 use anyhow::Result;
 use atoll_control::rfc3339;
+use atoll_volume::drain::Leaving;
 use atoll_volume::machines::{DATA, LINE_HOURS};
 use atoll_volume::members::Members;
 use serde_json::json;
 
 use crate::say;
+
+/// How often it is looked how many copies are left on a node that is drained.
+const LOOK: Duration = Duration::from_millis(500);
 
 /// Arguments of `atoll node`.
 #[derive(Debug, clap::Args)]
@@ -26,7 +30,9 @@ enum Command {
     Invite(Invite),
     /// Give a node another name
     Rename(Rename),
-    /// Take a node out of the cluster: nobody lets it in any more
+    /// Move all copies off a node, of all volumes: shows how many are left until none is. If the command ends, the nodes go on
+    Drain(Drain),
+    /// Take a node out of the cluster, when no volume has a copy there: nobody lets it in any more
     Remove(Remove),
 }
 
@@ -67,9 +73,32 @@ struct Rename {
 }
 
 #[derive(Debug, clap::Args)]
+struct Drain {
+    /// The node, by its name or id
+    node: String,
+    /// The node may have copies again, and keeps those that are not elsewhere yet
+    #[arg(long)]
+    undo: bool,
+    /// Return at once: the nodes go on
+    #[arg(long, conflicts_with = "undo")]
+    no_wait: bool,
+    /// Print JSON, an object a line
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    of: OfData,
+}
+
+#[derive(Debug, clap::Args)]
 struct Remove {
     /// The node, by its name or id
     node: String,
+    /// The node never comes back: other nodes get its copies from those that are left
+    #[arg(long)]
+    lost: bool,
+    /// Carry it out although only the lost node had everything of some islands
+    #[arg(long, requires = "lost")]
+    yes: bool,
     #[command(flatten)]
     of: OfData,
 }
@@ -81,6 +110,7 @@ impl Node {
             Command::List(List { of, .. })
             | Command::Invite(Invite { of, .. })
             | Command::Rename(Rename { of, .. })
+            | Command::Drain(Drain { of, .. })
             | Command::Remove(Remove { of, .. }) => &of.data,
         }
     }
@@ -95,7 +125,61 @@ impl Node {
                 Ok(())
             }
             Command::Rename(Rename { node, name, of }) => Members::of_data(&of.data)?.rename(&node, &name),
-            Command::Remove(Remove { node, of }) => Members::of_data(&of.data)?.remove(&node),
+            Command::Drain(drain) => drain.run(),
+            Command::Remove(Remove { node, lost: false, of, .. }) => {
+                Members::of_data(&of.data)?.remove(&node)
+            }
+            Command::Remove(Remove { node, yes, of, .. }) => {
+                Members::of_data(&of.data)?.remove_lost(&node, yes)
+            }
+        }
+    }
+}
+
+impl Drain {
+    fn run(self) -> Result<()> {
+        let members = Members::of_data(&self.of.data)?;
+        let mut leaving = Leaving::find(&members, &self.node)?;
+        if self.undo {
+            leaving.undrain()?;
+            self.tell(&leaving);
+            return Ok(());
+        }
+        leaving.drain()?;
+        let mut told = None;
+        loop {
+            let left = leaving.left();
+            if told.as_ref() != Some(&left) {
+                self.tell(&leaving);
+                if left.is_empty() && !self.json {
+                    say::line(format_args!("next     atoll node remove {}", leaving.node.name));
+                }
+                told = Some(left.clone());
+            }
+            if left.is_empty() || self.no_wait {
+                return Ok(());
+            }
+            std::thread::sleep(LOOK);
+            // Whoever tells it may be away for a while: the nodes go on.
+            if let Err(why) = leaving.again() {
+                tracing::debug!("{why:#}");
+            }
+        }
+    }
+
+    /// What the node keeps.
+    fn tell(&self, leaving: &Leaving) {
+        let (node, left) = (&leaving.node.name, leaving.left());
+        if self.json {
+            let left = left.iter().map(|(volume, copies)| json!({ "volume": volume, "copies": copies }));
+            say::line(json!({ "node": node, "left": left.collect::<Vec<_>>() }));
+            return;
+        }
+        if left.is_empty() {
+            say::line(format_args!("{node} keeps no copies"));
+        }
+        for (volume, copies) in left {
+            say::line(format_args!("{node} keeps copies of {copies} islands of volume {volume}"));
         }
     }
 }

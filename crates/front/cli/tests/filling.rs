@@ -16,13 +16,13 @@ use common::{Cluster, Mounted, eventually, good};
 const SMALL: usize = 30_000;
 const LARGE: usize = 300_000;
 
-/// Files in directories of all islands, and what is in them.
-fn fill_with_files(mount: &Mounted) -> Vec<(PathBuf, Vec<u8>)> {
+/// Files in directories of all islands, so many in each, and what is in them.
+fn fill_with_files(mount: &Mounted, in_each: u8) -> Vec<(PathBuf, Vec<u8>)> {
     let mut files = Vec::new();
     for n in 0..8u8 {
         let dir = mount.path(&format!("dir{n}"));
         std::fs::create_dir(&dir).unwrap();
-        for m in 0..150u8 {
+        for m in 0..in_each {
             let bytes = vec![n * 16 + m % 16; if m == 0 { LARGE } else { SMALL - usize::from(m) }];
             let path = dir.join(format!("file{m}"));
             std::fs::write(&path, &bytes).unwrap();
@@ -43,7 +43,7 @@ fn a_node_that_lost_its_islands_is_filled_without_a_command() {
     needs!(Mounts);
     let mut cluster = Cluster::with_copies(3, 2);
     let mount = cluster.mount("mount", "");
-    let mut files = fill_with_files(&mount);
+    let mut files = fill_with_files(&mount, 150);
     let folder = |cluster: &Cluster, node| cluster.data(node).join("islands/home");
     // However the directories are spread.
     eventually("logs have let go of their beginning", || {
@@ -165,7 +165,7 @@ fn two_of_three_nodes_are_lost_and_one_disk_and_no_byte_and_no_command_is_needed
         cluster.mount("mount", "hard"),
         Mounted::new(&format!("{addresses}:/two"), cluster.scratch.dir("mount-two"), "hard"),
     ];
-    let files: Vec<_> = mounts.iter().map(fill_with_files).collect();
+    let files: Vec<_> = mounts.iter().map(|mount| fill_with_files(mount, 150)).collect();
     let has_released = |volume: &str| {
         let all = std::fs::read_dir(islands_of(&cluster, 1, volume)).unwrap();
         let folders = all.map(|entry| entry.unwrap().path()).filter(|path| path.is_dir());
@@ -284,7 +284,7 @@ fn a_volume_in_use_gets_two_copies_three_and_one_again() {
     needs!(Mounts);
     let mut cluster = Cluster::new(3);
     let mount = cluster.mount("mount", "");
-    let mut files = fill_with_files(&mount);
+    let mut files = fill_with_files(&mount, 15);
     let writer = Writer::start((0..8).map(|n| mount.path(&format!("dir{n}"))).collect());
     let said = set(&cluster, 1, &["--replicas", "2", "--json"]);
     let told: serde_json::Value = serde_json::from_str(&said).unwrap();
@@ -313,4 +313,39 @@ fn a_volume_in_use_gets_two_copies_three_and_one_again() {
     eventually("the plain trees of the copies that stay have everything", || {
         (0..3).map(|island| count(&tree(island))).sum::<usize>() == files.len()
     });
+}
+
+#[test]
+fn a_node_that_is_away_for_longer_than_the_grace_is_replaced_and_one_that_is_back_earlier_is_not() {
+    needs!(Mounts);
+    let mut cluster = Cluster::with_copies(4, 2);
+    let mount = cluster.mount("mount", "");
+    let mut files = fill_with_files(&mount, 15);
+    let rings: Vec<Vec<usize>> = (0..3).map(|island| kept(&cluster, island)).collect();
+    let rewrite = |files: &mut Vec<(PathBuf, Vec<u8>)>, byte: u8| {
+        for (path, bytes) in files.iter_mut().step_by(11) {
+            bytes.fill(byte);
+            std::fs::write(path, bytes).unwrap();
+        }
+    };
+    cluster.kill(3);
+    rewrite(&mut files, 1);
+    cluster.start(3);
+    eventually("it is back, by log", || cluster.in_sync(3));
+    assert_eq!((0..3).map(|island| kept(&cluster, island)).collect::<Vec<_>>(), rings);
+    set(&cluster, 1, &["--grace", "2"]);
+    cluster.kill(3);
+    rewrite(&mut files, 2);
+    eventually("the others keep all islands", || cluster.in_sync(3));
+    rewrite(&mut files, 3);
+    assert!(
+        (0..3).all(|island| kept(&cluster, island).starts_with(&[1, 2])),
+        "the node of the store is spared"
+    );
+    // What it kept is wanted no more: it hears of that, and neither serves nor leads.
+    cluster.start(3);
+    eventually("its copies are gone", || (0..3).all(|island| kept(&cluster, island) == [1, 2]));
+    are_as_written(&files);
+    cluster.kill(1);
+    are_as_written(&files);
 }

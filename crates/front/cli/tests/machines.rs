@@ -133,7 +133,8 @@ fn machines_join_by_one_line_each_and_everybody_knows_them() {
     let said = good(["volume", "create", "home", "--replicas", "2", "--data", text(&cluster.data(3))]);
     assert!(said.contains("on 3 nodes, 2 copies of each"), "{said}");
     let said = bad(["node", "remove", "node3", "--data", text(&cluster.data(1))]);
-    assert!(said.contains("keeps a part of volume home"), "{said}");
+    assert!(said.contains("keeps copies of 2 islands of volume home"), "{said}");
+    assert!(said.contains("atoll node drain node3"), "{said}");
     let said = bad(["node", "remove", "node9", "--data", text(&cluster.data(1))]);
     assert!(said.contains("There is no node node9"), "{said}");
 }
@@ -330,6 +331,135 @@ fn a_node_that_was_removed_is_told_so_and_serves_nothing() {
     cluster.nodes[1].stop();
     cluster.nodes[1] = serve(&cluster.data(2), cluster.nodes[1].told("listens"));
     assert_eq!(cluster.listed(2).len(), 2);
+}
+
+/// Whether both copies of two islands are in sync, as those say that lead and those that follow.
+fn both_in_sync(cluster: &Secured) -> bool {
+    let told = good([
+        "--credentials",
+        text(&cluster.data(1).join("credentials.pem")),
+        "status",
+        &cluster.address(1),
+        "--json",
+    ]);
+    let told: serde_json::Value = serde_json::from_str(&told).unwrap();
+    let all = |value: &serde_json::Value, key: &str| value[key].as_array().cloned().unwrap_or_default();
+    let volumes = all(&told, "processes").into_iter().flat_map(|process| all(&process, "volumes"));
+    let islands: Vec<_> = volumes.flat_map(|volume| all(&volume, "islands")).collect();
+    let are_two = |role: &str| {
+        let of_role = islands.iter().filter(|island| island["copies"]["role"] == role);
+        of_role.filter(|island| island["copies_in_sync"] == 2 && island["copies_wanted"] == 2).count() == 2
+    };
+    are_two("leads") && are_two("follows")
+}
+
+/// Files of a mount that is used, each with its bytes.
+fn some_files(mount: &Mounted, round: usize) -> Vec<(PathBuf, Vec<u8>)> {
+    let file = |n: usize| {
+        let dir = mount.path(&format!("dir{}", n % 7));
+        std::fs::create_dir_all(&dir).unwrap();
+        let (path, bytes) = (dir.join(format!("{round}-{n}")), vec![n as u8; 1 + n * 997 % 60_000]);
+        std::fs::write(&path, &bytes).unwrap();
+        (path, bytes)
+    };
+    (0..60).map(file).collect()
+}
+
+fn are_as_written(files: &[(PathBuf, Vec<u8>)]) {
+    for (path, bytes) in files {
+        assert!(std::fs::read(path).unwrap() == *bytes, "{} is another one", path.display());
+    }
+}
+
+#[test]
+fn a_node_is_drained_while_its_volume_is_used_and_may_be_removed_then() {
+    needs!(Mounts, Root);
+    let mut cluster = Secured::new(3);
+    let data = cluster.data(1);
+    let nodes: Vec<String> = (1..=3).map(|node| cluster.address(node)).collect();
+    good(["volume", "create", "home", "--replicas", "2", "--data", text(&data), "--nodes", &nodes.join(",")]);
+    let mount = cluster.mount("home", "mount", &cluster.client("desk", &[]));
+    let mut files = some_files(&mount, 0);
+    let node = |words: &[&str]| -> Vec<String> {
+        ["node"].iter().chain(words).chain(&["--data", text(&data)]).map(ToString::to_string).collect()
+    };
+    let said = bad(node(&["remove", "node2"]));
+    assert!(said.contains("keeps copies of 2 islands of volume home"), "{said}");
+    let said = bad(node(&["drain", "node1"]));
+    assert!(said.contains("control store of volume home") && said.contains("atoll control move"), "{said}");
+    let said = bad(node(&["drain", "node9"]));
+    assert!(said.contains("There is no node node9"), "{said}");
+    // It goes on by itself, and is watched by the same command.
+    let said = good(node(&["drain", "node2", "--no-wait"]));
+    assert!(said.contains("node2 keeps"), "{said}");
+    files.extend(some_files(&mount, 1));
+    let said = good(node(&["drain", "node2", "--json"]));
+    let last: serde_json::Value = serde_json::from_str(said.lines().last().unwrap()).unwrap();
+    assert_eq!((&last["node"], &last["left"]), (&"node2".into(), &serde_json::json!([])), "{said}");
+    files.extend(some_files(&mount, 2));
+    eventually("the files of its copies are gone", || {
+        let folder = cluster.data(2).join("islands/home");
+        (0..2).all(|island| !folder.join(format!("{island}")).exists())
+    });
+    eventually("two copies are in sync, and know it", || both_in_sync(&cluster));
+    good(node(&["remove", "node2"]));
+    assert_eq!(cluster.listed(1).len(), 3);
+    eventually("it has forgotten the volume", || !cluster.data(2).join("islands/home").exists());
+    are_as_written(&files);
+    // What it kept is on node 4, which came to the volume for that.
+    let home = cluster.address(3);
+    cluster.nodes[2].kill();
+    are_as_written(&files);
+    let data3 = cluster.data(3);
+    cluster.nodes[2] = serve(&data3, &home);
+    eventually("node 3 is back", || both_in_sync(&cluster));
+    // An order that is taken back: the new copy goes, or the old one has gone.
+    good(node(&["drain", "node3", "--no-wait"]));
+    let said = good(node(&["drain", "node3", "--undo"]));
+    assert!(said.contains("node3"), "{said}");
+    eventually("two copies are in sync", || both_in_sync(&cluster));
+    are_as_written(&files);
+}
+
+#[test]
+fn a_node_that_never_comes_back_is_replaced_and_refused() {
+    needs!(Mounts, Root);
+    let mut cluster = Secured::new(4);
+    let data = cluster.data(1);
+    let nodes: Vec<String> = (1..=3).map(|node| cluster.address(node)).collect();
+    good(["volume", "create", "home", "--replicas", "2", "--data", text(&data), "--nodes", &nodes.join(",")]);
+    let mount = cluster.mount("home", "mount", &cluster.client("desk", &[]));
+    let mut files = some_files(&mount, 0);
+    let node = |words: &[&str]| -> Vec<String> {
+        ["node"].iter().chain(words).chain(&["--data", text(&data)]).map(ToString::to_string).collect()
+    };
+    let said = bad(node(&["remove", "--lost", "node2"]));
+    assert!(
+        said.contains("node2 answers: it is not lost") && said.contains("atoll node drain node2"),
+        "{said}"
+    );
+    let listen = cluster.address(2);
+    cluster.nodes[1].kill();
+    files.extend(some_files(&mount, 1));
+    good(node(&["remove", "--lost", "node2"]));
+    eventually("another node has its copies", || both_in_sync(&cluster));
+    let said = bad(["serve", "--data", text(&cluster.data(2)), "--listen", &listen, "--no-restart"]);
+    assert!(said.contains("was removed from its cluster"), "{said}");
+    // Now the islands are on nodes 3 and another one. That one falls out, and then the good one is lost: what it had alone is named.
+    let others: Vec<usize> =
+        (4..=5).filter(|node| cluster.data(*node).join("islands/home/0").exists()).collect();
+    let [other] = others[..] else { panic!("{others:?} keep island 0") };
+    let (there, address) = (cluster.data(other), cluster.address(other));
+    cluster.nodes[other - 1].kill();
+    files.extend(some_files(&mount, 2));
+    cluster.nodes[2].kill();
+    cluster.nodes[other - 1] = serve(&there, &address);
+    let said = bad(node(&["remove", "--lost", "node3"]));
+    assert!(said.contains("only node3 had everything") && said.contains("islands 0, 1"), "{said}");
+    assert!(said.contains("--lost --yes node3"), "{said}");
+    good(node(&["remove", "--lost", "--yes", "node3"]));
+    eventually("two copies are in sync again", || both_in_sync(&cluster));
+    are_as_written(&files[..120]);
 }
 
 #[test]

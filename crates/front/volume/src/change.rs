@@ -2,23 +2,28 @@
 //!
 //! Each change is one swap of the volume's configuration. What follows from it the nodes do, whether this process lives or not.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, bail};
-use atoll_core::NodeId;
 use atoll_core::placement::NoPlace;
+use atoll_core::{IslandId, NodeId};
 use atoll_proto::control::Daemon;
-use atoll_proto::group::{GROUP_MEMBERS_MAX, Swapped};
+use atoll_proto::group::{GROUP_MEMBERS_MAX, GroupRecord, Revision, Swapped};
 use atoll_proto::{Control, ControlReply, NodeConfig, VolumeConfig, VolumeKind};
 use atoll_rpc::{Address, Security};
 
-use crate::ask::{ORDER, QUESTION, ask, ask_all, strange};
+use crate::ask::{NoAnswer, ORDER, QUESTION, ask, ask_all, strange};
 use crate::places::{SocketPlace, data_socket};
 use crate::status::explain_down;
 
 /// How often a change is tried again when somebody else was faster.
 const TRIES: u32 = 20;
+
+/// Nodes read the newest configuration every two seconds. How long that is waited for, and how often it is looked.
+const TAKEN_MAX: Duration = Duration::from_secs(5);
+const LOOK: Duration = Duration::from_millis(200);
 
 /// A node that is asked about volumes, and by which they are changed.
 #[derive(Debug)]
@@ -60,13 +65,24 @@ impl Changer {
         }
     }
 
-    /// Names of the volumes of this node.
-    pub fn volumes(&self) -> Result<Vec<String>> {
-        match ask(&self.address, Control::Describe, QUESTION)? {
-            ControlReply::Described { volumes, .. } => {
-                Ok(volumes.into_iter().map(|volume| volume.name).collect())
+    /// All nodes reach the records of groups by themselves.
+    pub(crate) const fn is_for_all(&self) -> bool {
+        self.is_for_all
+    }
+
+    /// The records of a volume's groups.
+    pub(crate) fn records(&self, config: &VolumeConfig) -> Result<BTreeMap<IslandId, GroupRecord>> {
+        let store = config.nodes.iter().find(|node| node.node == config.store_node());
+        let address = match store {
+            Some(node) if !self.is_for_all => node.address.parse()?,
+            _ => self.address.clone(),
+        };
+        let order = Control::Groups { volume: config.id, since: Revision::NONE, wait_ms: 0 };
+        match ask(&address, order, ORDER)? {
+            ControlReply::Groups { changed } => {
+                Ok(changed.groups.into_iter().map(|group| (group.island, group.record)).collect())
             }
-            _ => Err(strange(&self.address)),
+            _ => Err(strange(&address)),
         }
     }
 
@@ -124,6 +140,9 @@ impl Changer {
             ),
             _ => return Err(strange(&self.address)),
         }
+        if !new.is_empty() {
+            await_taken(config, next);
+        }
         for (_, address) in &new {
             // One that misses it learns of it from the others.
             if let Err(why) = ask(address, Control::Activate { volume: next.id }, ORDER) {
@@ -131,6 +150,20 @@ impl Changer {
             }
         }
         Ok(true)
+    }
+}
+
+/// Waits until the nodes of a volume that answer have its next configuration, so that they let a new node in.
+fn await_taken(config: &VolumeConfig, next: &VolumeConfig) {
+    let addresses: Vec<Address> = config.nodes.iter().filter_map(|node| node.address.parse().ok()).collect();
+    let order = Control::Volume { name: config.name.clone() };
+    let is_behind = |answer: &Result<ControlReply, NoAnswer>| match answer {
+        Ok(ControlReply::Volume { config, .. }) => config.table.version() < next.table.version(),
+        _ => false,
+    };
+    let until = Instant::now() + TAKEN_MAX;
+    while Instant::now() < until && ask_all(&addresses, &order, QUESTION).iter().any(is_behind) {
+        std::thread::sleep(LOOK);
     }
 }
 

@@ -14,6 +14,7 @@ pub mod control_rebuild;
 pub mod create;
 pub mod credentials;
 pub mod doctor;
+pub mod drain;
 pub mod explain;
 pub mod findings;
 pub mod group;

@@ -16,6 +16,7 @@ use atoll_server::session_prefix;
 
 use crate::ask::{ORDER, QUESTION, ask, strange};
 use crate::credentials::{self, to_text};
+use crate::drain::Leaving;
 use crate::machines::invitation;
 use crate::node::random;
 use crate::places::{SocketPlace, data_socket};
@@ -124,45 +125,35 @@ impl Members {
         Ok(())
     }
 
-    /// Takes a node out of the list: nobody lets it in any more. It must be in no volume.
+    /// Takes a node out of its volumes, of which it must keep no copy any more, and then out of the list: nobody lets it in any more.
     pub fn remove(&self, node: &str) -> Result<()> {
+        let leaving = self.find_leaving(node)?;
+        leaving.leave()?;
+        self.remove_listed(leaving.node.daemon)
+    }
+
+    /// The same of a node that never comes back. `yes`: also if something is lost by that.
+    pub fn remove_lost(&self, node: &str, yes: bool) -> Result<()> {
+        let leaving = self.find_leaving(node)?;
+        leaving.give_up(yes)?;
+        self.remove_listed(leaving.node.daemon)
+    }
+
+    fn find_leaving(&self, node: &str) -> Result<Leaving> {
         let list = self.list(None)?;
         let known = list.cluster.node_named(node).ok_or_else(|| no_node(node))?;
-        let daemon = known.daemon;
-        if daemon == list.cluster.store {
+        if known.daemon == list.cluster.store {
             bail!("{node} keeps the list of the cluster, so it cannot be removed.");
         }
-        if let Some(volume) = self.volume_on(&list.cluster, daemon)? {
-            bail!(
-                "{node} keeps a part of volume {volume}.\nA node can be removed when no volume needs it any more."
-            );
-        }
+        Leaving::find(self, node)
+    }
+
+    fn remove_listed(&self, daemon: u64) -> Result<()> {
         self.change(|cluster| {
             cluster.nodes.retain(|other| other.daemon != daemon);
             Ok(())
         })?;
         Ok(())
-    }
-
-    /// A volume of which a node keeps a part, as far as the nodes that answer know.
-    fn volume_on(&self, cluster: &Cluster, daemon: u64) -> Result<Option<String>> {
-        let mut addresses: Vec<Address> =
-            cluster.nodes.iter().filter_map(|node| node.address.parse().ok()).collect();
-        addresses.push(self.address.clone());
-        for (address, answer) in
-            addresses.iter().zip(crate::ask::ask_all(&addresses, &Control::Describe, QUESTION))
-        {
-            let Ok(ControlReply::Described { volumes, .. }) = answer else { continue };
-            for volume in volumes {
-                let order = Control::Volume { name: volume.name.clone() };
-                if let Ok(ControlReply::Volume { config, .. }) = ask(address, order, QUESTION)
-                    && config.nodes.iter().any(|node| node.daemon == daemon)
-                {
-                    return Ok(Some(volume.name));
-                }
-            }
-        }
-        Ok(None)
     }
 
     /// Adds a client. Its credentials, as text (PEM).

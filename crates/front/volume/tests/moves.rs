@@ -341,3 +341,25 @@ fn a_node_gets_another_address_while_all_go_on() {
     a.stop().unwrap();
     b.stop().unwrap();
 }
+
+/// The node dies when it has stored the first configuration with groups, and before its islands have seats.
+#[test]
+fn islands_that_were_alone_are_not_taken_for_wiped_copies_after_a_crash_in_their_first_change() {
+    let place = tempfile::tempdir().unwrap();
+    let (daemon, address) = daemon(place.path());
+    let config = volume(vec![node(0, &address, &[0, 1])]);
+    serve(&daemon, &config, 0);
+    let tree = Tree::new(&config);
+    tree.works("before");
+    daemon.stop().unwrap();
+    store(place.path(), &config.with_wanted(1, false, &|_| false, &|_, _| true).unwrap());
+    for round in ["after", "and once more"] {
+        let mut again = Daemon::take(place.path()).unwrap();
+        assert!(again.node.serve_all().unwrap().is_empty());
+        again.listen(Some(bound(&address))).unwrap();
+        tree.works(round);
+        let folder = place.path().join("islands").join(VOLUME);
+        assert!(["0.seat", "1.seat"].iter().all(|seat| folder.join(seat).exists()));
+        again.stop().unwrap();
+    }
+}

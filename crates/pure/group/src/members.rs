@@ -205,7 +205,12 @@ impl Group {
 
     /// A group of one whose island shall have more copies, or one elsewhere, gets a record.
     pub(crate) fn raise_wanted(&mut self, out: &mut Vec<GroupEffect>) {
-        let (wanted, attempt, seat) = (self.wanted, self.attempts, self.own_seat());
+        let (attempt, seat) = (self.attempts, self.own_seat());
+        // More than two at once would stop all changes until there are two.
+        let in_sync = self.known.as_ref().map_or(1, |known| known.record.in_sync.len());
+        let has = self.known.as_ref().map_or(1, |known| known.record.wanted);
+        let is_too_many = has <= 2 && in_sync < min_in_sync(self.wanted) && !planted(Bug::WantedAtOnce);
+        let wanted = if is_too_many { 2 } else { self.wanted };
         let epoch = self.led().expect("it leads").epoch;
         match &self.known {
             None if (wanted > 1 || self.ring.len() > 1)

@@ -313,3 +313,30 @@ fn an_island_that_is_alone_gets_a_record_when_its_copy_is_to_be_elsewhere() {
     let (_, expect, record) = p.swap().expect("there is none yet");
     assert_eq!((expect, record.in_sync, record.wanted), (0, vec![seat(P, 1)], 1));
 }
+
+#[test]
+pub(crate) fn an_island_with_one_copy_goes_on_when_three_are_wanted() {
+    let mut p = primary(&[P, M]);
+    pass_with(&mut p, 950, &[]);
+    let (number, expect, record) = p.swap().expect("M is dropped");
+    assert_eq!(record.in_sync, [seat(P, 1)]);
+    p.swapped(number, SwapOutcome::Done(expect + 1));
+    p.event(GroupEvent::Wanted { copies: 3, ring: vec![P, M, N] });
+    pass_with(&mut p, 50, &[]);
+    assert_eq!(p.swap(), None, "two are wanted as before");
+    assert!(p.group.may_decide());
+    p.link(life(M, 6));
+    p.hear(M, join(1, &[at(7, 10), at(8, 11)]));
+    p.has(M, 8, 1, 11, 11);
+    pass_with(&mut p, 2_000, &[M]);
+    p.event(GroupEvent::Synced { seq: 11 });
+    p.has(M, 8, 1, 11, 11);
+    p.all_synced(M, 8, 1, 11);
+    pass_with(&mut p, 50, &[M]);
+    let (number, expect, record) = p.swap().expect("M is in again");
+    assert_eq!((record.wanted, record.in_sync), (2, two()));
+    p.swapped(number, SwapOutcome::Done(expect + 1));
+    pass_with(&mut p, 50, &[M]);
+    let (_, _, record) = p.swap().expect("now three can be wanted");
+    assert_eq!((record.wanted, record.in_sync), (3, two()));
+}

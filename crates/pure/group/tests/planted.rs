@@ -54,6 +54,7 @@ const SEQUENCES: &[(Bug, fn())] = &[
     (Bug::WipedKeepsSeat, filling::a_wiped_copy_has_no_seat),
     (Bug::LackingLeads, filling::a_copy_that_lacks_bytes_leads_no_cold_start),
     (Bug::FilledOverPromised, filling::the_better_history_is_not_thrown_away),
+    (Bug::WantedAtOnce, filling::an_island_with_one_copy_goes_on_when_three_are_wanted),
     (Bug::DrainedGoesFirst, filling::a_copy_goes_when_the_one_in_its_place_has_a_seat),
     (Bug::SyncedToldOnce, sequences::a_sync_ahead_of_the_commit_is_told),
 ];

@@ -137,6 +137,11 @@ impl VolumeConfig {
         next.with_copies(copies)
     }
 
+    /// The same without a node, as the one configuration behind `before`.
+    pub fn without_node_of(&self, node: NodeId, before: &Self) -> Self {
+        Self { table: before.table.reassigned([]), ..self.without_node(node) }
+    }
+
     /// The next configuration without those nodes in the rings that are to go and have no seat any more. None if there are none.
     /// `record`: of an island of which this is to be looked at.
     pub fn shortened(&self, record: impl Fn(IslandId) -> Option<GroupRecord>) -> Option<Self> {
