@@ -44,8 +44,8 @@ struct Add {
     /// All users of the client are this one
     #[arg(long, value_name = "UID:GID", num_args = 0..=1, default_missing_value = "65534:65534", value_parser = user)]
     squash: Option<(u32, u32)>,
-    /// The only volume that the client sees; by default it sees all
-    #[arg(long, value_name = "NAME")]
+    /// The only volume that the client sees, or the only directory of it; by default it sees all volumes
+    #[arg(long, value_name = "NAME[:/PATH]")]
     volume: Option<String>,
     #[command(flatten)]
     of: OfData,
@@ -100,9 +100,18 @@ impl Add {
         {
             bail!("{} is there already.\nNothing was changed. Name another file.", out.display());
         }
-        let volume = self.volume.as_deref().map(|name| members.volume_id(name)).transpose()?;
-        let text =
-            members.add_client(&self.name, &Grant { volume, read_only: self.ro, squash: self.squash })?;
+        let mut grant = Grant { read_only: self.ro, squash: self.squash, ..Grant::default() };
+        if let Some(named) = &self.volume {
+            let (volume, path) = named.split_once(':').unwrap_or((named, "/"));
+            if !path.starts_with('/') {
+                bail!("\"{}\" names no directory of a volume: write VOLUME:/PATH.", named.escape_debug());
+            }
+            grant.volume = Some(members.volume_id(volume)?);
+            if path != "/" {
+                grant.subtree = Some(members.subtree(volume, path)?);
+            }
+        }
+        let text = members.add_client(&self.name, &grant)?;
         let Some(out) = &self.out else {
             say::line(text.trim_end());
             return Ok(());
@@ -126,7 +135,8 @@ fn write(file: &Path, bytes: &[u8]) -> std::io::Result<()> {
 
 fn limits(grant: &Grant) -> String {
     let mut all = Vec::new();
-    all.extend(grant.volume.map(|volume| format!("volume {:016x}", volume.0)));
+    let below = grant.subtree.as_ref().map(|subtree| format!(":{}", subtree.path)).unwrap_or_default();
+    all.extend(grant.volume.map(|volume| format!("volume {:016x}{below}", volume.0)));
     all.extend(grant.read_only.then(|| "ro".to_owned()));
     all.extend(grant.squash.map(|(uid, gid)| format!("squash {uid}:{gid}")));
     if all.is_empty() { "no limits".to_owned() } else { all.join(", ") }
@@ -143,6 +153,8 @@ impl List {
                     "id": format!("{:016x}", client.client),
                     "added": rfc3339(client.added),
                     "volume": client.grant.volume.map(|volume| format!("{:016x}", volume.0)),
+                    "subtree": client.grant.subtree.as_ref().map(|subtree| subtree.path.to_string()),
+                    "subtree_id": client.grant.subtree.as_ref().map(|subtree| subtree.dir.to_string()),
                     "ro": client.grant.read_only,
                     "squash": client.grant.squash.map(|(uid, gid)| format!("{uid}:{gid}")),
                 })

@@ -64,7 +64,7 @@ impl Named {
     fn find(&self) -> Result<(VolumeConfig, IslandId, NodeId)> {
         let config = match self.volume.contains(":/") {
             true => self.volume.parse::<Source>()?.find()?.config,
-            false => of_mount(&mount_point(&self.volume)?)?.0,
+            false => of_mount(&mount_point(&self.volume)?)?.config,
         };
         let (island, to) = (IslandId(self.island), NodeId(self.node));
         let group = config.group_of(island);

@@ -56,7 +56,7 @@ impl Show {
         }
         let socket = self.data.as_deref().map(data_socket).transpose()?;
         let config = match (volume, address, &socket) {
-            (Some(point), None, None) => of_mount(&mount_point(&point)?)?.0,
+            (Some(point), None, None) => of_mount(&mount_point(&point)?)?.config,
             (volume, Some(address), None) => Source::of_daemon(address.parse()?, volume).find()?.config,
             (volume, None, Some(socket)) => {
                 let found = Source::of_socket(socket, volume).find();

@@ -105,6 +105,7 @@ impl Up {
             config: (*volume.config()).clone(),
             teller: daemon.socket.address.clone(),
             node: Some(volume.node()),
+            root: None,
         };
         let manner = Manner { mount: true, patience_ms: Some(10_000) };
         let socket = format!("unix:{}", daemon.socket.shown.display());

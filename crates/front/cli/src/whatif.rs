@@ -48,7 +48,7 @@ impl WhatIfCommand {
             (Some(whom), None) if whom.contains(':') => {
                 Source::of_daemon(whom.parse()?, self.volume.clone()).find()?.config
             }
-            (Some(point), None) => of_mount(&mount_point(point)?)?.0,
+            (Some(point), None) => of_mount(&mount_point(point)?)?.config,
             (None, None) => bail!("Whom to ask?\n{WHOM}"),
         };
         let told = whatif(config, &self.down)?;

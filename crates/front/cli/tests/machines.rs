@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::io::{Read, Seek, SeekFrom};
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -175,6 +176,115 @@ fn files_go_over_encrypted_links_and_a_client_has_its_limits() {
         !output.status.success() && said.contains("not in the list of the cluster")
     });
     detach(&reader.0);
+}
+
+/// Names in a directory, in order.
+fn names(dir: &Path) -> Vec<String> {
+    let entries =
+        std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut names: Vec<String> = entries.collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn a_client_of_a_subtree_sees_that_as_its_whole_tree_and_nothing_else() {
+    needs!(Mounts, Root);
+    let cluster = Secured::new(1);
+    cluster.volume("home", &[1, 2]);
+    let whole = cluster.mount("home", "whole", &cluster.client("desk", &[]));
+    // Of several islands.
+    let dirs: Vec<String> = (0..6).map(|n| format!("d{n}")).collect();
+    for dir in &dirs {
+        for above in ["in", "out"] {
+            std::fs::create_dir_all(whole.path(above).join(dir)).unwrap();
+            std::fs::write(whole.path(above).join(dir).join("f"), format!("{above}/{dir}")).unwrap();
+        }
+    }
+    std::os::unix::fs::symlink("in", whole.path("link")).unwrap();
+    // What cannot be a subtree makes no client.
+    let refused = |named: &str, word: &str| {
+        let said = bad(["client", "add", "app", "--volume", named, "--data", text(&cluster.data(1))]);
+        assert!(said.contains(word), "{said}");
+        assert!(!good(["client", "list", "--data", text(&cluster.data(1))]).contains("app"));
+    };
+    refused("home:/none", "There is no \"none\" in /");
+    refused("home:/in/d0/f", "home:/in/d0/f is no directory");
+    refused("home:/link", "is a symbolic link");
+    refused("home:in", "write VOLUME:/PATH");
+    refused("none:/in", "There is no volume \"none\"");
+    let mount = cluster.mount("home", "app", &cluster.client("app", &["--volume", "home:/in"]));
+    let said = good(["client", "list", "--data", text(&cluster.data(1))]);
+    assert!(said.contains(":/in"), "{said}");
+    // It is the whole tree.
+    assert_eq!(names(&mount.0), dirs);
+    for dir in &dirs {
+        assert_eq!(std::fs::read_to_string(mount.path(dir).join("f")).unwrap(), format!("in/{dir}"));
+        std::fs::write(mount.path(dir).join("new"), vec![7; 300_000]).unwrap();
+        assert_eq!(std::fs::read(whole.path("in").join(dir).join("new")).unwrap(), vec![7; 300_000]);
+        std::fs::create_dir(mount.path(dir).join("sub")).unwrap();
+        std::fs::hard_link(mount.path(dir).join("new"), mount.path(dir).join("sub/more")).unwrap();
+        std::fs::rename(mount.path(dir).join("new"), mount.path(&format!("from-{dir}"))).unwrap();
+        assert_eq!(std::fs::metadata(mount.path(dir).join("sub/more")).unwrap().len(), 300_000);
+        std::fs::remove_file(mount.path(dir).join("sub/more")).unwrap();
+        std::fs::rename(mount.path(dir).join("sub"), mount.path("d0").join(format!("sub-{dir}"))).unwrap();
+    }
+    // Links lead nowhere outside: the client's kernel follows them in its own tree. And no other mount is within reach of a rename.
+    std::os::unix::fs::symlink("../out/d0/f", whole.path("in/way")).unwrap();
+    assert_eq!(errno(std::fs::read(mount.path("way"))), Some(libc::ENOENT));
+    assert_eq!(errno(std::fs::rename(mount.path("d1/f"), whole.path("out/stolen"))), Some(libc::EXDEV));
+    assert_eq!(errno(std::fs::hard_link(whole.path("out/d1/f"), mount.path("stolen"))), Some(libc::EXDEV));
+    // Its commands.
+    let credentials = cluster.scratch.path("app.pem");
+    let said = bad(["--credentials", text(&credentials), "ls", "--atomic", text(&mount.path("d0"))]);
+    assert!(said.contains("sees a part of volume home only"), "{said}");
+    let said = good(["--credentials", text(&credentials), "explain", text(&mount.path("d0/f"))]);
+    assert!(said.contains("island"), "{said}");
+    assert!(rustix::fs::statvfs(&mount.0).unwrap().f_blocks > 0);
+
+    // What others do inside.
+    let mut open = std::fs::File::open(mount.path("d2/f")).unwrap();
+    let mut again = |word: &str| {
+        open.seek(SeekFrom::Start(0)).unwrap();
+        let mut content = String::new();
+        let outcome = open.read_to_string(&mut content).map(|_| content);
+        assert_eq!(outcome.as_deref().ok(), Some("in/d2"), "{word}: {outcome:?}");
+    };
+    again("as it was opened");
+    std::fs::rename(whole.path("in/d2/f"), whole.path("in/d3/elsewhere")).unwrap();
+    again("another mount has renamed it");
+    std::fs::hard_link(whole.path("out/d4/f"), whole.path("in/shown")).unwrap();
+    assert_eq!(std::fs::read_to_string(mount.path("shown")).unwrap(), "out/d4", "one of its names is inside");
+    std::fs::remove_file(whole.path("in/d3/elsewhere")).unwrap();
+    again("it has no name any more");
+    let mut left = std::fs::File::open(mount.path("d5/f")).unwrap();
+    std::fs::rename(whole.path("in/d5/f"), whole.path("out/left")).unwrap();
+    assert_eq!(errno(left.read(&mut [0; 9])), Some(libc::ESTALE), "it was moved out");
+    std::fs::rename(whole.path("in/d5"), whole.path("out/d5-moved")).unwrap();
+    assert_eq!(errno(std::fs::metadata(mount.path("d5"))), Some(libc::ENOENT));
+
+    // With the other limits at once.
+    let limits = ["--volume", "home:/in", "--ro", "--squash", "1000:1000"];
+    let guest = cluster.mount("home", "guest", &cluster.client("guest", &limits));
+    std::fs::set_permissions(whole.path("in/d0/f"), PermissionsExt::from_mode(0o600)).unwrap();
+    assert_eq!(errno(std::fs::read(guest.path("d0/f"))), Some(libc::EACCES), "as root of its machine");
+    assert_eq!(std::fs::read_to_string(guest.path("d1/f")).unwrap(), "in/d1");
+    assert_eq!(errno(std::fs::write(guest.path("d1/f"), "x")), Some(libc::EROFS));
+
+    // The directory goes on being seen where it is moved to, and another one at its place is not it.
+    std::fs::rename(whole.path("in"), whole.path("out/inner")).unwrap();
+    std::fs::create_dir(whole.path("in")).unwrap();
+    std::fs::write(whole.path("in/other"), "other").unwrap();
+    assert_eq!(std::fs::read_to_string(mount.path("d1/f")).unwrap(), "in/d1");
+    assert!(!names(&mount.0).contains(&"other".to_owned()));
+    std::fs::remove_dir_all(whole.path("out/inner")).unwrap();
+    let listed = std::fs::read_dir(&mount.0).and_then(|entries| entries.collect::<Result<Vec<_>, _>>());
+    assert_eq!(errno(listed), Some(libc::ESTALE));
+    assert_eq!(errno(std::fs::write(mount.path("x"), "x")), Some(libc::ESTALE));
+    let point = cluster.scratch.dir("again");
+    let source = format!("{}:/home", cluster.address(1));
+    let said = bad(["--credentials", text(&credentials), "mount", &source, text(&point)]);
+    assert!(said.contains("does not exist any more"), "{said}");
 }
 
 #[test]

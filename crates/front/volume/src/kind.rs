@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use anyhow::{Result, anyhow, bail};
 use atoll_control::DataDir;
-use atoll_core::VolumePath;
+use atoll_core::{Ino, Key, VolumePath};
 use atoll_proto::control::{Metric, NodeLink};
 use atoll_proto::{UnionOrder, UnionReply, VolumeConfig, VolumeKind};
 use atoll_route::ListedFile;
@@ -56,6 +56,17 @@ pub trait Attached: Send + Sync + 'static {
 
     /// The volume's status, as this process sees it.
     fn status(&self) -> AttachedStatus;
+
+    /// The directory that is used only, with what is below it, and its placement key; none: the whole volume.
+    fn root(&self) -> Option<(Ino, Key)> {
+        None
+    }
+
+    /// A directory of the volume, and its placement key. `shown` is how the user named it.
+    fn directory(&self, _names: &VolumePath, _shown: &str) -> Result<(Ino, Key)> {
+        let config = self.config();
+        bail!("Volume {} is of the kind {}, whose clients see all of it.", config.name, config.kind)
+    }
 
     /// Where a file or directory is, and why there. `root` is how the volume's root is shown to the user who asks.
     fn explain(&self, names: &VolumePath, root: &Path) -> Result<Explanation>;

@@ -6,8 +6,10 @@ use std::time::Duration;
 use anyhow::{Result, anyhow, bail};
 use atoll_ca::{JoinLine, Key};
 use atoll_control::seconds_now;
+use atoll_core::{Ino, VolumePath};
 use atoll_proto::cluster::{
-    CLIENTS_MAX, CertificateFor, Cluster, ClusterClient, Grant, INVITATIONS_MAX, StoredCluster, check_name,
+    CLIENTS_MAX, CertificateFor, Cluster, ClusterClient, Grant, INVITATIONS_MAX, StoredCluster, Subtree,
+    check_name,
 };
 use atoll_proto::group::Swapped;
 use atoll_proto::{Control, ControlReply};
@@ -17,13 +19,18 @@ use atoll_server::session_prefix;
 use crate::ask::{ORDER, QUESTION, ask, strange};
 use crate::credentials::{self, to_text};
 use crate::drain::Leaving;
+use crate::kind::{Manner, attach};
 use crate::machines::invitation;
 use crate::node::random;
 use crate::places::{SocketPlace, data_socket};
+use crate::source::Source;
 use crate::status::explain_down;
 
 /// How often a change is tried again when somebody else was faster.
 const TRIES: u32 = 20;
+
+/// Milliseconds that a command waits for an island that is away.
+const PATIENCE_MS: u64 = 10_000;
 
 /// A node that is asked about its cluster, and by which the list is changed.
 #[derive(Debug)]
@@ -195,6 +202,22 @@ impl Members {
             Ok(())
         })?;
         Ok(())
+    }
+
+    /// A directory of a volume, for a client that is to see that only.
+    pub fn subtree(&self, volume: &str, path: &str) -> Result<Subtree> {
+        let shown = format!("{volume}:{path}");
+        let names = VolumePath::parse(path.as_bytes())
+            .map_err(|why| anyhow!("\"{shown}\" cannot be a path of a volume: {why}."))?;
+        let found = Source::of_daemon(self.address.clone(), Some(volume.to_owned())).find()?;
+        let attached = attach(found.reach(None)?, Manner { mount: false, patience_ms: Some(PATIENCE_MS) })?;
+        let looked = attached.directory(&names, &shown);
+        attached.stop();
+        let (dir, key) = looked?;
+        if dir == Ino::ROOT {
+            bail!("{shown} is the whole volume.\nName it without a path, or name a directory below.");
+        }
+        Ok(Subtree { dir, key, path: names })
     }
 
     /// The id of a volume.

@@ -210,7 +210,7 @@ impl Desk for AboutMount {
             Control::Volume { name } if name.is_empty() || name == inner.attached.config().name => {
                 let from = inner.attached.status().nodes.into_iter().map(|n| n.address).collect();
                 let config = Box::new((*inner.attached.config()).clone());
-                ControlReply::Volume { config, node: None, from }
+                ControlReply::Volume { config, node: None, from, root: inner.attached.root() }
             }
             Control::Union { order } => match inner.attached.union_order(order, &inner.point) {
                 Ok(mut reply) => {

@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Result, anyhow};
-use atoll_core::{NodeId, VolumePath};
+use atoll_core::{Ino, Key, NodeId, VolumePath};
 use atoll_proto::{Control, VolumeConfig};
 use atoll_rpc::Address;
 use atoll_server::Served;
 
 use crate::ask::{QUESTION, ask_all};
 use crate::places::{self, MountPoint, SocketPlace};
-use crate::source::{Found, of_mount};
+use crate::source::{Found, Mounted, of_mount};
 
 /// A volume that was found, before it is opened.
 pub struct Reached {
@@ -22,6 +22,8 @@ pub struct Reached {
     pub here: Option<Here>,
     /// Its other nodes.
     pub others: Vec<Other>,
+    /// The directory that is seen only, with what is below it, and its placement key; none: the whole volume.
+    pub root: Option<(Ino, Key)>,
 }
 
 /// A node's part of a volume in this process.
@@ -59,7 +61,7 @@ impl Found {
         let alive = alive(addresses.iter().map(|(_, address)| address));
         let others = addresses.into_iter().zip(alive);
         let others = others.map(|((node, address), alive)| Other { node, address, alive, place: None });
-        Ok(Reached { others: others.collect(), config: self.config, here })
+        Ok(Reached { others: others.collect(), config: self.config, here, root: self.root })
     }
 }
 
@@ -92,7 +94,7 @@ impl InMount {
 
     /// The addresses of the volume's nodes, as the mount reaches them.
     pub fn reach(&self) -> Result<Reached> {
-        let (config, from) = of_mount(&self.mount)?;
+        let Mounted { config, from, root } = of_mount(&self.mount)?;
         let mut others = Vec::new();
         for (node, shown) in config.nodes.iter().zip(&from).filter(|(_, shown)| !shown.is_empty()) {
             let place = places::reach(shown)?;
@@ -101,6 +103,6 @@ impl InMount {
         }
         let alive = alive(others.iter().map(|other| &other.address));
         others.iter_mut().zip(alive).for_each(|(other, alive)| other.alive = alive);
-        Ok(Reached { config, here: None, others })
+        Ok(Reached { config, here: None, others, root })
     }
 }

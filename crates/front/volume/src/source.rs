@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::{Result, anyhow, bail};
 use atoll_control::{Addresses, check_volume_name};
-use atoll_core::NodeId;
+use atoll_core::{Ino, Key, NodeId};
 use atoll_proto::{Control, ControlReply, VolumeConfig};
 use atoll_rpc::{Address, ConnectError};
 
@@ -57,11 +57,22 @@ pub fn mount_point(named: &str) -> Result<MountPoint> {
     }
 }
 
+/// A volume, as the process of a mount tells it.
+#[derive(Debug)]
+pub struct Mounted {
+    /// Its configuration.
+    pub config: VolumeConfig,
+    /// Where each of its nodes is reached.
+    pub from: Vec<String>,
+    /// The directory that is mounted, and its placement key, if it is not the volume's root.
+    pub root: Option<(Ino, Key)>,
+}
+
 /// Asks the process that serves a mount for its volume, and where the volume's nodes are reached.
-pub fn of_mount(mount: &MountPoint) -> Result<(VolumeConfig, Vec<String>)> {
+pub fn of_mount(mount: &MountPoint) -> Result<Mounted> {
     let socket = mount_socket(&mount.path)?;
     match try_ask(&socket.address, Control::Volume { name: String::new() }, QUESTION) {
-        Ok(ControlReply::Volume { config, from, .. }) => Ok((*config, from)),
+        Ok(ControlReply::Volume { config, from, root, .. }) => Ok(Mounted { config: *config, from, root }),
         Ok(ControlReply::Refused { text }) => bail!("{text}"),
         Ok(_) => Err(strange(&socket.address)),
         Err(why) => Err(mount.not_ours().unwrap_or_else(|| {
@@ -80,6 +91,8 @@ pub struct Found {
     pub teller: Address,
     /// The teller's number in the volume, if it is a node of it.
     pub node: Option<NodeId>,
+    /// The directory that this machine sees only, with what is below it, and its placement key; none: the whole volume.
+    pub root: Option<(Ino, Key)>,
 }
 
 impl Source {
@@ -116,8 +129,8 @@ impl Source {
                 },
             };
             match try_ask(host, Control::Volume { name }, QUESTION) {
-                Ok(ControlReply::Volume { config, node, .. }) => {
-                    return Ok(Found { config: *config, teller: host.clone(), node });
+                Ok(ControlReply::Volume { config, node, root, .. }) => {
+                    return Ok(Found { config: *config, teller: host.clone(), node, root });
                 }
                 // Another node may know it.
                 Ok(ControlReply::Refused { text }) => refused = Some((host, text)),

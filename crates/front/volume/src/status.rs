@@ -149,7 +149,7 @@ pub fn first_line(text: &str) -> String {
 
 /// The volumes of the nodes of a mounted volume, from the first node that answers.
 pub fn volumes_of_mount(point: &str) -> Result<Vec<VolumeSummary>> {
-    let (_, from) = of_mount(&mount_point(point)?)?;
+    let from = of_mount(&mount_point(point)?)?.from;
     let mut why = None;
     for address in from.iter().filter(|address| !address.is_empty()) {
         match places::reach(address).and_then(|place| volumes_of(&place.address)) {

@@ -154,7 +154,7 @@ fn cluster_volumes_conform() {
     daemon.make_volume("main", 2, String::new()).unwrap();
     let served = daemon.node.volume("main").unwrap();
     let (config, address) = (VolumeConfig::clone(&served.config()), "unix:/nowhere".to_owned());
-    let volume = Reached { config, here: Some(Here { served, address }), others: Vec::new() };
+    let volume = Reached { config, here: Some(Here { served, address }), others: Vec::new(), root: None };
     let attached = attach(volume, Manner { mount: true, patience_ms: Some(1_000) }).unwrap();
     conforms(&attached, &dir.path().join("point"));
     drop(attached);

@@ -58,7 +58,7 @@ fn client(config: &VolumeConfig) -> Arc<dyn Attached> {
     };
     let others = config.nodes.iter().map(other).collect();
     let manner = Manner { mount: false, patience_ms: Some(60_000) };
-    attach(Reached { config: config.clone(), here: None, others }, manner).unwrap()
+    attach(Reached { config: config.clone(), here: None, others, root: None }, manner).unwrap()
 }
 
 /// A directory on each island, with a file in each.

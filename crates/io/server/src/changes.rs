@@ -58,7 +58,9 @@ impl Node {
             store.newest_config(id).map_err(|why| why.to_string())
         });
         match read {
-            Ok(config) => ControlReply::Volume { config: Box::new(config), node: None, from: Vec::new() },
+            Ok(config) => {
+                ControlReply::Volume { config: Box::new(config), node: None, from: Vec::new(), root: None }
+            }
             Err(text) => ControlReply::Refused { text },
         }
     }

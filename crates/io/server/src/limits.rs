@@ -2,10 +2,11 @@
 //!
 //! A client's kernel checks permissions for its users, and the client says who they are. So whoever is limited is not believed:
 //! what changes something is refused here, and a squashed client's requests get the user of the grant, and are checked whole by
-//! the island.
+//! the island. Who sees a directory only is refused nothing here, where no rows are: its session is told to the island so when it
+//! attaches, and the island looks at each request (`docs/design/022-subtrees.md`).
 
 use atoll_posix::{Caller, Errno, Op, RequestOptions};
-use atoll_proto::{ClientOp, Grant, Request};
+use atoll_proto::{ClientOp, Extras, Grant, Request};
 
 /// The request as the island may have it, or why it may not.
 pub(crate) fn limited(grant: &Grant, mut request: Request) -> Result<Request, Errno> {
@@ -13,13 +14,20 @@ pub(crate) fn limited(grant: &Grant, mut request: Request) -> Result<Request, Er
     if grant.read_only && does != Does::Look {
         return Err(Errno::EROFS);
     }
+    if let (Some(subtree), ClientOp::Attach { mount } | ClientOp::AttachWithin { mount, .. }) =
+        (&grant.subtree, &request.op)
+    {
+        // Whatever the client has asked for.
+        request.op = ClientOp::AttachWithin { mount: *mount, scope: subtree.dir };
+    }
     if let Some((uid, gid)) = grant.squash {
         if does == Does::ListAll {
             return Err(Errno::EPERM);
         }
         request.caller = Caller { uid, gid, groups: Some(Vec::new()) };
-        let (op, options) = request.op.without_options();
-        request.op = op.with_options(RequestOptions { unchecked: true, ..options });
+        let (op, extras) = request.op.without_extras();
+        let options = RequestOptions { unchecked: true, ..extras.options };
+        request.op = op.with_extras(Extras { options, ..extras });
     }
     Ok(request)
 }
@@ -42,8 +50,10 @@ fn does(op: &ClientOp) -> Does {
         ClientOp::Fs { op }
         | ClientOp::Rename { op, .. }
         | ClientOp::Link { op, .. }
-        | ClientOp::WithOptions { op, .. } => of_operation(op),
+        | ClientOp::WithOptions { op, .. }
+        | ClientOp::Found { op, .. } => of_operation(op),
         ClientOp::Attach { .. }
+        | ClientOp::AttachWithin { .. }
         | ClientOp::Detach
         | ClientOp::Resolve { .. }
         | ClientOp::Skeleton { .. }
@@ -101,7 +111,9 @@ fn of_operation(op: &Op) -> Does {
 
 #[cfg(test)]
 mod tests {
-    use atoll_core::{Ino, SessionId};
+    use atoll_core::{Ino, Key, Name, SessionId, VolumeId, VolumePath};
+    use atoll_proto::cluster::Subtree;
+    use atoll_proto::{EntryRef, FoundBy};
 
     use super::*;
 
@@ -132,9 +144,29 @@ mod tests {
         let read = Op::Read { ino: INO, offset: 0, len: 9 };
         let squashed = limited(&grant, request(ClientOp::Fs { op: read.clone() })).unwrap();
         assert_eq!(squashed.caller, Caller { uid: 1000, gid: 100, groups: Some(Vec::new()) });
-        let (op, options) = squashed.op.without_options();
+        let (op, Extras { options, .. }) = squashed.op.without_extras();
         assert_eq!((op, options.unchecked), (ClientOp::Fs { op: read }, true));
         let listing = ClientOp::ListAt { cut: 1, dir: INO, after: 0 };
         assert_eq!(limited(&grant, request(listing)).map(|request| request.op), Err(Errno::EPERM));
+    }
+
+    #[test]
+    fn whoever_sees_a_directory_attaches_to_that_whatever_it_asks_for() {
+        let path = VolumePath::parse(b"/a").unwrap();
+        let subtree = Some(Subtree { dir: INO, key: Key(3), path });
+        // With the other limits as well.
+        for (read_only, squash) in [(false, None), (true, Some((1000, 100)))] {
+            let grant = Grant { volume: Some(VolumeId(1)), read_only, squash, subtree: subtree.clone() };
+            let asked = |op| limited(&grant, request(op)).map(|request| request.op);
+            let within = ClientOp::AttachWithin { mount: true, scope: INO };
+            assert_eq!(asked(ClientOp::Attach { mount: true }), Ok(within.clone()));
+            assert_eq!(asked(ClientOp::AttachWithin { mount: true, scope: Ino::ROOT }), Ok(within));
+            // How a file was found comes to the island with it.
+            let by = FoundBy { file: EntryRef { dir: INO, name: Name::new(b"n").unwrap() }, from: None };
+            let extras = Extras { by: Some(Box::new(by.clone())), ..Extras::default() };
+            let op = ClientOp::Fs { op: Op::Read { ino: INO, offset: 0, len: 9 } }.with_extras(extras);
+            let (_, extras) = asked(op).unwrap().without_extras();
+            assert_eq!((extras.by.as_deref(), extras.options.unchecked), (Some(&by), squash.is_some()));
+        }
     }
 }

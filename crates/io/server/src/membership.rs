@@ -11,7 +11,7 @@ use std::time::{Duration, Instant, SystemTime};
 use crate::served::Served;
 use atoll_ca::{Authority, Holder, Key};
 use atoll_control::{ClusterStore, ControlStore, ServedStore, seconds_now};
-use atoll_core::VolumeId;
+use atoll_core::{Ino, VolumeId};
 use atoll_proto::cluster::{
     CertificateFor, Cluster, ClusterNode, Grant, Invitation, Issued, NODES_MAX, PUBLIC_KEY_BYTES_MAX,
     StoredCluster, UNKNOWN_CHANGE, check_name,
@@ -68,6 +68,14 @@ impl Principal {
                 )
             }
             Self::Guest(_) => matches!(order, Control::Certify { purpose: CertificateFor::Join { .. }, .. }),
+        }
+    }
+
+    /// The directory that it sees only, with what is below it, and the directory's placement key; none: all of its volumes.
+    pub(crate) fn root(&self) -> Option<(Ino, atoll_core::Key)> {
+        match self {
+            Self::Trusted | Self::Node(_) | Self::Guest(_) => None,
+            Self::Client(_, grant) => grant.subtree.as_ref().map(|subtree| (subtree.dir, subtree.key)),
         }
     }
 

@@ -91,7 +91,7 @@ impl Node {
         match parts.values().find(|part| part.config().name == name) {
             Some(part) => {
                 let config = Box::new((*part.config()).clone());
-                ControlReply::Volume { config, node: part.node(), from: Vec::new() }
+                ControlReply::Volume { config, node: part.node(), from: Vec::new(), root: None }
             }
             None => self.no_volume(name),
         }
@@ -209,6 +209,9 @@ impl Desk for Node {
             }
             (Control::Volume { name }, _) => match self.tell_volume(&name) {
                 ControlReply::Volume { config, .. } if !principal.sees(config.id) => self.no_volume(&name),
+                ControlReply::Volume { config, node, from, .. } => {
+                    ControlReply::Volume { config, node, from, root: principal.root() }
+                }
                 reply => reply,
             },
             (order, _) => self.answer(order),

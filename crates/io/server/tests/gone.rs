@@ -137,6 +137,7 @@ fn a_client_asks_an_island_that_is_gone_again_when_it_is_back_and_not_before() {
         session: SessionId(3),
         mount: false,
         patience_ms: Some(5_000),
+        scope: None,
     };
     let client = Client::new(route, nodes.wires());
     nodes.connect(&client);

@@ -8,13 +8,13 @@ use std::time::SystemTime;
 
 use atoll_ca::{Authority, Holder, Key, guest};
 use atoll_control::{ClusterStore, EmbeddedStore};
-use atoll_core::{IslandId, NodeId, SessionId, VolumeId};
+use atoll_core::{Decode, Ino, IslandId, NodeId, SessionId, VolumeId, VolumePath};
 use atoll_posix::{Answer, Caller, Errno, Op};
-use atoll_proto::cluster::{CertificateFor, Cluster, ClusterClient, ClusterNode, Grant, Invitation};
+use atoll_proto::cluster::{CertificateFor, Cluster, ClusterClient, ClusterNode, Grant, Invitation, Subtree};
 use atoll_proto::group::{GroupRecord, Revision, Swapped};
 use atoll_proto::{
-    ClientOp, Control, ControlPlace, ControlReply, Outcome, Reply, Request, Seat, StoredCluster, UnionOrder,
-    VolumeConfig,
+    ClientOp, Control, ControlPlace, ControlReply, EntryRef, Extras, FoundBy, Outcome, Reply, Request, Seat,
+    StoredCluster, UnionOrder, VolumeConfig,
 };
 use atoll_rpc::{
     Address, Closed, Credentials, DaemonId, Frame, Handler, Hello, Kind, Link, Listener, Options, Outgoing,
@@ -81,7 +81,7 @@ impl World {
             authority: Some(authority),
         };
         let node = secured_node(data.path(), 1, shelf(), Some(secured), |own| Arc::new(own));
-        let mut config: VolumeConfig = config([&[0], &[]], "127.0.0.1:9");
+        let mut config: VolumeConfig = config([&[0, 1], &[]], "127.0.0.1:9");
         config.nodes[0].daemon = ME;
         config.nodes[1].daemon = OTHER;
         node.prepare(&config, NodeId(0)).unwrap();
@@ -172,19 +172,32 @@ impl Asker {
 
     /// How an operation of this session ends at island 0.
     fn request(&self, session: SessionId, seq: u64, caller: Caller, op: ClientOp) -> Outcome {
+        self.request_at(0, session, seq, caller, op, b"").0
+    }
+
+    /// How an operation of this session ends at an island, and the bytes beside the answer. `data`: beside the request.
+    fn request_at(
+        &self,
+        island: u16,
+        session: SessionId,
+        seq: u64,
+        caller: Caller,
+        op: ClientOp,
+        data: &[u8],
+    ) -> (Outcome, Vec<u8>) {
         let request = Request { session, seq, acked: 0, table: 1, vector: Vec::new(), caller, op };
         loop {
-            self.link.send(Kind::Request, IslandId(0), 7, &request, &[]).unwrap();
-            let outcome = loop {
+            self.link.send(Kind::Request, IslandId(island), 7, &request, data).unwrap();
+            let (outcome, bytes) = loop {
                 let frame = self.heard.recv_timeout(LONG).unwrap();
                 if frame.kind == Kind::Reply && frame.id == 7 {
-                    break frame.decode::<Reply>().unwrap().outcome;
+                    break (frame.decode::<Reply>().unwrap().outcome, frame.payload.to_vec());
                 }
             };
             match outcome {
                 // Its islands have yet to hear of the other node's, which is not there.
                 Outcome::NotNow => std::thread::sleep(std::time::Duration::from_millis(20)),
-                outcome => return outcome,
+                outcome => return (outcome, bytes),
             }
         }
     }
@@ -399,6 +412,164 @@ fn the_limits_of_a_client_hold_at_the_island_whatever_the_client_says() {
     let squashed = attached(4);
     assert_eq!(outcome_errno(&squashed(0, read())), Some(Errno::EACCES), "it said that it is root");
     assert_eq!(outcome_errno(&whole(0, read())), None);
+}
+
+/// Bytes of all kinds of something, from the files that say how each is written, with other ids in them.
+fn all_kinds<T: Decode>(file: &str, ids: [(Ino, Ino); 2]) -> Vec<(String, T)> {
+    let path = format!("{}/../../pure/proto/tests/golden/{file}.hex", env!("CARGO_MANIFEST_DIR"));
+    let text = std::fs::read_to_string(path).unwrap();
+    let samples = text.split("# ").skip(1).map(|sample| {
+        let (name, hex) = sample.split_once('\n').unwrap();
+        let byte = |hex| u8::from_str_radix(hex, 16).unwrap();
+        let mut bytes: Vec<u8> = hex.split_whitespace().map(byte).collect();
+        for (old, new) in ids {
+            let (old, new) = (old.0.to_le_bytes(), new.0.to_le_bytes());
+            for at in 0..bytes.len().saturating_sub(7) {
+                if bytes[at..at + 8] == old {
+                    bytes[at..at + 8].copy_from_slice(&new);
+                }
+            }
+        }
+        (name.to_owned(), T::from_slice(&bytes).unwrap())
+    });
+    samples.collect()
+}
+
+/// The ids of a directory and of a file in those files.
+const GOLDEN: [Ino; 2] = [Ino(0x300_0000_0405), Ino(0x2_0000_0000_1234)];
+
+#[test]
+fn a_client_of_a_subtree_gets_nothing_outside_whatever_it_sends() {
+    const SECRET: &[u8] = b"a secret that is outside";
+    let world = World::new(vec![Grant::default()]);
+    let whole = world.connect(&world.holder(Holder::Client(2)), as_client(2, VOLUME)).unwrap();
+    let attach = || ClientOp::Attach { mount: true };
+    let session = session_of(2);
+    for island in [0, 1] {
+        let attached = whole.request_at(island, session, 0, Caller::ROOT, attach(), b"").0;
+        assert!(matches!(attached, Outcome::Attached { .. }), "{attached:?}");
+    }
+    let seq = std::cell::Cell::new(1);
+    // At the island that can answer.
+    let does = |op: Op, data: &[u8]| {
+        seq.set(seq.get() + 1);
+        let number = if op.changes() { seq.get() } else { 0 };
+        let at = |island| {
+            let op = ClientOp::Fs { op: op.clone() };
+            whole.request_at(island, session, number, Caller::ROOT, op, data)
+        };
+        match at(0) {
+            (outcome, _) if outcome_errno(&outcome) == Some(Errno::ESTALE) => at(1),
+            told => told,
+        }
+    };
+    let made = |op: Op| match does(op, b"").0 {
+        Outcome::Ok { answer: Answer::Found { found }, keys } => (found.attr.ino, keys.first().copied()),
+        outcome => panic!("{outcome:?}"),
+    };
+    let name = |text: &str| atoll_core::Name::new(text.as_bytes()).unwrap();
+    let mkdir = |dir, text: &str| made(Op::Mkdir { dir, name: name(text), mode: 0o777, umask: 0 });
+    let create = |dir, text: &str| {
+        let (name, kind, target) = (name(text), atoll_posix::Kind::Regular, bytes::Bytes::new());
+        made(Op::Create { dir, name, kind, mode: 0o666, umask: 0, rdev: 0, exclusive: true, target }).0
+    };
+    let write = |ino| {
+        let op = Op::Write { ino, offset: 0, append: false, kill_set_id: false };
+        assert!(matches!(does(op, SECRET).0, Outcome::Ok { .. }));
+    };
+    let (scope, key) = mkdir(Ino::ROOT, "in");
+    let (out, _) = mkdir(Ino::ROOT, "out");
+    // Directories of both islands, and files in them.
+    let outside: Vec<(Ino, Ino)> = (0..4)
+        .map(|n| {
+            let (dir, _) = mkdir(out, &format!("d{n}"));
+            let file = create(dir, "name");
+            write(file);
+            (dir, file)
+        })
+        .collect();
+    let own = create(scope, "own");
+    write(own);
+    let path = VolumePath::parse(b"/in").unwrap();
+    let subtree = Some(Subtree { dir: scope, key: key.unwrap(), path });
+    world.change(|list| {
+        let grant = Grant { volume: Some(VOLUME), subtree: subtree.clone(), ..Grant::default() };
+        list.clients.push(client(3, grant.clone()));
+        list.clients.push(client(4, Grant { read_only: true, squash: Some((1000, 1000)), ..grant }));
+    });
+    let listed = |dir| does(Op::ReadDir { dir, after: 0, bytes: 9999, plus: true }, b"").0;
+    let before: Vec<Outcome> = outside.iter().map(|(dir, _)| listed(*dir)).collect();
+    for number in [3, 4] {
+        let who = world.holder(Holder::Client(number));
+        let asker = world.connect(&who, as_client(number, VOLUME)).unwrap();
+        let asks = |island, seq, op: ClientOp| {
+            asker.request_at(island, session_of(number), seq, Caller::ROOT, op, b"stolen")
+        };
+        for island in [0, 1] {
+            // Whatever it says, it is attached to its own directory.
+            let attached = asks(island, 0, ClientOp::AttachWithin { mount: true, scope: Ino::ROOT }).0;
+            assert!(matches!(attached, Outcome::Attached { .. }), "{attached:?}");
+        }
+        let fails = |what: &str, (outcome, bytes): (Outcome, Vec<u8>)| {
+            let errno = outcome_errno(&outcome).unwrap_or_else(|| panic!("{what} tells {outcome:?}"));
+            let expected = [Errno::ESTALE, Errno::EPERM, Errno::ENOSYS, Errno::EROFS];
+            assert!(expected.contains(&errno) && bytes.is_empty(), "{what}: {errno}");
+        };
+        let mut seq = 1;
+        for (dir, ino) in outside.iter().copied().chain([(Ino::ROOT, Ino::ROOT), (out, own.max(scope))]) {
+            // The last one is inside, and its directory is not.
+            let is_own = dir == out;
+            for island in [0, 1] {
+                for (what, op) in all_kinds::<Op>("op", [(GOLDEN[0], dir), (GOLDEN[1], ino)]) {
+                    if op == Op::Statfs || (is_own && op.dirs()[0].is_none()) {
+                        continue;
+                    }
+                    let names = |dir, text| {
+                        Some(Box::new(FoundBy { file: at(dir, text), from: Some(at(dir, text)) }))
+                    };
+                    for by in [None, names(dir, "name"), names(scope, "own")] {
+                        seq += 1;
+                        let extras = Extras { by: by.clone(), ..Extras::default() };
+                        for op in [
+                            ClientOp::Fs { op: op.clone() },
+                            ClientOp::Rename { op: op.clone(), key: key.unwrap() },
+                            ClientOp::Link { op: op.clone(), home: IslandId(island) },
+                        ] {
+                            fails(&what, asks(island, seq, op.with_extras(extras.clone())));
+                        }
+                    }
+                }
+                for (what, op) in all_kinds::<ClientOp>("client_op", [(GOLDEN[0], dir), (GOLDEN[1], ino)]) {
+                    match op {
+                        // About its own session, and what that holds.
+                        ClientOp::Attach { .. }
+                        | ClientOp::AttachWithin { .. }
+                        | ClientOp::Renew
+                        | ClientOp::Dropped
+                        | ClientOp::Release { .. } => drop(asks(island, 0, op)),
+                        // The first has no answer, and the second ends it all.
+                        ClientOp::Cancel { .. } | ClientOp::Detach => {}
+                        ClientOp::Fs { op: Op::Statfs } => {}
+                        op => fails(&what, asks(island, 0, op)),
+                    }
+                }
+            }
+        }
+        // And it has what is its own.
+        let by = Some(Box::new(FoundBy { file: at(scope, "own"), from: None }));
+        let read = ClientOp::Fs { op: Op::Read { ino: own, offset: 0, len: 99 } };
+        let read = read.with_extras(Extras { by, ..Extras::default() });
+        let told: Vec<_> = [0, 1].map(|island| asks(island, 0, read.clone()).1).concat();
+        assert_eq!(told, SECRET);
+    }
+    for ((dir, file), before) in outside.iter().zip(before) {
+        assert_eq!(listed(*dir), before, "nothing was changed");
+        assert_eq!(does(Op::Read { ino: *file, offset: 0, len: 99 }, b"").1, SECRET);
+    }
+}
+
+fn at(dir: Ino, text: &str) -> EntryRef {
+    EntryRef { dir, name: atoll_core::Name::new(text.as_bytes()).unwrap() }
 }
 
 #[test]

@@ -156,6 +156,7 @@ impl World {
             session,
             mount: self.config.mounts,
             patience_ms: None,
+            scope: None,
         })
     }
 

@@ -106,7 +106,11 @@ pub const fn shown_by(bug: Bug) -> Shown {
         | Bug::FsyncOfOne => {
             return Shown::SmallWorld;
         }
-        Bug::LocalEndsAtOnce => return Shown::OfIsland,
+        Bug::LocalEndsAtOnce
+        | Bug::LinkedWithoutScope
+        | Bug::LentToScope
+        | Bug::FoundAnywhere
+        | Bug::OrphanOfAll => return Shown::OfIsland,
         Bug::AnswerOverNewer | Bug::BytesOfUnsynced => return Shown::OfCopies,
         Bug::HasBeforePlaced
         | Bug::UnknownIsSkipped

@@ -161,6 +161,10 @@ bugs! {
     IncarnationOfLast: "an island whose copy begins to lead goes on with the positions and stamps of the last primary",
     TimeGoesBack: "a life gives times of changes that are earlier than those of the one before",
     LocalEndsAtOnce: "a mount in the process of a primary counts as dead when another copy leads",
+    LinkedWithoutScope: "the home of a file that is linked does not look whether its client may see it",
+    LentToScope: "the owner of a new name does not look whether the client that renames may see it",
+    FoundAnywhere: "a file is shown to a client that sees a part of the tree, whatever name it was found by",
+    OrphanOfAll: "a client that sees a part of the tree hears of every file that loses its last name",
     AwayInFailOver: "an island counts as out of reach as soon as its primary does",
 }
 

@@ -4,7 +4,7 @@
 use atoll_core::planted::{Bug, planted};
 use atoll_core::{Ino, IslandId, Stamp, Time};
 use atoll_posix::{Errno, Op};
-use atoll_proto::{BodyChange, ClientOp, Outcome, RowChange, TxnState};
+use atoll_proto::{BodyChange, ClientOp, Extras, Outcome, RowChange, TxnState};
 use atoll_state::State;
 
 use crate::bodies::Bodies;
@@ -116,8 +116,8 @@ impl Island {
         match event {
             Event::Request { link, id, mut request, data } => {
                 self.ctx.counters.requests += 1;
-                let options;
-                (request.op, options) = request.op.without_options();
+                let (op, Extras { options, by }) = request.op.without_extras();
+                request.op = op;
                 let since_ms = now.ms;
                 let upto = self.ctx.state.seq();
                 self.arrive(PendingRequest {
@@ -125,6 +125,7 @@ impl Island {
                     id,
                     request,
                     options,
+                    by,
                     data,
                     since_ms,
                     attempts: 0,
@@ -251,19 +252,6 @@ impl Island {
         &self.ctx.config
     }
 
-    /// True if an answer or a message waits for a record to be committed. A record that nobody waits for is
-    /// written with the next one, or a moment later: until then another island has its content and tells it
-    /// again.
-    pub fn wants_write(&self) -> bool {
-        self.ctx.durability.awaits_commit()
-    }
-
-    /// True if nothing is under way: no record unwritten, no request waiting for a body.
-    pub fn is_idle(&self) -> bool {
-        let seq = self.ctx.state.seq();
-        self.ctx.durability.is_committed(seq) && self.bodies.is_idle() && !self.links.looks_at_links()
-    }
-
     // ----------------------------------------------------------------- requests
 
     pub(crate) fn arrive(&mut self, call: PendingRequest) {
@@ -324,7 +312,8 @@ impl Island {
             let result = session.results[i].1.clone();
             self.ctx.state.begin_reads();
             self.ctx.upto = call.upto;
-            match self.look().again(&call, &result) {
+            let look = self.look();
+            match look.may_ask(&call).and_then(|()| look.again(&call, &result)) {
                 // What was committed before is shown only when committed: wait for all there is.
                 Ok(Again { outcome, is_posted: false }) => {
                     self.ctx.answer(&call, self.ctx.state.seq(), outcome)
@@ -352,6 +341,11 @@ impl Island {
             // It ended while this waited: nobody would hold what this brings, or is told of it.
             return self.ctx.answer(&call, self.ctx.state.seq(), Outcome::NoSession);
         }
+        self.ctx.state.begin_reads();
+        self.ctx.upto = call.upto;
+        if let Err(stop) = self.look().may_ask(&call) {
+            return self.park(call, stop, turn);
+        }
         let Some(call) = self
             .quiesce
             .hold_back(&mut self.ctx, call)
@@ -359,8 +353,6 @@ impl Island {
         else {
             return;
         };
-        self.ctx.state.begin_reads();
-        self.ctx.upto = call.upto;
         match self.run(&call, turn) {
             Ok(Step::Looked(outcome)) => self.ctx.answer(&call, self.ctx.state.seen(), outcome),
             Ok(Step::Decided(outcome)) => self.ctx.answer(&call, self.ctx.state.seq(), outcome),
@@ -481,6 +473,7 @@ impl Island {
             if let Effect::Append(_, record, _) = effect {
                 self.quiesce.record_decided(record);
                 self.links.record_decided(&self.ctx.config, &self.ctx.state, record);
+                self.ctx.latest.record_decided(self.ctx.config.id, record);
             }
         }
         for (seq, what) in self.ctx.entailed() {

@@ -37,6 +37,19 @@ impl Island {
         Fingerprint(self)
     }
 
+    /// True if an answer or a message waits for a record to be committed. A record that nobody waits for is
+    /// written with the next one, or a moment later: until then another island has its content and tells it
+    /// again.
+    pub fn wants_write(&self) -> bool {
+        self.ctx.durability.awaits_commit()
+    }
+
+    /// True if nothing is under way: no record unwritten, no request waiting for a body.
+    pub fn is_idle(&self) -> bool {
+        let seq = self.ctx.state.seq();
+        self.ctx.durability.is_committed(seq) && self.bodies.is_idle() && !self.links.looks_at_links()
+    }
+
     /// Nothing about links is under way, and all reachable islands have them.
     pub fn links_are_told(&self) -> bool {
         self.links.are_told(&self.ctx)

@@ -4,14 +4,30 @@
 
 #[path = "ending.rs"]
 mod ending;
+#[path = "scope.rs"]
+mod scope;
 
 use std::panic::catch_unwind;
 
 use atoll_core::planted::{Bug, plant};
 
 /// Mounts of the simulator have processes of their own, so none is local to a primary.
-const TESTS: &[(Bug, fn())] =
-    &[(Bug::LocalEndsAtOnce, ending::a_local_mount_of_a_deposed_primary_keeps_its_locks)];
+const TESTS: &[(Bug, fn())] = &[
+    (Bug::LocalEndsAtOnce, ending::a_local_mount_of_a_deposed_primary_keeps_its_locks),
+    (
+        Bug::LinkedWithoutScope,
+        scope::no_file_comes_in_by_a_link_whoever_owns_the_name_and_whoever_is_its_home,
+    ),
+    (Bug::LentToScope, scope::nothing_comes_in_or_goes_out_by_a_rename_whoever_owns_the_other_directory),
+    (
+        Bug::FoundAnywhere,
+        scope::every_operation_about_something_outside_is_answered_as_about_an_id_that_never_was,
+    ),
+    (
+        Bug::OrphanOfAll,
+        scope::a_limited_mount_hears_of_files_and_directories_that_lose_their_last_name_inside_and_of_no_others,
+    ),
+];
 
 #[test]
 fn each_bug_makes_the_test_fail_that_is_for_it() {

@@ -3,7 +3,8 @@
 //! Only shapes and their bounds. A node or client is let in because it is in this list, and not because its certificate is
 //! good: so whoever is removed stays out, and nobody needs a list of certificates that were taken back.
 
-use atoll_core::{Malformed, VolumeId, wire_enum, wire_struct};
+use atoll_core::limits::MESSAGE_BYTES_MAX;
+use atoll_core::{Encode, Ino, Key, Malformed, VolumeId, VolumePath, wire_enum, wire_struct};
 use bytes::Bytes;
 
 use crate::group::Revision;
@@ -25,6 +26,9 @@ pub const ADDRESS_BYTES_MAX: usize = 300;
 
 /// Longest text that names an etcd, in bytes.
 pub const ETCD_BYTES_MAX: usize = 4096;
+
+/// Most bytes of the list: it goes in one message, with an issued certificate.
+pub const LIST_BYTES_MAX: usize = MESSAGE_BYTES_MAX - (16 << 10);
 
 /// How an answer begins that cannot say whether the list was changed. Whoever asks again finds out.
 pub const UNKNOWN_CHANGE: &str = "It is not known whether the list of the cluster was changed";
@@ -76,6 +80,21 @@ wire_struct! {
         pub read_only: bool,
         /// All its users are this one: uid and gid. Then islands check every permission themselves.
         pub squash: Option<(u32, u32)>,
+        /// The only directory of its volume that it sees, with what is below it.
+        pub subtree: Option<Subtree>,
+    }
+}
+
+wire_struct! {
+    /// A directory of a volume that a client sees only.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Subtree {
+        /// Its id: another directory that is made at its place is not it.
+        pub dir: Ino,
+        /// Its placement key, which tells where it is found.
+        pub key: Key,
+        /// Where it was when the client was added, for people.
+        pub path: VolumePath,
     }
 }
 
@@ -160,10 +179,13 @@ impl Cluster {
         is(self.nodes.len() <= NODES_MAX, "nodes of a cluster")?;
         is(self.clients.len() <= CLIENTS_MAX, "clients of a cluster")?;
         is(self.invitations.len() <= INVITATIONS_MAX, "invitations of a cluster")?;
+        is(self.encoded_len() <= LIST_BYTES_MAX, "bytes of a cluster's list")?;
         is(self.nodes.iter().any(|node| node.daemon == self.store), "cluster whose list no node keeps")?;
         let names = |name: &str| check_name(name).is_ok();
         is(self.nodes.iter().all(|node| names(&node.name)), "name of a node")?;
         is(self.clients.iter().all(|client| names(&client.name)), "name of a client")?;
+        let is_whole = |grant: &Grant| grant.subtree.is_none() || grant.volume.is_some();
+        is(self.clients.iter().all(|client| is_whole(&client.grant)), "subtree of no volume")?;
         is(self.nodes.iter().all(|node| node.address.len() <= ADDRESS_BYTES_MAX), "address of a node")?;
         let keys = self.nodes.iter().map(|node| &node.key).chain(self.invitations.iter().map(|i| &i.guest));
         is(keys.into_iter().all(|key| key.len() <= PUBLIC_KEY_BYTES_MAX), "public key")?;

@@ -5,7 +5,7 @@
 
 use bytes::Bytes;
 
-use atoll_core::{Ino, IslandId, NodeId, VolumeId, wire_enum, wire_struct};
+use atoll_core::{Ino, IslandId, Key, NodeId, VolumeId, wire_enum, wire_struct};
 
 use crate::cluster::{CertificateFor, Cluster, Issued, StoredCluster};
 use crate::group::{ChangedGroups, GroupRecord, Revision, StoredGroup, Swapped};
@@ -113,7 +113,9 @@ wire_enum! {
         4 => Volume { /// The volume.
             config: Box<VolumeConfig>, /// The number.
             node: Option<NodeId>, /// For a mount: where it got the configuration from.
-            from: Vec<String> },
+            from: Vec<String>, /// The directory that the asker sees only, with what is below it, if it is limited so;
+            /// and its placement key.
+            root: Option<(Ino, Key)> },
         /// How it is.
         5 => Status { /// Whose.
             daemon: Daemon, /// What it serves.

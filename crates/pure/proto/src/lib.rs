@@ -22,7 +22,7 @@ pub mod volume;
 
 pub use cluster::{
     CertificateFor, Cluster, ClusterClient, ClusterNode, ControlPlace, Grant, Invitation, Issued,
-    StoredCluster,
+    StoredCluster, Subtree,
 };
 pub use control::{Control, ControlReply};
 pub use copies::{Copies, IslandGroup};
@@ -35,6 +35,7 @@ pub use message::{
     LinkTarget, Notice, Outcome, ParticipantWork, PeerMessage, PeerOp, RenameSpec, Reply, Request, RequestId,
     Resolved, TxnPart, TxnStamps, Vote, VoteInfo,
 };
+pub use options::{Extras, FoundBy, Within};
 pub use record::{BodyChange, LifeEnd, Record, RowChange};
 pub use row::{
     CarriedLink, DaemonLife, Dir, DirPlace, Entry, Forward, Inode, OwnedDir, PlaceVersion, RequestResult,

@@ -8,6 +8,7 @@ use atoll_posix::{
 };
 
 use crate::listing::{CutLost, FileAt, ListedName};
+use crate::options::{FoundBy, Within};
 use crate::row::{CarriedLink, DirPlace, Entry, Inode, PlaceVersion, StaticAttrs, Xattrs};
 
 wire_struct! {
@@ -109,6 +110,19 @@ wire_enum! {
             ino: Ino },
         /// `Fs`, `Rename` or `Link`, and more is asked for.
         32 => WithOptions { /// It.
+            options: RequestOptions, /// The operation.
+            op: Op, /// As in `Rename`.
+            key: Option<Key>, /// As in `Link`.
+            home: Option<IslandId> },
+        /// As `Attach`: this session sees one directory, and what is below it. A node writes this for a client that is
+        /// limited, whatever the client has asked.
+        33 => AttachWithin { /// It is a mount.
+            mount: bool, /// The directory.
+            scope: Ino },
+        /// As `WithOptions`, of a session that sees a directory only: how the files were found that the operation names by
+        /// their ids.
+        34 => Found { /// How.
+            by: FoundBy, /// As in `WithOptions`.
             options: RequestOptions, /// The operation.
             op: Op, /// As in `Rename`.
             key: Option<Key>, /// As in `Link`.
@@ -326,13 +340,15 @@ wire_enum! {
             denied: Option<Errno>, /// The coordinator's ancestors, if a file that the participant may
             /// be the home of goes there.
             chain: Option<Chain>, /// The coordinator is a home and does not know the directory.
-            wants_chain: bool },
+            wants_chain: bool, /// Who asks sees this directory only, and what is below it.
+            scope: Option<Ino> },
         /// link: a file that is homed at the participant gets a name elsewhere.
         4 => AddName { /// The file.
             ino: Ino, /// The name.
             at: EntryRef, /// When.
             time: Time, /// Where that is.
-            chain: Chain },
+            chain: Chain, /// Who asks sees one directory only: the file must be in it.
+            within: Option<Within> },
         /// unlink, or a rename over it: it loses a name elsewhere.
         5 => RemoveName { /// The file.
             ino: Ino, /// The name.

@@ -332,6 +332,8 @@ wire_struct! {
         pub acked: u64,
         /// Files that it holds locks on or keeps alive, in ascending order.
         pub held: Vec<Ino>,
+        /// It sees this directory only, and what is below it.
+        pub scope: Option<Ino>,
     }
 }
 

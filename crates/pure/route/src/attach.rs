@@ -97,7 +97,11 @@ impl<T> Route<T> {
         peer.attaching = true;
         peer.recalling = false;
         peer.sole_from = self.next_id;
-        let op = if peer.known { ClientOp::Dropped } else { ClientOp::Attach { mount } };
+        let op = match self.config.scope {
+            _ if peer.known => ClientOp::Dropped,
+            Some((scope, _)) => ClientOp::AttachWithin { mount, scope },
+            None => ClientOp::Attach { mount },
+        };
         self.own(island, op, out);
     }
 
@@ -272,6 +276,7 @@ impl<T> Route<T> {
                 self.release(now_ms, island, *ino, out);
             }
             self.homes.forget(*ino);
+            self.names.forget(*ino);
         }
     }
 

@@ -16,17 +16,19 @@ pub struct KnownDir {
 /// All known directories. The frontend bounds their number: it says which ones it forgets.
 #[derive(Debug)]
 pub struct Dirs {
+    /// The uppermost directory, which is always known.
+    root: Ino,
     known: IdMap<Ino, KnownDir>,
 }
 
-impl Default for Dirs {
-    fn default() -> Self {
-        let root = KnownDir { key: Key(0), parent: Ino::ROOT, name: None };
-        Self { known: std::iter::once((Ino::ROOT, root)).collect() }
-    }
-}
-
 impl Dirs {
+    /// The uppermost directory alone: that of the volume, unless the client sees another one only.
+    pub(crate) fn new(scope: Option<(Ino, Key)>) -> Self {
+        let (root, key) = scope.unwrap_or((Ino::ROOT, Key(0)));
+        let dir = KnownDir { key, parent: root, name: None };
+        Self { root, known: std::iter::once((root, dir)).collect() }
+    }
+
     /// A directory's routing data.
     pub fn get(&self, ino: Ino) -> Option<&KnownDir> {
         self.known.get(&ino)
@@ -35,7 +37,7 @@ impl Dirs {
     /// A directory was looked up or made.
     pub fn learn(&mut self, ino: Ino, key: Key, parent: Ino, name: &Name) {
         match self.known.get_mut(&ino) {
-            Some(known) if ino == Ino::ROOT => known.key = key,
+            Some(known) if ino == self.root => known.key = key,
             Some(known) => {
                 known.key = key;
                 known.parent = parent;
@@ -53,13 +55,13 @@ impl Dirs {
     pub fn learn_key(&mut self, ino: Ino, key: Key) {
         match self.known.get_mut(&ino) {
             Some(known) => known.key = key,
-            None => drop(self.known.insert(ino, KnownDir { key, parent: Ino::ROOT, name: None })),
+            None => drop(self.known.insert(ino, KnownDir { key, parent: self.root, name: None })),
         }
     }
 
     /// The frontend no longer knows it.
     pub fn forget(&mut self, ino: Ino) {
-        if ino != Ino::ROOT {
+        if ino != self.root {
             self.known.remove(&ino);
         }
     }

@@ -34,10 +34,19 @@ pub(crate) fn misfit<T>(
     islands: &BTreeMap<IslandId, Peer>,
 ) -> Option<&'static str> {
     let known = |island: &IslandId| islands.contains_key(island);
-    let renews =
-        matches!(&call.what, CallKind::Own(ClientOp::Attach { .. } | ClientOp::Renew | ClientOp::Dropped));
+    let renews = matches!(
+        &call.what,
+        CallKind::Own(
+            ClientOp::Attach { .. } | ClientOp::AttachWithin { .. } | ClientOp::Renew | ClientOp::Dropped
+        )
+    );
     match outcome {
-        Outcome::NoSession if matches!(&call.what, CallKind::Own(ClientOp::Attach { .. })) => {
+        Outcome::NoSession
+            if matches!(
+                &call.what,
+                CallKind::Own(ClientOp::Attach { .. } | ClientOp::AttachWithin { .. })
+            ) =>
+        {
             Some("no session, when it was asked for one")
         }
         Outcome::Failed { .. } | Outcome::NeedGroups if renews => Some("a refusal of a session"),

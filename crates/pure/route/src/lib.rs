@@ -14,6 +14,7 @@ mod detour;
 pub mod dirs;
 pub mod enumerate;
 mod fits;
+mod found;
 mod handles;
 pub mod hints;
 mod homes;

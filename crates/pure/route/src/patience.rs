@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use atoll_core::{Ino, IslandId};
+use atoll_core::IslandId;
 use atoll_posix::{Answer, Caller, Errno, LockKind, LockRange, Op};
 use atoll_proto::{ClientOp, Outcome};
 use bytes::Bytes;
@@ -131,12 +131,18 @@ impl<T> Route<T> {
             }
         }
         let result = match self.root {
-            Some(attr) if errno == Errno::EIO && is_stat_of_root(&call.what) && self.nobody_is_there() => {
+            Some(attr)
+                if errno == Errno::EIO && self.is_stat_of_root(&call.what) && self.nobody_is_there() =>
+            {
                 Ok(Answer::Attr { attr })
             }
             _ => Err(errno),
         };
         Self::end(call, result, None, None, out);
+    }
+
+    fn is_stat_of_root(&self, what: &CallKind) -> bool {
+        matches!(what, CallKind::Op(Op::GetAttr { ino }) if *ino == self.config.root())
     }
 
     fn nobody_is_there(&self) -> bool {
@@ -145,7 +151,7 @@ impl<T> Route<T> {
 
     /// Whether a question about the whole volume ends although nobody is there to answer it. See [`ROOT_MS`].
     fn needs_no_answer(&self, what: &CallKind, since_ms: u64, now_ms: u64) -> bool {
-        let of_root = is_stat_of_root(what);
+        let of_root = self.is_stat_of_root(what);
         if !(of_root || matches!(what, CallKind::Op(Op::Statfs))) || !self.nobody_is_there() {
             return false;
         }
@@ -239,10 +245,6 @@ const fn changes_file_names(what: &CallKind) -> bool {
 
 const fn is_lock(what: &CallKind) -> bool {
     matches!(what, CallKind::Op(Op::SetLock { .. }))
-}
-
-fn is_stat_of_root(what: &CallKind) -> bool {
-    matches!(what, CallKind::Op(Op::GetAttr { ino: Ino::ROOT }))
 }
 
 fn is_unlock(what: &CallKind) -> bool {

@@ -7,9 +7,8 @@
 use std::collections::BTreeMap;
 
 use atoll_core::{H3, IdMap, Ino, IslandId, Key, Name, SessionId, Table, VolumePath};
-use atoll_posix::perm;
 use atoll_posix::{Answer, Attr, Caller, DirEntry, Errno, Kind, NamedObject, Op, RequestOptions};
-use atoll_proto::{ClientOp, Outcome, Reply, Request, Resolved};
+use atoll_proto::{ClientOp, Extras, Outcome, Reply, Request, Resolved};
 use bytes::Bytes;
 
 use crate::call::{Call, CallKind, Followed, Gathering, Sending, Stage, Waiter};
@@ -17,6 +16,7 @@ use crate::counters::Counters;
 use crate::detour::client_op;
 use crate::dirs::Dirs;
 use crate::fits::{MisfitAnswer, misfit, sends_on};
+use crate::found::FoundNames;
 use crate::hints::Hints;
 use crate::homes::Homes;
 use crate::lease::Lease;
@@ -58,12 +58,19 @@ pub struct Config {
     pub mount: bool,
     /// Milliseconds that a call waits for an island that is away. None: without end (`hard`).
     pub patience_ms: Option<u64>,
+    /// The directory that is all that the client sees, with what is below it, and its placement key; none: the whole tree.
+    pub scope: Option<(Ino, Key)>,
 }
 
 impl Config {
     /// The island that owns a directory with this placement key.
     pub(crate) fn owner(&self, key: Key) -> IslandId {
         self.table.owner(key)
+    }
+
+    /// The uppermost directory that the client sees.
+    pub(crate) fn root(&self) -> Ino {
+        self.scope.map_or(Ino::ROOT, |(dir, _)| dir)
     }
 }
 
@@ -74,6 +81,8 @@ pub struct Route<T> {
     pub(crate) h3: H3,
     pub(crate) dirs: Dirs,
     pub(crate) homes: Homes,
+    /// How files were found, if that counts.
+    pub(crate) names: FoundNames,
     pub(crate) hints: Hints,
     /// Symbolic links that were looked up: other islands may know them if their home is away.
     pub(crate) links: DirLinks,
@@ -109,7 +118,8 @@ impl<T> Route<T> {
         let peers = config.islands.iter().map(|i| (*i, Peer::default())).collect();
         Self {
             h3: H3::new(config.seed),
-            dirs: Dirs::default(),
+            dirs: Dirs::new(config.scope),
+            names: FoundNames::new(config.scope.is_some()),
             homes: Homes::default(),
             hints: Hints::new(config.seed),
             links: DirLinks::default(),
@@ -310,7 +320,7 @@ impl<T> Route<T> {
             return Self::end(call, Err(Errno::EIO), None, None, out);
         };
         let own = match &call.what {
-            CallKind::Own(ClientOp::Attach { .. }) => true,
+            CallKind::Own(ClientOp::Attach { .. } | ClientOp::AttachWithin { .. }) => true,
             CallKind::Own(ClientOp::Dropped) => peer.attaching,
             _ => false,
         };
@@ -325,14 +335,9 @@ impl<T> Route<T> {
             return self.wait(id, out);
         }
         let mut op = client_op(call, &self.dirs, &self.homes, &self.config);
-        if call.options != RequestOptions::default()
-            && let CallKind::Op(of) = &call.what
-            && call.followed().is_none()
-            && !call.falls_back()
-            && (call.options.attributes || perm::needs(of)[0].is_some())
-            && of.subjects()[0].is_some()
-        {
-            op = op.with_options(call.options);
+        let extras = self.names.extras(call);
+        if extras != Extras::default() {
+            op = op.with_extras(extras);
         }
         if call.seq == 0 && call.followed().is_none() && changes(&call.what) {
             call.seq = peer.serial.begin();
@@ -648,6 +653,7 @@ impl<T> Route<T> {
         let call = self.take(id);
         if let CallKind::Op(op) = &call.what {
             self.note(op, call.island, &answer);
+            self.names.answered(op, &answer);
         }
         // What a skeleton says of a directory is not all: its size and times are only known ones.
         let answer = match answer {
@@ -660,7 +666,9 @@ impl<T> Route<T> {
             }
             other => other,
         };
-        if let (CallKind::Op(Op::GetAttr { ino: Ino::ROOT }), Answer::Attr { attr }) = (&call.what, &answer) {
+        if let (CallKind::Op(Op::GetAttr { ino }), Answer::Attr { attr }) = (&call.what, &answer)
+            && *ino == self.config.root()
+        {
             self.root = Some(*attr);
         }
         Self::end(call, Ok(answer), None, None, out);

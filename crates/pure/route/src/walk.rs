@@ -1,7 +1,7 @@
 //! Walking a path from the root, for clients that have no ids. The owner of the last directory is asked at
 //! once. An island that knows less answers how far it knows the path.
 
-use atoll_core::{Ino, IslandId, Key, VolumePath};
+use atoll_core::{IslandId, Key, VolumePath};
 use atoll_posix::{Answer, Errno};
 use atoll_proto::Resolved;
 
@@ -25,7 +25,7 @@ impl<T> Route<T> {
             (resolved.key, depth.checked_sub(1).and_then(|i| path.names().get(i)))
         {
             // Its parent is not told; the name serves for the path of what is below.
-            self.dirs.learn(resolved.found.attr.ino, key, Ino::ROOT, name);
+            self.dirs.learn(resolved.found.attr.ino, key, self.config.root(), name);
         }
         let whole = depth == path.names().len();
         // What ends a path is no directory if it has no key.

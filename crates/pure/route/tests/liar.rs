@@ -54,6 +54,7 @@ impl Client {
             session: SessionId(7),
             mount: true,
             patience_ms: Some(10_000),
+            scope: None,
         };
         let route = Route::new(config);
         let mut client = Self { route, out: RouteOut::default(), now_ms: 1, token: 0, misfits: 0 };

@@ -26,6 +26,7 @@ impl Client {
             session: SessionId(7),
             mount: true,
             patience_ms,
+            scope: None,
         };
         let mut client = Self { route: Route::new(config), out: RouteOut::default(), now_ms: 0 };
         client.up(true);

@@ -25,6 +25,7 @@ impl Client {
             session: SessionId(7),
             mount: true,
             patience_ms: None,
+            scope: None,
         };
         let mut client = Self { route: Route::new(config), out: RouteOut::default(), power: 0 };
         client.cut();

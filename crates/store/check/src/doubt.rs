@@ -39,6 +39,7 @@ impl About {
                 denied: _,
                 chain,
                 wants_chain: _,
+                scope: _,
             } => {
                 self.inos.insert(renaming.file.ino);
                 self.inos.extend(renaming.there.as_ref().map(|there| there.ino));
@@ -46,7 +47,7 @@ impl About {
                 self.entry_ref(&renaming.to);
                 chain.iter().for_each(|chain| self.chain(chain));
             }
-            ParticipantWork::AddName { ino, at, time: _, chain } => {
+            ParticipantWork::AddName { ino, at, time: _, chain, within: _ } => {
                 self.inos.insert(*ino);
                 self.entry_ref(at);
                 self.chain(chain);

@@ -93,6 +93,7 @@ fn what_a_transaction_is_about_may_be_seen_half() {
         denied: None,
         chain: None,
         wants_chain: false,
+        scope: None,
     };
     let dropped = |w: &World| ParticipantWork::RemoveName {
         ino: w.in_root,

@@ -1,21 +1,24 @@
 //! A session of a cluster volume in this process, connected to each of the volume's nodes.
 
 use std::path::Path;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel, sync_channel};
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 
-use anyhow::{Result, anyhow};
+use anyhow::{Result, anyhow, bail};
 use atoll_client::{Client, NodePlace, Nodes, Sink, Wire};
-use atoll_core::{Ino, IslandId, SessionId, VolumePath};
+use atoll_core::{Ino, IslandId, Key, SessionId, VolumePath};
+use atoll_posix::{Answer, AnswerExtras, Caller, Errno, Op};
 use atoll_proto::control::{Connection, Metric, NodeLink, Trace};
 use atoll_proto::{Control, ControlReply, NodeConfig, Notice, Reply, VolumeConfig};
 use atoll_route::ListedFile;
 use atoll_rpc::{Address, Peer, Security};
 use atoll_server::{LocalWay, Served, session_prefix};
 use atoll_vfs::Files;
+use bytes::Bytes;
 
 use super::files::ClusterFiles;
+use super::rooted::Rooted;
 use crate::ask::{QUESTION, ask_all};
 use crate::explain::Explanation;
 use crate::kind::{Attached, AttachedStatus, Manner};
@@ -42,6 +45,8 @@ struct Here {
 /// A session of a cluster volume, with a way to each of the nodes.
 pub(super) struct ClusterVolume {
     pub(super) client: Arc<Client>,
+    /// As in [`Reached`].
+    root: Option<(Ino, Key)>,
     config: RwLock<Arc<VolumeConfig>>,
     here: Option<Here>,
     nodes: Arc<Nodes>,
@@ -53,7 +58,7 @@ pub(super) struct ClusterVolume {
 
 /// Begins a session. Nodes that are down are connected when they return.
 pub(super) fn attach(volume: Reached, manner: Manner) -> Result<ClusterVolume> {
-    let Reached { config, here, others } = volume;
+    let Reached { config, here, others, root } = volume;
     // Whoever lets this process in looks whether the front of the id is its own.
     let prefix = match Security::of_process().map(|security| security.me()) {
         Some(Peer::Node(node)) => Some(session_prefix(node.0)),
@@ -85,6 +90,7 @@ pub(super) fn attach(volume: Reached, manner: Manner) -> Result<ClusterVolume> {
         session,
         mount: manner.mount,
         patience_ms: manner.patience_ms,
+        scope: root,
     };
     let client = Client::new(route, wires);
     let (told, versions) = channel();
@@ -107,7 +113,17 @@ pub(super) fn attach(volume: Reached, manner: Manner) -> Result<ClusterVolume> {
     client.wait_ready(READY);
     let places = others.into_iter().filter_map(|other| other.place).collect();
     let (config, versions) = (RwLock::new(Arc::new(config)), Mutex::new(Some(versions)));
-    Ok(ClusterVolume { client, config, here, nodes, versions, _places: places })
+    let volume = ClusterVolume { client, root, config, here, nodes, versions, _places: places };
+    if let Some((dir, _)) = root
+        && volume.is_gone(dir)
+    {
+        volume.stop();
+        bail!(
+            "The directory that this client sees does not exist any more.\n\
+            Give it another one: atoll client remove, then atoll client add."
+        );
+    }
+    Ok(volume)
 }
 
 /// A node as a client reaches it. Where an island with copies is, its primary says.
@@ -178,6 +194,24 @@ pub(super) fn follow(volume: &Arc<ClusterVolume>) -> Result<()> {
 }
 
 impl ClusterVolume {
+    /// Whether an island says that a directory is gone. One that is away says nothing.
+    fn is_gone(&self, dir: Ino) -> bool {
+        let (send, told) = sync_channel(1);
+        let done = Box::new(move |outcome: Result<Answer, Errno>, _: AnswerExtras<'_>| {
+            // Who asked may have given up.
+            let _ = send.send(match outcome {
+                // It may be kept for a mount that has it open.
+                Ok(Answer::Attr { attr }) => attr.nlink == 0,
+                outcome => outcome == Err(Errno::ESTALE),
+            });
+        });
+        let ticket = self.client.submit(&Caller::ROOT, Op::GetAttr { ino: dir }, Bytes::new(), done);
+        told.recv_timeout(READY).unwrap_or_else(|_| {
+            self.client.abandon(ticket);
+            false
+        })
+    }
+
     /// The volume's nodes, and whether they are connected.
     fn node_links(&self) -> Vec<NodeLink> {
         let here = |node| self.here.as_ref().filter(|here| here.served.node() == node);
@@ -273,7 +307,15 @@ impl Attached for ClusterVolume {
     }
 
     fn files(&self) -> Arc<dyn Files> {
-        Arc::new(ClusterFiles(Arc::clone(&self.client)))
+        let files = ClusterFiles(Arc::clone(&self.client));
+        match self.root {
+            None => Arc::new(files),
+            Some((root, _)) => Arc::new(Rooted { files, root }),
+        }
+    }
+
+    fn root(&self) -> Option<(Ino, Key)> {
+        self.root
     }
 
     fn status(&self) -> AttachedStatus {
@@ -282,11 +324,21 @@ impl Attached for ClusterVolume {
         AttachedStatus { metrics, nodes: self.node_links() }
     }
 
+    fn directory(&self, names: &VolumePath, shown: &str) -> Result<(Ino, Key)> {
+        super::explain::directory(self, names, shown)
+    }
+
     fn explain(&self, names: &VolumePath, root: &Path) -> Result<Explanation> {
         super::explain::explain(self, names, root)
     }
 
     fn list(&self, names: VolumePath, shown: &Path) -> Result<Vec<ListedFile>> {
+        if self.root.is_some() {
+            bail!(
+                "This client sees a part of volume {} only, and a listing as of one moment is one of all of it.\nUse ls(1).",
+                self.config().name
+            );
+        }
         super::list::list(self, names, shown)
     }
 

@@ -34,10 +34,9 @@ struct Reached {
 fn walk(attached: &ClusterVolume, names: &VolumePath, root: &Path) -> Result<Vec<Reached>> {
     let mut at = root.to_owned();
     let h3 = H3::new(attached.config().seed);
-    let mut reached = vec![Reached { ino: Ino::ROOT, kind: Kind::Directory, key: Some(Key(0)) }];
-    if let Some(key) = h3.path(std::iter::empty::<&Name>()) {
-        reached[0].key = Some(key.key());
-    }
+    let of_root = h3.path(std::iter::empty::<&Name>()).map_or(Key(0), |hash| hash.key());
+    let (ino, key) = attached.root().unwrap_or((Ino::ROOT, of_root));
+    let mut reached = vec![Reached { ino, kind: Kind::Directory, key: Some(key) }];
     for name in names.names() {
         let dir = reached.last().expect("the root is there").ino;
         let (send, receive) = sync_channel(1);
@@ -67,6 +66,18 @@ fn walk(attached: &ClusterVolume, names: &VolumePath, root: &Path) -> Result<Vec
         at.push(std::ffi::OsStr::from_bytes(name.as_bytes()));
     }
     Ok(reached)
+}
+
+/// A directory, and its placement key. `shown` is how the user named it.
+pub(super) fn directory(attached: &ClusterVolume, names: &VolumePath, shown: &str) -> Result<(Ino, Key)> {
+    let reached = walk(attached, names, Path::new("/"))?;
+    match reached.last() {
+        Some(Reached { ino, kind: Kind::Directory, key: Some(key) }) => Ok((*ino, *key)),
+        Some(Reached { kind: Kind::Symlink, .. }) => {
+            bail!("{shown} is a symbolic link.\nName the directory that it leads to.")
+        }
+        _ => bail!("{shown} is no directory."),
+    }
 }
 
 /// Facts about the last name.

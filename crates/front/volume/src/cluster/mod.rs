@@ -7,6 +7,7 @@ mod explain;
 mod files;
 mod list;
 pub mod lost;
+mod rooted;
 
 use std::path::Path;
 use std::sync::Arc;

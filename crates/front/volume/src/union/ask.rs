@@ -80,8 +80,8 @@ impl ShownUnion {
     pub fn all() -> Result<AllUnions> {
         let mut all = AllUnions::default();
         for mount in mounts()? {
-            let told = of_mount(&mount).and_then(|(config, _)| {
-                let union = (config.kind == VolumeKind::Union).then_some(Self { mount });
+            let told = of_mount(&mount).and_then(|told| {
+                let union = (told.config.kind == VolumeKind::Union).then_some(Self { mount });
                 union.map(|union| union.status().map(|status| (union, status))).transpose()
             });
             match told {
@@ -95,7 +95,7 @@ impl ShownUnion {
     /// Refuses a mount of another kind. One whose process does not answer is left to whoever takes the mount away.
     pub fn check(&self) -> Result<()> {
         match of_mount(&self.mount) {
-            Ok((config, _)) if config.kind != VolumeKind::Union => {
+            Ok(told) if told.config.kind != VolumeKind::Union => {
                 bail!("{} is no union.\nTake it away with atoll umount.", self.mount.path.display())
             }
             _ => Ok(()),

@@ -177,7 +177,7 @@ fn cannot(path: &VolumePath, errno: Errno) -> anyhow::Error {
 
 /// Explains a path of a mounted union. None if the mount is of another kind.
 pub(crate) fn explain_in(mount: &MountPoint, path: &VolumePath) -> Result<Option<Explanation>> {
-    if of_mount(mount)?.0.kind != VolumeKind::Union {
+    if of_mount(mount)?.config.kind != VolumeKind::Union {
         return Ok(None);
     }
     let told = ShownUnion { mount: mount.clone() }.explain(path)?;

@@ -53,6 +53,7 @@ pub fn client(volume: &Arc<Volume<RealDisk>>, session: u64, mount: bool) -> Arc<
         session: SessionId(session),
         mount,
         patience_ms: Some(5_000),
+        scope: None,
     };
     let client = Client::new(route, wires);
     local.connect(Arc::clone(&client) as _);

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use atoll_core::map::IdSet;
 use atoll_core::planted::{Bug, planted};
-use atoll_core::{ClockVector, IslandId, SessionId, Stamp};
+use atoll_core::{ClockVector, Ino, IslandId, SessionId, Stamp};
 use atoll_posix::Errno;
 use atoll_proto::{ClientOp, Notice, Outcome, Session};
 
@@ -36,14 +36,22 @@ pub(crate) struct Sessions {
     alive: BTreeMap<SessionId, Alive>,
     /// Mounts that must drop everything that they kept before another is let in.
     recalling: IdSet<SessionId>,
-    /// Clients that wait for that, and whether each is a mount.
-    attaching: Vec<(PendingRequest, bool)>,
+    /// Clients that wait for that, and what each is.
+    attaching: Vec<(PendingRequest, NewSession)>,
     /// Up to where the log must be synced before a mount may be the only one: the end of another.
     pub(super) ended_at: u64,
     /// Requests to end a session, which are answered when its end is over.
     pub(super) end_asked: BTreeMap<SessionId, Vec<PendingRequest>>,
     /// Sessions that end, and for which rows of the next piece are being read.
     pub(super) end_reads: BTreeSet<SessionId>,
+}
+
+/// What a client is that attaches.
+#[derive(Debug, Clone, Copy)]
+struct NewSession {
+    mount: bool,
+    /// As in its row.
+    scope: Option<Ino>,
 }
 
 #[derive(Debug, Clone)]
@@ -80,6 +88,9 @@ impl Sessions {
         let is_ending = |session: &SessionId| ctx.state.session(*session).is_some_and(|row| row.ending);
         for session in ctx.state.session_ids().filter(is_ending).collect::<Vec<_>>() {
             ctx.replies.begin_end(session);
+        }
+        if ctx.state.session_ids().any(|session| ctx.scope_of(session).is_some()) {
+            ctx.latest.begin();
         }
     }
 
@@ -156,10 +167,10 @@ impl Sessions {
         self.attaching.retain(|(call, _)| call.link != link);
     }
 
-    fn attach(&mut self, ctx: &mut Ctx, call: PendingRequest, mount: bool) {
+    fn attach(&mut self, ctx: &mut Ctx, call: PendingRequest, new: NewSession) {
         let session = call.session();
         self.recalled(ctx, session);
-        if mount && !planted(Bug::NotRecalled) {
+        if new.mount && !planted(Bug::NotRecalled) {
             for other in ctx.mounts() {
                 let alive = &self.alive;
                 let holds = |a: Option<&Alive>| a.map_or_else(|| ctx.may_be_sole(other), |a| a.sole);
@@ -168,7 +179,7 @@ impl Sessions {
                 }
             }
         }
-        self.attaching.push((call, mount));
+        self.attaching.push((call, new));
         self.let_in(ctx);
     }
 
@@ -183,12 +194,15 @@ impl Sessions {
         for (call, _) in ending {
             ctx.answer(&call, 0, Outcome::NotNow);
         }
-        for (call, mount) in &calls {
+        for (call, NewSession { mount, scope }) in &calls {
             if ctx.state.session(call.session()).is_none() {
                 let mut decision = Decision::new();
                 let (mount, local) = (*mount, call.link.is_local().then_some(ctx.config.life));
                 let (ending, results, held) = (false, Vec::new(), Vec::new());
-                let row = Session { mount, local, ending, results, acked: 0, held };
+                let row = Session { mount, local, ending, results, acked: 0, held, scope: *scope };
+                if scope.is_some() {
+                    ctx.latest.begin();
+                }
                 decision.session(call.session(), Some(row));
                 ctx.decide(decision);
             }
@@ -249,7 +263,9 @@ impl Sessions {
             match call.request.op {
                 // The end is on its way already.
                 ClientOp::Detach => self.end_session(ctx, migration, session, Some(call)),
-                ClientOp::Attach { .. } => ctx.answer(&call, 0, Outcome::NotNow),
+                ClientOp::Attach { .. } | ClientOp::AttachWithin { .. } => {
+                    ctx.answer(&call, 0, Outcome::NotNow)
+                }
                 // It is told when that survives the death of this island: here, and below.
                 _ => ctx.answer(&call, ctx.state.seq(), Outcome::NoSession),
             }
@@ -269,7 +285,9 @@ impl Sessions {
                 alive.again = Some(NoticeRepeats::START);
                 self.tell_more_again(ctx, migration, session);
             }
-        } else if ctx.state.session(session).is_some() || matches!(call.request.op, ClientOp::Attach { .. }) {
+        } else if ctx.state.session(session).is_some()
+            || matches!(call.request.op, ClientOp::Attach { .. } | ClientOp::AttachWithin { .. })
+        {
             let sole = ctx.may_be_sole(session);
             let alive = Alive::new(call.link, now + LEASE_MS, now + SESSION_MS, sole);
             self.alive.insert(session, alive);
@@ -291,7 +309,10 @@ impl Sessions {
             }
         }
         match call.request.op {
-            ClientOp::Attach { mount } => self.attach(ctx, call, mount),
+            ClientOp::Attach { mount } => self.attach(ctx, call, NewSession { mount, scope: None }),
+            ClientOp::AttachWithin { mount, scope } => {
+                self.attach(ctx, call, NewSession { mount, scope: Some(scope) });
+            }
             ClientOp::Renew | ClientOp::Dropped if ctx.state.session(session).is_none() => {
                 ctx.answer(&call, ctx.state.seq(), Outcome::NoSession);
             }

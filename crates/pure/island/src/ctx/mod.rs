@@ -9,6 +9,7 @@ mod config;
 pub(crate) mod decision;
 mod durability;
 mod issuer;
+mod latest;
 mod loads;
 pub(crate) mod lost;
 mod peers;
@@ -30,10 +31,12 @@ use bytes::Bytes;
 
 pub(crate) use bounded::Bounded;
 pub(crate) use claims::FileClaim;
+pub(crate) use clients::DEPTH_MAX;
 pub use config::{Config, HELLO_MS, HELLO_SOON_MS, MigrationConfig, OUTBOX_BYTES_MAX, OUTBOX_MAX};
 use decision::{Decision, Entails};
 use durability::Durability;
 use issuer::Issuer;
+use latest::LatestNames;
 use loads::Loads;
 use peers::Peers;
 pub(crate) use peers::SenderLife;
@@ -75,6 +78,7 @@ pub(crate) struct Ctx {
     pub(crate) room: Room,
     pub(crate) skeleton: Skeleton,
     pub(crate) counters: Counters,
+    pub(crate) latest: LatestNames,
     /// Changes that the records since the last [`Ctx::entailed`] entail, with their positions.
     entailed: Vec<(u64, Entails)>,
     pub(crate) todo: Todo,
@@ -96,6 +100,7 @@ impl Ctx {
             room: Room::default(),
             skeleton: Skeleton::default(),
             counters: Counters::default(),
+            latest: LatestNames::default(),
             entailed: Vec::new(),
             todo: Todo::default(),
             config,

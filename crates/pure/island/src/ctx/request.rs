@@ -3,7 +3,7 @@
 use atoll_core::{Ino, IslandId, SessionId, Stamp, TxnId};
 use atoll_posix::perm::Denied;
 use atoll_posix::{Caller, Errno, RequestOptions};
-use atoll_proto::{CutLost, EntryRef, Outcome, ParticipantWork, PeerMessage, Request};
+use atoll_proto::{CutLost, EntryRef, FoundBy, Outcome, ParticipantWork, PeerMessage, Request};
 use atoll_state::{NotInMemory, RowLoad};
 use bytes::Bytes;
 
@@ -17,6 +17,8 @@ pub(crate) struct PendingRequest {
     pub(crate) id: u64,
     pub(crate) request: Request,
     pub(crate) options: RequestOptions,
+    /// How its files were found, if its client has said so.
+    pub(crate) by: Option<Box<FoundBy>>,
     pub(crate) data: Bytes,
     pub(crate) since_ms: u64,
     /// How often it was begun again because of other requests.

@@ -5,6 +5,7 @@ pub(crate) mod guards;
 mod homes;
 mod moves;
 mod path;
+mod scope;
 
 use std::fmt::Debug;
 

@@ -2,7 +2,7 @@
 
 use atoll_core::planted::{Bug, planted};
 use atoll_core::sum::{self, BLOCK_BYTES};
-use atoll_core::{Ino, TxnId};
+use atoll_core::{Ino, SessionId, TxnId};
 use atoll_proto::{EntryRef, Forward, Notice, ParticipantWork, PeerMessage, PeerOp, RowChange};
 use bytes::Bytes;
 
@@ -136,7 +136,9 @@ impl Migration {
         }
         ctx.note_name_removed(&mut decision, at, ino);
         ctx.drop_file(&mut decision, file);
-        let sessions = ctx.state.session_ids().filter(|session| *session != RECOVERY_SESSION).collect();
+        // Who does not see it is not told.
+        let sees = |session: &SessionId| *session != RECOVERY_SESSION && ctx.sees(*session, at.dir);
+        let sessions = ctx.state.session_ids().filter(sees).collect();
         decision.push(RowChange::Forward {
             ino,
             row: Some(Forward { to: *to, moves: file.moves.saturating_add(1), sessions }),

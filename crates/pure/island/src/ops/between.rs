@@ -2,12 +2,13 @@
 //! owner of the old name, or of the only one, coordinates. The owner of the new name lends it. The homes of
 //! the files take part if they are other islands.
 
+use atoll_core::planted::{Bug, planted};
 use atoll_core::{Ino, IslandId, Name, Stamp, Time};
 use atoll_posix::perm::ObjectPerms;
 use atoll_posix::{Answer, Attr, Caller, Errno, Kind, NamedObject, RenameMode, mode};
 use atoll_proto::{
     Chain, ClientOp, Dir, Entry, EntryRef, ParticipantWork, PeerMessage, RenameSpec, RequestResult,
-    RowChange, Vote, VoteInfo,
+    RowChange, Vote, VoteInfo, Within,
 };
 
 use crate::ctx::Ctx;
@@ -59,7 +60,9 @@ impl Island {
             self.ctx.room.take(0)?;
             let time = self.ctx.time();
             let chain = self.ctx.chain_to(dir)?;
-            let work = ParticipantWork::AddName { ino, at: at.clone(), time, chain };
+            let by = || call.by.as_ref().map(|by| by.file.clone());
+            let within = self.ctx.scope_of(call.session()).map(|scope| Within { scope, by: by() });
+            let work = ParticipantWork::AddName { ino, at: at.clone(), time, chain, within };
             let names = vec![at.clone()];
             return self.txns.begin_txn(
                 &mut self.ctx,
@@ -117,11 +120,12 @@ impl Island {
         }
         self.look().require_unlocked_file(ino)?;
         let row = self.ctx.file(ino)?.clone();
+        self.ctx.openers_must_be_loaded(dir)?;
         let now = self.ctx.time();
         let mut decision = Decision::new();
         decision.entry(dir, name, None);
         self.ctx.change_names(&mut decision, dir, -1, 0, now);
-        let orphan = self.ctx.drop_name(&mut decision, row, Some(call.session()), now);
+        let orphan = self.ctx.drop_name(&mut decision, row, dir, Some(call.session()), now);
         decision.remember_for(call, RequestResult::Removed { orphan });
         self.ctx.decide(decision);
         Ok(Step::Decided(ok(Answer::Removed { orphan }, None)))
@@ -168,6 +172,7 @@ impl Island {
             denied,
             chain,
             wants_chain,
+            scope: self.ctx.scope_of(call.session()),
         };
         let plan = OwnPart::Rename { renaming: Box::new(renaming), lent: None };
         self.txns.begin_txn(&mut self.ctx, call, None, vec![from], plan, vec![(owner, work)])
@@ -206,12 +211,19 @@ impl Island {
         message: &PeerMessage,
         work: &mut ParticipantWork,
     ) -> Result<Result<VoteInfo, Vote>, Blocked> {
-        let ParticipantWork::BorrowName { renaming, caller, new_meant, denied, chain, wants_chain } = work
+        let ParticipantWork::BorrowName { renaming, caller, new_meant, denied, chain, wants_chain, scope } =
+            work
         else {
             unreachable!("called for Work::Lend")
         };
         let refused = |errno| Ok(Err(Vote::No { errno }));
         let (to, mode) = (renaming.to.clone(), renaming.mode);
+        // Before anything is told of what is there.
+        if let Some(scope) = *scope
+            && !planted(Bug::LentToScope)
+        {
+            self.look().is_dir_inside(to.dir, scope)?;
+        }
         let parent = self.look().open_for_names(to.dir)?.clone();
         self.look().require_unlocked_name(to.dir, &to.name)?;
         let there = self.look().named(to.dir, &to.name)?.cloned();

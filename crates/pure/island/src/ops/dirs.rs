@@ -97,6 +97,7 @@ impl Island {
         let owner = self.ctx.config.owner(key);
         if owner == self.ctx.config.id {
             self.look().may_seal(ino)?;
+            self.ctx.openers_must_be_loaded(ino)?;
             let now = self.ctx.time();
             let mut decision = Decision::new();
             self.ctx.remove_named_dir(&mut decision, ino, now);

@@ -11,5 +11,6 @@ pub(crate) mod peers;
 pub(crate) mod prepare;
 pub(crate) mod rows;
 pub(crate) mod run;
+mod scope;
 pub(crate) mod skeleton;
 pub(crate) mod unchecked;

@@ -254,6 +254,13 @@ impl<'a> Look<'a> {
                     _ => unreachable!("attributes are only looked at"),
                 }
             }
+            RequestResult::Ino { ino }
+                if self.ctx.scope_of(call.session()).is_some() && !self.is_still_named(call, *ino)? =>
+            {
+                // It may be where the session does not see it: it is told as it was made.
+                let made = call.request.op.operation().and_then(|op| made(*ino, op, call));
+                made.unwrap_or(Outcome::Failed { errno: Errno::ESTALE })
+            }
             RequestResult::Ino { ino } => {
                 // A directory that was removed since is told of as one that is not here.
                 if let Some(row) = self.homed(*ino)?.filter(|row| row.attr.kind != Kind::Directory) {

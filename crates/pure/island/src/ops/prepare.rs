@@ -1,6 +1,7 @@
 //! Requests of other islands to prepare: whether this island can, and the record of that.
 
 use atoll_core::limits::MESSAGE_BYTES_MAX;
+use atoll_core::planted::{Bug, planted};
 use atoll_core::{Encode, TxnId};
 use atoll_posix::Errno;
 use atoll_proto::{
@@ -153,6 +154,12 @@ impl Island {
             unreachable!("called for what a home does")
         };
         let ino = *ino;
+        if let ParticipantWork::AddName { within: Some(within), .. } = &*work
+            && !planted(Bug::LinkedWithoutScope)
+        {
+            // Whoever asks may have made the id up: the owner of the new name does not know the file.
+            self.look().is_inside(ino, within.by.as_ref(), within.scope, None)?;
+        }
         if matches!(work, ParticipantWork::AddName { .. }) && self.migration.has_gone(&self.ctx, ino) {
             return Ok(Err(Vote::Moved));
         }

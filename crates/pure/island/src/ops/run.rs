@@ -24,6 +24,7 @@ impl Island {
                 self.quiesce.run_at(&self.ctx, call)
             }
             ClientOp::Attach { .. }
+            | ClientOp::AttachWithin { .. }
             | ClientOp::Detach
             | ClientOp::Renew
             | ClientOp::Dropped
@@ -31,7 +32,8 @@ impl Island {
             | ClientOp::Cut { .. }
             | ClientOp::EndCut { .. }
             | ClientOp::Cancel { .. }
-            | ClientOp::WithOptions { .. } => {
+            | ClientOp::WithOptions { .. }
+            | ClientOp::Found { .. } => {
                 unreachable!("answered when it arrived")
             }
         }
@@ -103,7 +105,7 @@ impl Island {
             Op::RemoveXattr { ino, name } => self.set_xattr(call, *ino, name, None, false),
             // Space is the node's to tell, without the machine.
             Op::Statfs => Err(Errno::ENOSYS.into()),
-            Op::GetLock { ino, lock } => self.ctx.get_lock(call.session(), *ino, lock),
+            Op::GetLock { ino, lock } => self.get_lock(call, *ino, lock),
             Op::SetLock { ino, lock, wait } => self.ctx.set_lock(call, *ino, lock, *wait),
             Op::Accessed { ino, access } => self.accessed(*ino, access),
             Op::Access { ino } => self.look().access(call.caller(), *ino),

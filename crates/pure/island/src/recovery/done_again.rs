@@ -90,7 +90,8 @@ mod tests {
         let (mode, by, time) = (RenameMode::Replace, None, Time::default());
         let renaming = Box::new(RenameSpec { from, to, file, there, mode, by, time });
         let (caller, new_meant, denied, chain, wants_chain) = (Caller::ROOT, None, None, None, false);
-        ParticipantWork::BorrowName { renaming, caller, new_meant, denied, chain, wants_chain }
+        let scope = None;
+        ParticipantWork::BorrowName { renaming, caller, new_meant, denied, chain, wants_chain, scope }
     }
 
     fn stub_mode(ctx: &Ctx, parent: Ino, called: &str) -> Option<u32> {

@@ -223,8 +223,13 @@ mod tests {
         let dirs =
             vec![root, Ancestor { ino: DIR, key, birth_bytes: 0, place, fixed, xattrs, suspected: false }];
         let chain = Chain { vector: Vec::new(), dirs };
-        let work =
-            ParticipantWork::AddName { ino: file, at: EntryRef { dir: DIR, name: name("f") }, time, chain };
+        let work = ParticipantWork::AddName {
+            ino: file,
+            at: EntryRef { dir: DIR, name: name("f") },
+            time,
+            chain,
+            within: None,
+        };
         let part = TxnPart { request: RequestId { session: SessionId(1), seq: 1 }, work };
         let txn = TxnId { coordinator: IslandId(1), stamp: Stamp(5) };
         let stamps = TxnStamps { prepared: Stamp(1), committed: Stamp(6) };

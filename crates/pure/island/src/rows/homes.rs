@@ -71,7 +71,7 @@ impl Ctx {
             ParticipantWork::RemoveName { ino, at, time, .. } => {
                 self.note_name_removed(decision, at, *ino);
                 if let Some(row) = self.file_now(*ino).filter(|row| row.attr.nlink > 0) {
-                    self.drop_name(decision, row, None, *time);
+                    self.drop_name(decision, row, at.dir, None, *time);
                 }
             }
             ParticipantWork::MoveName { ino, from, to, had, time, .. } => {
@@ -119,12 +119,13 @@ impl Ctx {
         self.prune(decision, at.dir);
     }
 
-    /// A file loses a name. If it was the last one, the file goes, or stays as an orphan while a
+    /// A file loses a name in a directory. If it was the last one, the file goes, or stays as an orphan while a
     /// mount may have it open. Tells which orphan was left to `by`; the other mounts are told of it.
     pub(crate) fn drop_name(
         &mut self,
         decision: &mut Decision,
         mut row: Inode,
+        dir: Ino,
         by: Option<SessionId>,
         now: Time,
     ) -> Option<Ino> {
@@ -135,7 +136,7 @@ impl Ctx {
             decision.inode(row);
             return None;
         }
-        let holders = self.possible_openers();
+        let holders = self.possible_openers(dir);
         if holders.is_empty() || planted(Bug::OrphanDropped) {
             self.drop_file(decision, &row);
             return None;
@@ -220,6 +221,7 @@ impl Ctx {
     pub(crate) fn name_must_be_loaded(&self, at: &EntryRef) -> Result<(), Blocked> {
         let Some(dir) = self.state.dir(at.dir)? else { return Ok(()) };
         let is_owned = dir.owned.is_some();
+        self.openers_must_be_loaded(at.dir)?;
         self.state.entry(at.dir, &at.name)?;
         if is_owned { Ok(()) } else { self.skeleton_must_be_loaded(at.dir) }
     }

@@ -7,6 +7,7 @@ use atoll_posix::{Answer, Caller, Errno, Kind, acl};
 use atoll_proto::{Ancestor, Dir, Entry, Outcome, StaticAttrs, Xattrs};
 
 use crate::ctx::Ctx;
+pub(crate) use crate::ctx::DEPTH_MAX;
 use crate::ctx::request::Blocked;
 
 /// A successful outcome with the placement keys of the directories in it.
@@ -26,9 +27,6 @@ pub(crate) fn done() -> Outcome {
 pub(crate) const CHAIN_BYTES_MAX: usize = 384 << 10;
 const _: () = assert!(2 * CHAIN_BYTES_MAX + (128 << 10) <= MESSAGE_BYTES_MAX);
 const _: () = assert!(8 * CHAIN_BYTES_MAX + (512 << 10) <= RECORD_BYTES_MAX);
-
-/// Directories above one another at most; more go in a circle.
-pub(crate) const DEPTH_MAX: usize = 1 << 16;
 
 impl Ctx {
     pub(crate) fn acl(&self, ino: Ino, has_acl: bool, which: &[u8]) -> Result<Option<acl::Acl>, Blocked> {

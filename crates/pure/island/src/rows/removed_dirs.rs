@@ -20,7 +20,7 @@ impl Ctx {
     /// may be another island.
     pub(crate) fn remove_named_dir(&mut self, decision: &mut Decision, ino: Ino, time: Time) {
         let row = self.dir_now(decision, ino).filter(|row| row.owned.is_some());
-        let holders = self.possible_openers();
+        let holders = self.possible_openers(ino);
         let Some(row) = row.filter(|_| !holders.is_empty() && !planted(Bug::OrphanDropped)) else {
             return self.remove_dir(decision, ino);
         };

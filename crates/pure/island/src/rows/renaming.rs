@@ -63,7 +63,7 @@ impl Ctx {
         }
         self.note_name_removed(decision, &at, ino);
         let row = self.state.inode(ino).ok().flatten().cloned()?;
-        self.drop_name(decision, row, call.map(PendingRequest::session), time)
+        self.drop_name(decision, row, to.dir, call.map(PendingRequest::session), time)
     }
 
     /// The work of homes that are neither this island nor the lender of the new name.

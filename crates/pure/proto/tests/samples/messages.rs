@@ -16,15 +16,15 @@ use atoll_proto::union::{
 };
 use atoll_proto::{
     CertificateFor, ClientOp, Cluster, ClusterClient, ClusterNode, Control, ControlPlace, ControlReply,
-    CutLost, DirAnswer, DirQuestion, DirReport, FileAt, FileHandle, Grant, Hint, Invitation, Issued,
+    CutLost, DirAnswer, DirQuestion, DirReport, FileAt, FileHandle, FoundBy, Grant, Hint, Invitation, Issued,
     KeyOverride, LinkTarget, ListedName, Notice, Outcome, PeerMessage, PeerOp, PlaceVersion, Reply, Request,
-    Resolved, StoredCluster, UnionOrder, UnionReply, Vote, VoteInfo,
+    Resolved, StoredCluster, Subtree, UnionOrder, UnionReply, Vote, VoteInfo,
 };
 use bytes::Bytes;
 
 use super::records::{
-    ORIGIN, adopt, arrive, chain, count, drop_name, file_entry, hold, journal, journal_fixed, lend, link,
-    part, renamed, seal, stamps, ticket,
+    ORIGIN, adopt, arrive, chain, count, drop_name, entry_ref, file_entry, hold, journal, journal_fixed,
+    lend, link, part, renamed, seal, stamps, ticket,
 };
 use super::*;
 
@@ -148,6 +148,7 @@ fn client_ops() -> Vec<(&'static str, ClientOp)> {
     vec![
         ("fs", ClientOp::Fs { op: Op::Statfs }),
         ("attach", ClientOp::Attach { mount: true }),
+        ("attach within", ClientOp::AttachWithin { mount: true, scope: DIR }),
         ("detach", ClientOp::Detach),
         ("resolve", ClientOp::Resolve { path: VolumePath::parse(b"/a/b").unwrap() }),
         ("skeleton", ClientOp::Skeleton { parent: DIR, name: name("n") }),
@@ -170,6 +171,16 @@ fn client_ops() -> Vec<(&'static str, ClientOp)> {
             "wished",
             ClientOp::WithOptions {
                 options: RequestOptions { unchecked: true, attributes: false },
+                op: Op::Statfs,
+                key: Some(Key(7)),
+                home: Some(IslandId(2)),
+            },
+        ),
+        (
+            "found",
+            ClientOp::Found {
+                by: FoundBy { file: entry_ref("to"), from: Some(entry_ref("from")) },
+                options: RequestOptions { unchecked: false, attributes: true },
                 op: Op::Statfs,
                 key: Some(Key(7)),
                 home: Some(IslandId(2)),
@@ -578,7 +589,9 @@ fn cluster() -> Cluster {
         key: key.clone(),
         has_ca_key: true,
     };
-    let grant = Grant { volume: Some(VolumeId(7)), read_only: true, squash: Some((1000, 100)) };
+    let path = VolumePath::parse(b"/a/b").unwrap();
+    let subtree = Some(Subtree { dir: DIR, key: Key(7), path });
+    let grant = Grant { volume: Some(VolumeId(7)), read_only: true, squash: Some((1000, 100)), subtree };
     Cluster {
         id: 3,
         store: 9,
@@ -618,6 +631,7 @@ fn control_replies() -> Vec<(&'static str, ControlReply)> {
                 config: Box::new(config()),
                 node: Some(NodeId(1)),
                 from: vec!["a:1".to_owned()],
+                root: Some((DIR, Key(7))),
             },
         ),
         ("status", status()),
@@ -672,7 +686,7 @@ pub fn all() -> Vec<Samples> {
         (name, Reply { vector: Vec::new(), outcome: Outcome::Ok { answer, keys: Vec::new() } })
     }));
     vec![
-        samples("client_op", (1..=12).chain(15..=20).chain(30..=32), client_ops()),
+        samples("client_op", (1..=12).chain(15..=20).chain(30..=34), client_ops()),
         samples("op", 1..=29, ops()),
         samples("request", [], requests),
         samples("outcome", (1..=11).chain([13]).chain(20..=24).chain([30]), outcomes()),

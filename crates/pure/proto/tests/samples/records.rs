@@ -6,7 +6,7 @@ use atoll_posix::{Caller, Errno, Kind, LockKind, LockRange, RenameMode};
 use atoll_proto::{
     BodyChange, CarriedLink, Chain, DaemonLife, Dir, DirPlace, Entry, EntryRef, Forward, JournalEntry,
     LifeEnd, OwnedDir, ParticipantWork, Record, RenameSpec, RequestId, RequestResult, RowChange, Session,
-    Stub, Txn, TxnPart, TxnStamps, TxnState,
+    Stub, Txn, TxnPart, TxnStamps, TxnState, Within,
 };
 use bytes::Bytes;
 
@@ -81,7 +81,7 @@ pub fn session() -> Session {
         (8, RequestResult::Removed { orphan: Some(FILE) }),
         (9, RequestResult::Attr { ino: DIR }),
     ];
-    Session { mount: true, local: None, ending: false, results, acked: 5, held: vec![FILE] }
+    Session { mount: true, local: None, ending: false, results, acked: 5, held: vec![FILE], scope: None }
 }
 
 fn forward() -> Forward {
@@ -132,11 +132,13 @@ pub fn lend() -> ParticipantWork {
         denied: Some(Errno::EACCES),
         chain: Some(chain()),
         wants_chain: true,
+        scope: Some(DIR),
     }
 }
 
 pub fn count() -> ParticipantWork {
-    ParticipantWork::AddName { ino: FILE, at: entry_ref("new"), time: TIME, chain: chain() }
+    let within = Some(Within { scope: DIR, by: Some(entry_ref("old")) });
+    ParticipantWork::AddName { ino: FILE, at: entry_ref("new"), time: TIME, chain: chain(), within }
 }
 
 pub fn drop_name() -> ParticipantWork {
@@ -284,6 +286,7 @@ pub fn all() -> Vec<Samples> {
             vec![
                 ("mount", session()),
                 ("ending", Session { local: Some(life()), ending: true, ..session() }),
+                ("within", Session { scope: Some(DIR), ..session() }),
             ],
         ),
         samples(

@@ -15,7 +15,8 @@ impl Client {
     pub(crate) fn new(islands: u16, patience_ms: Option<u64>) -> Self {
         let (session, mount, table) = (SessionId(7), true, Table::new(islands));
         let islands: Vec<IslandId> = (0..islands).map(IslandId).collect();
-        let config = Config { seed: 1, table, islands: islands.clone(), session, mount, patience_ms };
+        let config =
+            Config { seed: 1, table, islands: islands.clone(), session, mount, patience_ms, scope: None };
         let mut client = Self { route: Route::new(config), out: RouteOut::default() };
         for island in islands {
             client.route.reachable(island, true, &mut client.out);

@@ -234,7 +234,13 @@ impl World {
 
     pub fn count(&self, called: &str) -> ParticipantWork {
         let at = self.entry_ref(called);
-        ParticipantWork::AddName { ino: self.in_root, at, time: Time::default(), chain: self.chain() }
+        ParticipantWork::AddName {
+            ino: self.in_root,
+            at,
+            time: Time::default(),
+            chain: self.chain(),
+            within: None,
+        }
     }
 
     pub fn chain(&self) -> Chain {
@@ -528,7 +534,15 @@ pub fn plants() -> Vec<Plant> {
 }
 
 fn session() -> Session {
-    Session { mount: true, local: None, ending: false, results: Vec::new(), acked: 0, held: Vec::new() }
+    Session {
+        mount: true,
+        local: None,
+        ending: false,
+        results: Vec::new(),
+        acked: 0,
+        held: Vec::new(),
+        scope: None,
+    }
 }
 
 fn locks() -> Locks {

@@ -103,6 +103,7 @@ impl Place {
             session: SessionId(77),
             mount: true,
             patience_ms: Some(10_000),
+            scope: None,
         };
         let client = Client::new(route, wires);
         local.connect(Arc::clone(&client) as _);
