@@ -353,16 +353,16 @@ fn greet(
 pub(crate) enum Welcomed {
     /// A link.
     Link(Box<Greeted<Hello>>),
-    /// The bytes of the connection must be passed on over this connection, and back.
-    Relay(Stream),
+    /// The bytes of the connection, whose other side has shown this, must be passed on over this connection, and back.
+    Relay(Stream, Option<Shown>),
 }
 
-/// Greets as the side that accepted. `may_relay`: there is room for a connection that is passed on.
+/// Greets as the side that accepted. `may_relay`: there is room for a connection of somebody that is passed on.
 pub(crate) fn welcome(
     stream: &mut Stream,
     acceptor: &dyn Acceptor,
     security: Option<&Security>,
-    may_relay: bool,
+    may_relay: &dyn Fn(Option<Peer>) -> bool,
     deadline: Instant,
 ) -> Result<Welcomed, GreetError> {
     let result = welcome_silently(stream, acceptor, security, may_relay, deadline);
@@ -382,7 +382,7 @@ fn welcome_silently(
     stream: &mut Stream,
     acceptor: &dyn Acceptor,
     security: Option<&Security>,
-    may_relay: bool,
+    may_relay: &dyn Fn(Option<Peer>) -> bool,
     deadline: Instant,
 ) -> Result<Welcomed, GreetError> {
     let refused = |reason, text: &str| GreetError::Refused(Goodbye::new(reason, text));
@@ -408,7 +408,7 @@ fn welcome_silently(
         }
         match &hello.role {
             Role::Relay { volume, to } => {
-                if !may_relay {
+                if !may_relay(shown.map(|shown| shown.peer)) {
                     return Err(refused(Reason::Full, "too many connections are passed on"));
                 }
                 let onward = acceptor.onward(*volume, *to).map_err(GreetError::Refused)?;
@@ -423,7 +423,7 @@ fn welcome_silently(
                 if !stream.bare() || !there.bare() {
                     return Err(GreetError::Lied(FrameError::Unexpected { kind: Kind::Hello }));
                 }
-                return Ok(Welcomed::Relay(there));
+                return Ok(Welcomed::Relay(there, shown));
             }
             Role::Relayed { .. } => {
                 write(stream, Kind::HelloOk, &ok, deadline)?;

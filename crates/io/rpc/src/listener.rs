@@ -23,7 +23,7 @@ use crate::handshake::{self, Welcomed, plain, welcome};
 use crate::hello::{Goodbye, Hello, HelloOk, Reason};
 use crate::link::{Closed, Handler, Link, Options, Remote};
 use crate::relay::{Onward, RELAYS_MAX, Relay};
-use crate::security::Shown;
+use crate::security::{Peer, Shown};
 use crate::stream::Stream;
 
 /// Pause after a connection could not be accepted, such as for want of file descriptors.
@@ -38,6 +38,12 @@ const GREETINGS_MAX: usize = 256;
 
 /// Most of them from one address.
 const GREETINGS_PER_ADDRESS_MAX: usize = 64;
+
+/// Most links of one client, so that it takes no places from others: a mount has one, and so has a command.
+const LINKS_PER_CLIENT_MAX: usize = 64;
+
+/// Most connections of one client that are passed on.
+const RELAYS_PER_CLIENT_MAX: usize = 8;
 
 /// How long stopping waits for the links to end.
 const STOP_TIME_MAX: Duration = Duration::from_secs(5);
@@ -187,13 +193,24 @@ struct Account {
     /// Connections that have not been greeted yet, by where they come from; none is this machine.
     greeting: HashMap<Option<IpAddr>, usize>,
     links: HashMap<u64, Arc<Link>>,
-    /// Connections that are passed on to another node.
-    relays: HashMap<u64, Arc<Relay>>,
+    /// Connections that are passed on to another node, and who is at their other end.
+    relays: HashMap<u64, (Option<Peer>, Arc<Relay>)>,
 }
 
 impl Account {
     fn is_full(&self, options: &Options) -> bool {
         self.links.len() + self.relays.len() >= options.connections_max
+    }
+
+    /// Whether a client, or a guest, has as many connections of this kind as it may have. Nodes are bounded by their number.
+    fn has_its_share(&self, peer: Option<Peer>, is_relay: bool) -> bool {
+        if !matches!(peer, Some(Peer::Client(_) | Peer::Guest(_))) {
+            return false;
+        }
+        match is_relay {
+            true => self.relays.values().filter(|(of, _)| *of == peer).count() >= RELAYS_PER_CLIENT_MAX,
+            false => self.links.values().filter(|link| link.peer() == peer).count() >= LINKS_PER_CLIENT_MAX,
+        }
     }
 
     /// Begins a greeting, unless there are too many.
@@ -301,7 +318,7 @@ impl Listener {
         for link in self.links() {
             link.close(Goodbye::new(Reason::Stopping, "the daemon stops"));
         }
-        self.shared.lock().relays.values().for_each(|relay| relay.end());
+        self.shared.lock().relays.values().for_each(|(_, relay)| relay.end());
         let until = Instant::now() + STOP_TIME_MAX;
         let mut account = self.shared.lock();
         while !(account.links.is_empty() && account.relays.is_empty()) {
@@ -424,9 +441,12 @@ fn admit(stream: Stream, from: String, ip: Option<IpAddr>, shared: &Arc<Shared>)
 fn greet(mut stream: Stream, from: String, ip: Option<IpAddr>, shared: &Arc<Shared>) {
     let deadline = Instant::now() + shared.options.handshake_time_max;
     let id = Link::next_id();
-    let may_relay = shared.lock().relays.len() < RELAYS_MAX;
+    let may_relay = |peer| {
+        let account = shared.lock();
+        account.relays.len() < RELAYS_MAX && !account.has_its_share(peer, true)
+    };
     let greeted =
-        welcome(&mut stream, &*shared.acceptor, shared.options.security.as_deref(), may_relay, deadline);
+        welcome(&mut stream, &*shared.acceptor, shared.options.security.as_deref(), &may_relay, deadline);
     let mut account = shared.lock();
     account.end_greeting(ip);
     let greeted = match greeted {
@@ -442,9 +462,17 @@ fn greet(mut stream: Stream, from: String, ip: Option<IpAddr>, shared: &Arc<Shar
             return;
         }
     };
-    if account.stopping || account.is_full(&shared.options) {
+    let (peer, is_relay) = match &greeted {
+        Welcomed::Link(greeted) => (greeted.shown.map(|shown| shown.peer), false),
+        Welcomed::Relay(_, shown) => (shown.map(|shown| shown.peer), true),
+    };
+    let has_its_share = account.has_its_share(peer, is_relay);
+    if account.stopping || account.is_full(&shared.options) || has_its_share {
         let goodbye = match account.stopping {
             true => Goodbye::new(Reason::Stopping, "the daemon stops"),
+            false if has_its_share => {
+                Goodbye::new(Reason::Full, "this client has all the connections that one may have")
+            }
             false => Goodbye::new(Reason::Full, ""),
         };
         drop(account);
@@ -453,9 +481,9 @@ fn greet(mut stream: Stream, from: String, ip: Option<IpAddr>, shared: &Arc<Shar
     }
     let greeted = match greeted {
         Welcomed::Link(greeted) => *greeted,
-        Welcomed::Relay(there) => {
+        Welcomed::Relay(there, _) => {
             let relay = Relay::new(stream, there, shared.options.send_time_max);
-            account.relays.insert(id, Arc::clone(&relay));
+            account.relays.insert(id, (peer, Arc::clone(&relay)));
             drop(account);
             relay.run();
             shared.lock().relays.remove(&id);

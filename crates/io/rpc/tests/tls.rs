@@ -12,8 +12,9 @@ use std::time::Duration;
 
 use atoll_core::{NodeId, SessionId, VolumeId};
 use atoll_rpc::{
-    ANY_NODE, Acceptor, Address, Closed, ConnectError, DaemonId, Frame, Goodbye, Handler, Hello, HelloOk,
-    Kind, Link, Listener, Onward, Options, Outgoing, Peer, Relays, Role, Security, client_name, node_name,
+    ANY_NODE, Acceptor, Address, Closed, ConnectError, Credentials, DaemonId, Frame, Goodbye, Handler, Hello,
+    HelloOk, Kind, Link, Listener, Onward, Options, Outgoing, Peer, Relays, Role, Security, client_name,
+    node_name,
 };
 use certificates::{Ca, secure};
 use common::*;
@@ -236,6 +237,43 @@ fn through_a_relay_both_ends_know_each_other_and_the_relay_is_neither() {
 }
 
 #[test]
+fn one_client_takes_no_places_from_others_however_much_it_has_passed_on() {
+    let ca = Ca::new();
+    let (node, accepted) = node(&ca);
+    let passer = Arc::new(Passer(node.address().clone()));
+    let relay = Listener::start(&any_port(), passer, secure(&ca.node(6))).unwrap();
+    let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+    let nowhere: Address = socket.local_addr().unwrap().to_string().parse().unwrap();
+    drop(socket);
+    let volume = VolumeId(9);
+    let connect = |who: &Credentials| {
+        let relays = Relays { volume, to: NodeId(3), others: vec![(NodeId(0), relay.address().clone())] };
+        let greeting = move || Hello::new(Role::Client { volume, session: SessionId(5) }, Some(CLUSTER));
+        let (send_event, events) = std::sync::mpsc::channel();
+        let handler = Arc::new(Server::new(send_event));
+        let nowhere = nowhere.clone();
+        let outgoing = Outgoing::with_relays(nowhere, Box::new(greeting), handler, secure(who), relays);
+        outgoing.keep(true);
+        (outgoing, events)
+    };
+    let greedy = ca.client(7);
+    let mut passed: Vec<_> = (0..8).map(|_| connect(&greedy)).collect();
+    passed.iter().for_each(|_| drop(next_opened(&accepted)));
+    // As the ninth asks the relay.
+    let ask = |who: &Credentials, time_max| {
+        let asks = move || Hello::new(Role::Relay { volume, to: NodeId(3) }, None);
+        let (outgoing, _events) = outgoing_with(relay.address(), secure(who), asks);
+        outgoing.connect(time_max).map_err(|why| why.to_string())
+    };
+    let why = ask(&greedy, Duration::from_secs(1)).err().unwrap();
+    assert!(why.contains("too many connections are passed on"), "{why}");
+    ask(&ca.client(8), PATIENCE).unwrap();
+    // A place that is left can be taken.
+    passed.pop().unwrap().0.stop();
+    ask(&greedy, PATIENCE).unwrap();
+}
+
+#[test]
 fn strangers_who_say_nothing_take_no_place_from_others() {
     use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
     let ca = Ca::new();
@@ -252,6 +290,33 @@ fn strangers_who_say_nothing_take_no_place_from_others() {
         .collect();
     tool(listener.address(), secure(&ca.client(1))).unwrap();
     assert_eq!(strangers.len(), 100);
+}
+
+#[test]
+fn one_client_takes_no_places_from_others_however_many_links_it_wants() {
+    let ca = Ca::new();
+    let (listener, accepted) = node(&ca);
+    let greedy = ca.client(1);
+    let mut links: Vec<_> = (0..64).map(|_| tool(listener.address(), secure(&greedy)).unwrap()).collect();
+    links.iter().for_each(|_| drop(next_opened(&accepted)));
+    // The refusal comes behind the greeting, so what is connected ends at once.
+    let is_refused = |who: &Credentials| {
+        let Ok(link) = tool(listener.address(), secure(who)) else { return true };
+        loop {
+            match accepted.recv_timeout(Duration::from_millis(5)) {
+                Ok(Event::Opened(_)) => return false,
+                _ if link.closed().is_some() => return true,
+                _ => {}
+            }
+        }
+    };
+    assert!(is_refused(&greedy));
+    assert!(!is_refused(&ca.client(2)), "another one");
+    assert!(!is_refused(&ca.node(9)), "a node");
+    // A place that is left can be taken.
+    links.pop().unwrap().close(Goodbye::new(atoll_rpc::Reason::Stopping, ""));
+    next_closed(&accepted);
+    assert!(!is_refused(&greedy));
 }
 
 /// The first bytes of a client that greets.
