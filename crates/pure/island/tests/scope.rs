@@ -330,6 +330,27 @@ pub(crate) fn every_operation_about_something_inside_is_let_through() {
 }
 
 #[test]
+pub(crate) fn a_copy_from_elsewhere_is_refused_as_one_between_islands_whatever_the_file_is() {
+    let (mut world, inside, outside) = World::limited();
+    let to = inside.files[0];
+    let by = |from: Option<EntryRef>| Some(Box::new(FoundBy { file: at(inside.dirs[0], "f"), from }));
+    for (from, name) in [
+        // Inside, and homed at another island: the client's kernel reads and writes then.
+        (inside.files[1], Some(at(inside.dirs[1], "f"))),
+        (outside.files[0], Some(at(outside.dirs[0], "f"))),
+        (outside.files[0], Some(at(inside.dirs[0], "f"))),
+        (outside.files[1], Some(at(outside.dirs[1], "f"))),
+        (Ino::mint(IslandId(0), 1 << 30), None),
+    ] {
+        let op = Op::CopyRange { from, from_offset: 0, to, to_offset: 0, len: 9 };
+        let extras = Extras { by: by(name), ..Extras::default() };
+        world.seq += 1;
+        let told = world.outcome(0, world.seq, ClientOp::Fs { op }.with_extras(extras));
+        assert_eq!(told, Err(Errno::EXDEV), "{from}");
+    }
+}
+
+#[test]
 pub(crate) fn requests_about_the_whole_tree_are_refused_and_those_of_skeletons_tell_nothing_outside() {
     let (mut world, inside, outside) = World::limited();
     let path = VolumePath::parse(b"/out").unwrap();

@@ -113,7 +113,11 @@ impl FoundNames {
             _ => return None,
         };
         let (file, from) = match (call.followed(), op) {
-            (Some(_), Op::Lookup { dir, name }) => (Some(EntryRef { dir: *dir, name: name.clone() }), None),
+            // That name has led to it.
+            (
+                Some(_),
+                Op::Lookup { dir, name } | Op::Create { dir, name, .. } | Op::Link { dir, name, .. },
+            ) => (Some(EntryRef { dir: *dir, name: name.clone() }), None),
             (Some(followed), _) => (newest(followed.file), None),
             (None, Op::Link { ino, .. }) => (newest(*ino), None),
             (None, Op::CopyRange { from, to, .. }) => (newest(*to), newest(*from)),
@@ -125,9 +129,12 @@ impl FoundNames {
 
 #[cfg(test)]
 mod tests {
-    use atoll_posix::{Attr, NamedObject};
+    use atoll_core::IslandId;
+    use atoll_posix::{Attr, Caller, NamedObject};
+    use bytes::Bytes;
 
     use super::*;
+    use crate::call::{Followed, Stage, Waiter};
 
     const DIR: Ino = Ino(9);
 
@@ -181,6 +188,30 @@ mod tests {
         assert_eq!((newest(&names, 1), newest(&names, 2)), (Some(at("b")), Some(at("a"))));
         rename(&mut names, "a", "b", RenameMode::Replace);
         assert_eq!((newest(&names, 1), newest(&names, 2)), (None, Some(at("b"))));
+    }
+
+    #[test]
+    fn a_file_to_which_a_name_leads_is_asked_for_by_that_name() {
+        let (mut names, home, target) = (FoundNames::new(true), IslandId(2), Bytes::new());
+        found(&mut names, 1, "old");
+        for op in [
+            Op::Lookup { dir: DIR, name: name("new") },
+            Op::Create {
+                dir: DIR,
+                name: name("new"),
+                kind: Kind::Regular,
+                mode: 0o644,
+                umask: 0,
+                rdev: 0,
+                exclusive: false,
+                target,
+            },
+            Op::Link { ino: Ino(1), dir: DIR, name: name("new") },
+        ] {
+            let mut call = Call::new(None::<Waiter<()>>, Caller::ROOT, CallKind::Op(op), Bytes::new(), home);
+            call.stage = Stage::Following(Followed { file: Ino(1), done: None });
+            assert_eq!(names.by(&call).map(|by| by.file), Some(at("new")));
+        }
     }
 
     #[test]

@@ -98,7 +98,13 @@ impl Look<'_> {
             | Op::Access { ino } => about(*ino),
             Op::CopyRange { from, to, .. } => {
                 about(*to)?;
-                object(*from, by.and_then(|by| by.from.as_ref()))
+                match object(*from, by.and_then(|by| by.from.as_ref())) {
+                    // As about a file that is homed elsewhere, which this island may know nothing of.
+                    Err(Blocked::Fail(Errno::ESTALE)) if self.ctx.config.islands.len() > 1 => {
+                        Err(Errno::EXDEV.into())
+                    }
+                    told => told,
+                }
             }
             Op::Statfs => Ok(()),
         }
