@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use atoll_core::{Ino, IslandId, SessionId};
+use atoll_core::{Ino, IslandId, Key, SessionId};
 use atoll_posix::{Answer, AttrsAround, Errno};
 use atoll_proto::{ClientOp, FileHandle, Outcome};
 use atoll_route::{KEEP_MS, OutgoingRequest, Route, RouteOut};
@@ -50,6 +50,8 @@ pub(crate) struct Client {
     pub(crate) moves: u64,
     /// What was told of the attributes around the last operation that has ended.
     pub(crate) around: Vec<AttrsAround>,
+    /// The directory that it sees only, with what is below it, and its key.
+    pub(crate) scope: Option<(Ino, Key)>,
 }
 
 impl Client {
@@ -72,6 +74,7 @@ impl Client {
             leaders: BTreeMap::new(),
             moves: 0,
             around: Vec::new(),
+            scope: None,
         }
     }
 
@@ -148,7 +151,7 @@ impl World {
         token
     }
 
-    pub(crate) fn route_of(&self, session: SessionId) -> Route<u64> {
+    pub(crate) fn route_of(&self, session: SessionId, scope: Option<(Ino, Key)>) -> Route<u64> {
         Route::new(atoll_route::Config {
             seed: self.config.seed,
             table: self.table.clone(),
@@ -156,13 +159,14 @@ impl World {
             session,
             mount: self.config.mounts,
             patience_ms: None,
-            scope: None,
+            scope,
         })
     }
 
     /// A process of a client begins in the place of one that has ended. The session of that one.
     pub(crate) fn begin_client(&mut self, client: usize, session: SessionId) -> SessionId {
-        let new = Client::new(self.route_of(session), self.clients[client].pace);
+        let scope = self.clients[client].scope;
+        let new = Client { scope, ..Client::new(self.route_of(session, scope), self.clients[client].pace) };
         let old = std::mem::replace(&mut self.clients[client], new);
         old.route.session()
     }

@@ -85,10 +85,11 @@ impl World {
     }
 }
 
-/// A name of a file.
-fn name_of(model: &Model, ino: Ino) -> Option<(Ino, Name)> {
+/// A name of a file, in a directory that a client sees: all, or this one and what is below it.
+pub(crate) fn name_of(model: &Model, ino: Ino, scope: Option<Ino>) -> Option<(Ino, Name)> {
     let is_file = model.attr(ino).is_some_and(|attr| attr.kind != Kind::Directory && attr.nlink > 0);
-    let dirs = model.inos().filter(|dir| is_file && model.parent(*dir).is_some());
+    let sees = |dir: Ino| scope.is_none_or(|scope| is_at_or_above(model, scope, dir));
+    let dirs = model.inos().filter(|dir| is_file && model.parent(*dir).is_some() && sees(*dir));
     dirs.flat_map(|dir| model.children(dir).map(move |(name, child)| (dir, name, child)))
         .find(|(_, _, child)| *child == ino)
         .map(|(dir, name, _)| (dir, name.clone()))
@@ -98,7 +99,9 @@ impl World {
     /// Has a client walk to the directories that `op` names, as the model has them.
     pub(crate) fn walk_to(&mut self, client: usize, model: &Model, op: &Op) -> Result<(), Failure> {
         let mut dirs: Vec<Ino> = op.dirs().into_iter().flatten().collect();
-        let names: Vec<_> = self.files_of(op).filter_map(|ino| Some((name_of(model, ino)?, ino))).collect();
+        let scope = self.scope_of(client);
+        let named = |ino| Some((name_of(model, ino, scope)?, ino));
+        let names: Vec<_> = self.files_of(client, op).filter_map(named).collect();
         dirs.extend(names.iter().map(|((dir, _), _)| *dir));
         if let Some(ino) = target_of(op)
             && model.attr(ino).is_some_and(|a| a.kind == Kind::Directory)
@@ -126,11 +129,17 @@ impl World {
         Ok(())
     }
 
-    /// The files that an operation names by their ids, if the ids do not tell where they are.
-    fn files_of(&self, op: &Op) -> impl Iterator<Item = Ino> + use<> {
+    /// The directory that a client sees only, with what is below it.
+    pub(crate) fn scope_of(&self, client: usize) -> Option<Ino> {
+        self.clients[client].scope.map(|(dir, _)| dir)
+    }
+
+    /// The files that an operation names by their ids, if the ids do not tell where they are, or that they are seen.
+    fn files_of(&self, client: usize, op: &Op) -> impl Iterator<Item = Ino> + use<> {
         let from = if let Op::CopyRange { from, .. } = op { Some(*from) } else { None };
         let files = target_of(op).into_iter().chain(from);
-        files.filter(|_| self.config.moves).collect::<Vec<_>>().into_iter()
+        let tells = self.config.moves || self.clients[client].scope.is_some();
+        files.filter(|_| tells).collect::<Vec<_>>().into_iter()
     }
 
     /// Whether a client knows where the files are that an operation names by their ids, or can look them up. A
@@ -138,12 +147,13 @@ impl World {
     pub(crate) fn knows_files(&self, client: usize, model: &Model, op: &Op) -> bool {
         let known = |ino: &Ino| {
             let is_file = model.attr(*ino).is_some_and(|attr| attr.kind != Kind::Directory);
-            !is_file || name_of(model, *ino).is_some() || self.clients[client].looked_up.contains(ino)
+            let has_name = name_of(model, *ino, self.scope_of(client)).is_some();
+            !is_file || has_name || self.clients[client].looked_up.contains(ino)
         };
         let is_removed =
             |ino: &Ino| model.attr(*ino).is_some_and(|attr| attr.kind == Kind::Directory && attr.nlink == 0);
         let lost = |ino: &Ino| is_removed(ino) && self.clients[client].route.dirs().get(*ino).is_none();
-        self.files_of(op).all(|ino| known(&ino)) && !target_of(op).is_some_and(|ino| lost(&ino))
+        self.files_of(client, op).all(|ino| known(&ino)) && !target_of(op).is_some_and(|ino| lost(&ino))
     }
 
     fn walk_step(&mut self, client: usize, dir: Ino, name: Name, ino: Ino) -> Result<(), Failure> {

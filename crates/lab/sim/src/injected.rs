@@ -74,6 +74,10 @@ counts! {
     failed => "failed effects",
     /// Files of which a part could not be read.
     unreadable => "unreadable files",
+    /// Operations inside, of a client that sees one directory only.
+    limited => "operations of a limited client",
+    /// Requests of such a client about something outside.
+    refused => "requests about what is outside",
     /// Bits that changed at rest.
     flips => "flipped bits",
     /// Islands and clients with clocks of their own.

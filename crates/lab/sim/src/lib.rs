@@ -31,6 +31,7 @@ mod judge;
 pub mod large;
 mod leaders;
 mod leases;
+mod limited;
 mod link;
 mod links;
 mod locks;

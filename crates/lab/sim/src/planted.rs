@@ -106,11 +106,8 @@ pub const fn shown_by(bug: Bug) -> Shown {
         | Bug::FsyncOfOne => {
             return Shown::SmallWorld;
         }
-        Bug::LocalEndsAtOnce
-        | Bug::LinkedWithoutScope
-        | Bug::LentToScope
-        | Bug::FoundAnywhere
-        | Bug::OrphanOfAll => return Shown::OfIsland,
+        Bug::LocalEndsAtOnce | Bug::OrphanOfAll => return Shown::OfIsland,
+        Bug::LinkedWithoutScope | Bug::LentToScope | Bug::FoundAnywhere => "limited",
         Bug::AnswerOverNewer | Bug::BytesOfUnsynced => return Shown::OfCopies,
         Bug::HasBeforePlaced
         | Bug::UnknownIsSkipped

@@ -79,6 +79,18 @@ pub const SCENARIOS: &[Scenario] = &[
         body: |run| crate::sequential::run(run, Faults::Yes),
     },
     Scenario {
+        name: "limited",
+        what: "a client that sees one directory only, and lies, beside others; no faults",
+        steps: 300,
+        body: |run| crate::limited::run(run, Faults::No),
+    },
+    Scenario {
+        name: "limited_deaths",
+        what: "the same; islands die at any effect, links break",
+        steps: 200,
+        body: |run| crate::limited::run(run, Faults::Yes),
+    },
+    Scenario {
         name: "power",
         what: "one island, one operation after another, then the power fails at any effect",
         steps: 60,

@@ -11,9 +11,9 @@ use crate::scenario::{Faults, Run};
 use crate::world::{Choice, Config, World};
 
 /// Operations between two comparisons of the whole tree.
-const OPERATIONS_PER_DUMP: u64 = 60;
+pub(crate) const OPERATIONS_PER_DUMP: u64 = 60;
 /// Operations between two checks of all rows.
-const OPERATIONS_PER_CHECK: u64 = 150;
+pub(crate) const OPERATIONS_PER_CHECK: u64 = 150;
 
 /// A world for a seed: islands, mounts and memory as the seed has it.
 pub(crate) fn world_of(seed: u64, clients: usize) -> Result<World, Failure> {
@@ -79,7 +79,7 @@ pub(crate) fn run(run: &mut Run, faults: Faults) -> Result<(), Failure> {
 }
 
 /// Perhaps a fault.
-fn disturb(world: &mut World) {
+pub(crate) fn disturb(world: &mut World) {
     if world.rng.percent(6) {
         let node = world.any_machine();
         if world.is_up(node) {

@@ -379,7 +379,7 @@ impl World {
             config,
         };
         for client in 0..world.config.clients {
-            let route = world.route_of(SessionId(client as u64 + 1));
+            let route = world.route_of(SessionId(client as u64 + 1), None);
             world.clients.push(Client::new(route, pace.next()));
             let at = world.delay();
             world.schedule(at, Happening::ClientTick { client });

@@ -10,6 +10,7 @@ pub mod atime;
 pub mod attr;
 pub mod beside;
 pub mod errno;
+mod ids;
 pub mod locks;
 pub mod op;
 pub mod perm;

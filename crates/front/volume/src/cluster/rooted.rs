@@ -50,84 +50,13 @@ fn shown(ino: Ino, root: Ino) -> Ino {
     if ino == root { Ino::ROOT } else { ino }
 }
 
-/// The same operation with the volume's ids.
-fn with_ids_of_volume(mut op: Op, root: Ino) -> Op {
-    let change = |ino: &mut Ino| *ino = meant(*ino, root);
-    match &mut op {
-        Op::Lookup { dir, .. }
-        | Op::Create { dir, .. }
-        | Op::Mkdir { dir, .. }
-        | Op::Unlink { dir, .. }
-        | Op::FsyncDir { dir }
-        | Op::ReadDir { dir, .. }
-        | Op::Parent { dir }
-        | Op::Tmpfile { dir, .. } => change(dir),
-        Op::Rmdir { dir, meant, .. } => {
-            change(dir);
-            meant.iter_mut().for_each(change);
-        }
-        Op::Rename { dir, new_dir, meant, new_meant, .. } => {
-            change(dir);
-            change(new_dir);
-            meant.iter_mut().chain(new_meant).for_each(change);
-        }
-        Op::Link { ino, dir, .. } => {
-            change(ino);
-            change(dir);
-        }
-        Op::CopyRange { from, to, .. } => {
-            change(from);
-            change(to);
-        }
-        Op::GetAttr { ino }
-        | Op::SetAttr { ino, .. }
-        | Op::Readlink { ino }
-        | Op::Read { ino, .. }
-        | Op::Write { ino, .. }
-        | Op::Fallocate { ino, .. }
-        | Op::Seek { ino, .. }
-        | Op::Fsync { ino }
-        | Op::GetXattr { ino, .. }
-        | Op::SetXattr { ino, .. }
-        | Op::ListXattr { ino }
-        | Op::RemoveXattr { ino, .. }
-        | Op::GetLock { ino, .. }
-        | Op::SetLock { ino, .. }
-        | Op::Accessed { ino, .. }
-        | Op::Access { ino } => change(ino),
-        Op::Statfs => {}
-    }
-    op
-}
-
-/// The same answer with the frontend's ids.
-fn with_ids_of_frontend(mut answer: Answer, root: Ino) -> Answer {
-    let change = |ino: &mut Ino| *ino = shown(*ino, root);
-    match &mut answer {
-        Answer::Found { found } => change(&mut found.attr.ino),
-        Answer::Attr { attr } => change(&mut attr.ino),
-        Answer::Entries { entries, .. } => {
-            for entry in entries {
-                change(&mut entry.ino);
-                entry.found.iter_mut().for_each(|found| change(&mut found.attr.ino));
-            }
-        }
-        Answer::Removed { orphan } => orphan.iter_mut().for_each(change),
-        Answer::Done
-        | Answer::Data
-        | Answer::Wrote { .. }
-        | Answer::Offset { .. }
-        | Answer::Statfs { .. }
-        | Answer::Lock { .. }
-        | Answer::Access { .. } => {}
-    }
-    answer
-}
-
 /// Completes with the frontend's ids.
 fn told(done: Done, root: Ino) -> Done {
     Box::new(move |outcome: Result<Answer, Errno>, beside: AnswerExtras<'_>| {
-        let outcome = outcome.map(|answer| with_ids_of_frontend(answer, root));
+        let outcome = outcome.map(|mut answer| {
+            answer.change_ids(|ino| *ino = shown(*ino, root));
+            answer
+        });
         if !beside.around.iter().any(|around| around.after.ino == root) {
             return done(outcome, beside);
         }
@@ -138,8 +67,8 @@ fn told(done: Done, root: Ino) -> Done {
 }
 
 impl Files for Rooted {
-    fn start(&self, caller: &Caller, options: RequestOptions, op: Op, data: Bytes, done: Done) -> Ticket {
-        let op = with_ids_of_volume(op, self.root);
+    fn start(&self, caller: &Caller, options: RequestOptions, mut op: Op, data: Bytes, done: Done) -> Ticket {
+        op.change_ids(|ino| *ino = meant(*ino, self.root));
         self.files.start(caller, options, op, data, told(done, self.root))
     }
 
