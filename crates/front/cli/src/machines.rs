@@ -1,6 +1,7 @@
 //! `atoll init` and `atoll join`: a node on this machine, whose daemon runs when the command ends.
 
 use std::fs::File;
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -222,7 +223,9 @@ fn await_answer(data: &Path, log: &str, mut has_ended: impl FnMut() -> Result<()
 fn start_daemon(data: &Path, listen: &Address) -> Result<PathBuf> {
     let data = std::fs::canonicalize(data).with_context(|| format!("{} cannot be used", data.display()))?;
     let log = data.join(LOG_FILE);
-    let output = File::create(&log).with_context(|| format!("{} cannot be written", log.display()))?;
+    // For its owner alone, whoever may look into the directory.
+    let output = File::options().write(true).create(true).truncate(true).mode(0o600).open(&log);
+    let output = output.with_context(|| format!("{} cannot be written", log.display()))?;
     let program = std::env::current_exe().context("this program's file is not known")?;
     let mut command = Command::new(program);
     command.arg("serve").arg("--data").arg(&data).arg("--listen").arg(listen.to_string());

@@ -575,7 +575,9 @@ fn a_node_that_never_comes_back_is_replaced_and_refused() {
 #[test]
 fn a_daemon_that_init_has_started_serves_when_the_command_ends() {
     let scratch = Scratch::new();
-    let (data, listen) = (scratch.path("node"), local());
+    // It was there before, and is open to others.
+    let (data, listen) = (scratch.dir("node"), local());
+    std::fs::set_permissions(&data, PermissionsExt::from_mode(0o755)).unwrap();
     let said = good(["init", "--data", text(&data), "--listen", &listen, "--control", "embedded"]);
     assert!(said.contains("join     atoll join atoll-join-1."), "{said}");
     let told: serde_json::Value =
@@ -586,7 +588,9 @@ fn a_daemon_that_init_has_started_serves_when_the_command_ends() {
     signal(parent, rustix::process::Signal::TERM);
     eventually("it has stopped", || !common::is_alive(parent));
     assert!(PATIENCE.as_secs() > 0);
-    assert!(std::fs::read_to_string(data.join("daemon.log")).unwrap().is_empty(), "nothing to complain of");
+    let log = data.join("daemon.log");
+    assert!(std::fs::read_to_string(&log).unwrap().is_empty(), "nothing to complain of");
+    assert_eq!(std::fs::metadata(&log).unwrap().permissions().mode() & 0o777, 0o600);
 }
 
 /// Credentials in a file as they were so many days ago. `of`: the data directory of a node that keeps the CA's private key.

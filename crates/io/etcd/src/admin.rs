@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -245,7 +246,9 @@ impl EtcdAdmin {
     pub fn snapshot(&self, path: &Path) -> Result<(), EtcdError> {
         let new = path.with_extension("new");
         let io = |source| EtcdError::Io { what: format!("writing {}", path.display()), source };
-        let mut file = File::create(&new).map_err(io)?;
+        // Of an earlier attempt, and perhaps open to others.
+        let _ = fs::remove_file(&new);
+        let mut file = File::options().write(true).create_new(true).mode(0o600).open(&new).map_err(io)?;
         let endpoint = Arc::clone(&self.client.members.endpoints[self.client.members.preferred()]);
         let written = self.client.wait(SNAPSHOT_MAX, async move {
             let copy = async {

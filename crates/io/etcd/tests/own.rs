@@ -3,6 +3,7 @@
 mod cluster;
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
@@ -104,6 +105,7 @@ fn a_member_that_was_killed_is_started_again_with_its_data_and_ends_with_its_par
         EtcdCare::start(EtcdAdmin::open(&source).unwrap(), snapshot.clone(), Duration::from_secs(3600))
             .unwrap();
     wait_for("the first snapshot", || snapshot.exists());
+    assert_eq!(std::fs::metadata(&snapshot).unwrap().permissions().mode() & 0o777, 0o600);
     drop(care);
     admin.snapshot(&snapshot).unwrap();
     let mut other = Cluster::start(1);
