@@ -144,8 +144,11 @@ fn limits(grant: &Grant) -> String {
 
 impl List {
     fn run(self) -> Result<()> {
-        let list = Members::of_data(&self.of.data)?.list(Some(&self.of.data))?;
+        let members = Members::of_data(&self.of.data)?;
+        let list = members.list(Some(&self.of.data))?;
         let clients = &list.cluster.clients;
+        // The list is worth more than what cannot be looked at now.
+        let gone = members.without_subtree(clients).unwrap_or_default();
         if self.json {
             let clients = clients.iter().map(|client| {
                 json!({
@@ -155,6 +158,7 @@ impl List {
                     "volume": client.grant.volume.map(|volume| format!("{:016x}", volume.0)),
                     "subtree": client.grant.subtree.as_ref().map(|subtree| subtree.path.to_string()),
                     "subtree_id": client.grant.subtree.as_ref().map(|subtree| subtree.dir.to_string()),
+                    "subtree_gone": gone.contains(&client.client),
                     "ro": client.grant.read_only,
                     "squash": client.grant.squash.map(|(uid, gid)| format!("{uid}:{gid}")),
                 })
@@ -167,11 +171,16 @@ impl List {
         }
         for client in clients {
             say::line(format_args!(
-                "{:<20} {:016x}  added {}  {}",
+                "{:<20} {:016x}  added {}  {}{}",
                 client.name,
                 client.client,
                 rfc3339(client.added),
-                limits(&client.grant)
+                limits(&client.grant),
+                if gone.contains(&client.client) {
+                    ", which is gone: remove it, and add it again"
+                } else {
+                    ""
+                }
             ));
         }
         Ok(())

@@ -215,7 +215,7 @@ fn a_client_of_a_subtree_sees_that_as_its_whole_tree_and_nothing_else() {
     refused("none:/in", "There is no volume \"none\"");
     let mount = cluster.mount("home", "app", &cluster.client("app", &["--volume", "home:/in"]));
     let said = good(["client", "list", "--data", text(&cluster.data(1))]);
-    assert!(said.contains(":/in"), "{said}");
+    assert!(said.contains(":/in") && !said.contains("which is gone"), "{said}");
     // It is the whole tree.
     assert_eq!(names(&mount.0), dirs);
     for dir in &dirs {
@@ -285,6 +285,8 @@ fn a_client_of_a_subtree_sees_that_as_its_whole_tree_and_nothing_else() {
     let source = format!("{}:/home", cluster.address(1));
     let said = bad(["--credentials", text(&credentials), "mount", &source, text(&point)]);
     assert!(said.contains("does not exist any more"), "{said}");
+    let said = good(["client", "list", "--data", text(&cluster.data(1))]);
+    assert_eq!(said.matches("which is gone").count(), 2, "{said}");
 }
 
 #[test]

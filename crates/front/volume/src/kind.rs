@@ -68,6 +68,11 @@ pub trait Attached: Send + Sync + 'static {
         bail!("Volume {} is of the kind {}, whose clients see all of it.", config.name, config.kind)
     }
 
+    /// Whether a directory with this placement key is known to be gone.
+    fn is_gone(&self, _dir: Ino, _key: Key) -> bool {
+        false
+    }
+
     /// Where a file or directory is, and why there. `root` is how the volume's root is shown to the user who asks.
     fn explain(&self, names: &VolumePath, root: &Path) -> Result<Explanation>;
 

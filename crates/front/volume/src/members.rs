@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Result, anyhow, bail};
 use atoll_ca::{JoinLine, Key};
 use atoll_control::seconds_now;
-use atoll_core::{Ino, VolumePath};
+use atoll_core::{Ino, VolumeId, VolumePath};
 use atoll_proto::cluster::{
     CLIENTS_MAX, CertificateFor, Cluster, ClusterClient, Grant, INVITATIONS_MAX, StoredCluster, Subtree,
     check_name,
@@ -24,7 +24,7 @@ use crate::machines::invitation;
 use crate::node::random;
 use crate::places::{SocketPlace, data_socket};
 use crate::source::Source;
-use crate::status::explain_down;
+use crate::status::{explain_down, volumes_of};
 
 /// How often a change is tried again when somebody else was faster.
 const TRIES: u32 = 20;
@@ -220,8 +220,37 @@ impl Members {
         Ok(Subtree { dir, key, path: names })
     }
 
+    /// The clients whose directory is gone, by their numbers. One that cannot be looked at is taken to be there.
+    pub fn without_subtree(&self, clients: &[ClusterClient]) -> Result<Vec<u64>> {
+        let mut gone = Vec::new();
+        let limited = |of: VolumeId| {
+            clients.iter().filter_map(move |client| {
+                let subtree = client.grant.subtree.as_ref().filter(|_| client.grant.volume == Some(of))?;
+                Some((client.client, subtree))
+            })
+        };
+        if clients.iter().all(|client| client.grant.subtree.is_none()) {
+            return Ok(gone);
+        }
+        for volume in volumes_of(&self.address)? {
+            if limited(volume.id).next().is_none() {
+                continue;
+            }
+            let found = Source::of_daemon(self.address.clone(), Some(volume.name)).find()?;
+            let manner = Manner { mount: false, patience_ms: Some(PATIENCE_MS) };
+            let attached = attach(found.reach(None)?, manner)?;
+            gone.extend(
+                limited(volume.id)
+                    .filter(|(_, subtree)| attached.is_gone(subtree.dir, subtree.key))
+                    .map(|(client, _)| client),
+            );
+            attached.stop();
+        }
+        Ok(gone)
+    }
+
     /// The id of a volume.
-    pub fn volume_id(&self, name: &str) -> Result<atoll_core::VolumeId> {
+    pub fn volume_id(&self, name: &str) -> Result<VolumeId> {
         match self.ask(Control::Volume { name: name.to_owned() }, None)? {
             ControlReply::Volume { config, .. } => Ok(config.id),
             _ => Err(strange(&self.address)),

@@ -10,7 +10,7 @@ use atoll_client::{Client, NodePlace, Nodes, Sink, Wire};
 use atoll_core::{Ino, IslandId, Key, SessionId, VolumePath};
 use atoll_posix::{Answer, AnswerExtras, Caller, Errno, Op};
 use atoll_proto::control::{Connection, Metric, NodeLink, Trace};
-use atoll_proto::{Control, ControlReply, NodeConfig, Notice, Reply, VolumeConfig};
+use atoll_proto::{Control, ControlReply, FileHandle, NodeConfig, Notice, Reply, VolumeConfig};
 use atoll_route::ListedFile;
 use atoll_rpc::{Address, Peer, Security};
 use atoll_server::{LocalWay, Served, session_prefix};
@@ -115,7 +115,7 @@ pub(super) fn attach(volume: Reached, manner: Manner) -> Result<ClusterVolume> {
     let (config, versions) = (RwLock::new(Arc::new(config)), Mutex::new(Some(versions)));
     let volume = ClusterVolume { client, root, config, here, nodes, versions, _places: places };
     if let Some((dir, _)) = root
-        && volume.is_gone(dir)
+        && volume.is_dir_gone(dir)
     {
         volume.stop();
         bail!(
@@ -195,7 +195,7 @@ pub(super) fn follow(volume: &Arc<ClusterVolume>) -> Result<()> {
 
 impl ClusterVolume {
     /// Whether an island says that a directory is gone. One that is away says nothing.
-    fn is_gone(&self, dir: Ino) -> bool {
+    fn is_dir_gone(&self, dir: Ino) -> bool {
         let (send, told) = sync_channel(1);
         let done = Box::new(move |outcome: Result<Answer, Errno>, _: AnswerExtras<'_>| {
             // Who asked may have given up.
@@ -326,6 +326,10 @@ impl Attached for ClusterVolume {
 
     fn directory(&self, names: &VolumePath, shown: &str) -> Result<(Ino, Key)> {
         super::explain::directory(self, names, shown)
+    }
+
+    fn is_gone(&self, dir: Ino, key: Key) -> bool {
+        self.client.know(&FileHandle::Dir { ino: dir, key }).is_ok_and(|dir| self.is_dir_gone(dir))
     }
 
     fn explain(&self, names: &VolumePath, root: &Path) -> Result<Explanation> {
