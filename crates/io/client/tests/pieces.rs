@@ -94,6 +94,7 @@ fn zeroing(len: u64, at_once: u64) -> Zeroing {
         session: SessionId(7),
         mount: true,
         patience_ms: None,
+        scope: None,
     };
     let client = Client::new(config, BTreeMap::from([(ISLAND, Arc::clone(&island) as Arc<dyn Wire>)]));
     island.client.set(Arc::downgrade(&client)).unwrap();
