@@ -418,11 +418,27 @@ impl Cluster {
 
     /// Removes all that a node that does not run keeps of its islands, as if their disk were a new one.
     pub fn wipe_node(&self, node: usize) -> Result<()> {
+        self.wipe(node, |_| true)
+    }
+
+    /// The same of one island.
+    pub fn wipe_copy(&self, node: usize, island: u16) -> Result<()> {
+        self.wipe(node, |found| found == island)
+    }
+
+    /// Has the copy of an island on a node lead it.
+    pub fn move_island(&self, island: u16, node: usize) -> Result<()> {
+        let mut command = self.command(None);
+        command.args(["island", "move"]).arg(&self.mounts.first().context("there is a mount")?.point);
+        place::run(command.args([island.to_string(), node.to_string()])).map(drop)
+    }
+
+    fn wipe(&self, node: usize, which: impl Fn(u16) -> bool) -> Result<()> {
         let folder = self.data(node).join("islands").join(VOLUME);
         for entry in std::fs::read_dir(&folder).with_context(|| folder.display().to_string())? {
             let path = entry?.path();
             let name = path.file_stem().context("it has a name")?.to_string_lossy().into_owned();
-            if name.parse::<u16>().is_err() {
+            if !name.parse().is_ok_and(&which) {
                 continue;
             }
             // The folder of an island, and the file `seat` beside it.

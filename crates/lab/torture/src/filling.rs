@@ -1,5 +1,5 @@
 //! What a filling costs clients, and whether the time is right that `atoll status` tells of it: three nodes with two copies, clients
-//! that write, sync and read, and a node whose disk is wiped, several times. Prints figures; judges only that all copies come back.
+//! that write, sync and read, and a node that loses its copy of one island and leads the other one, several times. Prints figures; judges only that all copies come back.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,6 +16,9 @@ use crate::cluster::{Cluster, FillStatus};
 
 /// The node that is wiped. The first one has the control store.
 const WIPED: usize = 2;
+/// The island whose copy there is wiped, and the one that the node leads meanwhile.
+const ISLAND: u16 = 0;
+const OTHER: u16 = 1;
 /// A filling that takes longer has failed.
 const FILLED_MAX: Duration = Duration::from_secs(1_800);
 /// How often it is asked how far it is.
@@ -148,10 +151,16 @@ pub fn run(what: &Filling, top: &Path, say: &mut dyn FnMut(&str)) -> Result<Repo
                 set(When::Away);
                 std::thread::sleep(what.quiet);
                 set(When::Between);
-                cluster.wipe_node(WIPED)?;
+                cluster.wipe_copy(WIPED, ISLAND)?;
                 cluster.start_node(WIPED)?;
+                // The node that is filled leads the other island, so that clients use it, too.
+                let since = Instant::now();
+                while cluster.move_island(OTHER, WIPED).is_err() {
+                    ensure!(since.elapsed() < FILLED_MAX, "the other island does not come back");
+                    std::thread::sleep(ASK);
+                }
                 set(When::Filled);
-                let filled = watch(&cluster)?;
+                let filled = watch(&cluster, since)?;
                 set(When::Between);
                 say(&format!("round {round}: filled in {:.1} s", filled.took.as_secs_f64()));
                 report.fillings.push(filled);
@@ -201,8 +210,7 @@ fn write_files(dirs: &[PathBuf], what: &Filling) -> Result<()> {
 }
 
 /// Watches until all copies are in sync: how long it takes, and what was told meanwhile.
-fn watch(cluster: &Cluster) -> Result<Filled> {
-    let since = Instant::now();
+fn watch(cluster: &Cluster, since: Instant) -> Result<Filled> {
     let mut told: Vec<(Duration, FillStatus)> = Vec::new();
     loop {
         ensure!(since.elapsed() < FILLED_MAX, "it does not end: {told:?}");
