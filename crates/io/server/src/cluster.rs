@@ -131,6 +131,7 @@ impl<D: Disk> Serve for Cluster<D> {
         let options = VolumeOptions { is_new: at.is_new && is_first, reached, ..self.options.clone() };
         let volume = Volume::greet(at.config.clone(), at.node, &options)
             .map_err(|why| not_served(at.config, &data, &folder, &why))?;
+        _ = volume.fills.set(Arc::clone(&self.fills));
         let (is_new, shelf, opened) = (at.is_new, Arc::clone(&self.shelf), Mutex::default());
         let (beside, store, fills) =
             (Arc::clone(&self.beside), Arc::clone(at.store), Arc::clone(&self.fills));

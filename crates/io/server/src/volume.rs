@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 use atoll_control::GroupStore;
 use atoll_core::{IslandId, NodeId, Time, VolumeId};
 use atoll_disk::Disk;
-use atoll_dispatch::{Clock, Engine, Halted, Laying, OpenError, Reached, Report, Setup, Work};
+use atoll_dispatch::{Clock, Engine, Fills, Halted, Laying, OpenError, Reached, Report, Setup, Work};
 use atoll_group::Role;
 use atoll_island::{Config, Event, LinkId, MigrationConfig, Now};
 use atoll_posix::{Answer, Errno, Op};
@@ -164,6 +164,9 @@ pub struct Volume<D: Disk> {
     pub(crate) daemon: (DaemonId, u32),
     /// Where it runs.
     pub(crate) host: Host,
+    /// The copies of the node that are filled, if it has some, and how often clients had used islands here without copies.
+    pub(crate) fills: OnceLock<Arc<Fills>>,
+    uses_seen: AtomicU64,
     /// Islands of this node that cannot be opened.
     pub(crate) unopened: OnceLock<Unopened>,
     /// The copies here of islands that have others.
@@ -234,6 +237,8 @@ impl<D: Disk> Volume<D> {
             switch: Arc::new(Switch::new(config.name.clone())),
             daemon: (options.daemon, options.incarnation),
             host: Host { boot: options.log.boot, inode: options.directory },
+            fills: OnceLock::new(),
+            uses_seen: AtomicU64::new(0),
             unopened: OnceLock::new(),
             copies: OnceLock::new(),
             store: OnceLock::new(),
@@ -359,6 +364,12 @@ impl<D: Disk> Volume<D> {
         let alone = || engines.values().filter(|engine| self.copy(engine.id()).is_none());
         together(|| alone().for_each(|engine| engine.tick()));
         alone().for_each(|engine| engine.housekeep());
+        let uses = alone().map(|engine| engine.uses()).sum();
+        if self.uses_seen.swap(uses, Ordering::Relaxed) != uses
+            && let Some(fills) = self.fills.get()
+        {
+            fills.used(WallClock::default().boot_ms());
+        }
         self.copies().for_each(|copy| copy.housekeep());
         let mut away = self.away.lock().expect("no panic while it is held");
         let late = away.iter().filter(|(_, since)| since.elapsed() > AWAY).map(|(island, _)| *island);

@@ -143,7 +143,7 @@ impl<D: Disk> std::fmt::Debug for Task<D> {
 pub struct GroupCopy<D: Disk> {
     id: IslandId,
     pub(crate) setup: Setup,
-    in_steps: bool,
+    pub(crate) in_steps: bool,
     pub(crate) disk: Arc<D>,
     seats: Mutex<SeatStore<D>>,
     pub(crate) place: Arc<Membership>,
@@ -155,7 +155,7 @@ pub struct GroupCopy<D: Disk> {
     pub(crate) behind: Mutex<BTreeMap<NodeId, Behind>>,
     /// When the primary was asked for rows or bytes last.
     pub(crate) asked_ms: Mutex<Option<u64>>,
-    /// Uses of the disk by clients when a copy was filled last.
+    /// Uses by clients when the node was told of them last.
     pub(crate) uses_seen: AtomicU64,
     /// The number of the last question for bytes.
     pub(crate) questions: AtomicU64,
@@ -363,6 +363,7 @@ impl<D: Disk> GroupCopy<D> {
         self.ask_for_rows(false);
         self.ask_for_missing(false);
         self.tell_synced();
+        self.tell_uses();
         self.tell_progress();
         if let Some(engine) = self.engine() {
             engine.give_up_pins();
@@ -586,6 +587,10 @@ impl<D: Disk> GroupCopy<D> {
 
     fn take_records(&self, after: Position, upto: Position, records: Vec<crate::ship::Shipped>) {
         let Some(engine) = self.engine() else { return };
+        if !engine.is_filling() {
+            // A client of another node waits for this copy, if it is counted.
+            self.fills.0.used(self.clock.boot_ms());
+        }
         let taken = engine.take(Shipment { after, records });
         let last = engine.last();
         match taken {
@@ -617,6 +622,8 @@ impl<D: Disk> GroupCopy<D> {
             Task::Rest(engine, mut work) => while engine.go_on_here(&mut work) {},
             Task::Sync { engine, epoch, number, seq, bodies } => {
                 slow();
+                // A client waits for it, here or at another node.
+                self.fills.0.used(self.clock.boot_ms());
                 let bodies = bodies.unwrap_or_else(|| engine.all_named());
                 if engine.sync_here(seq, &bodies).is_ok() {
                     engine.tell_group(GroupEvent::SyncDone { epoch, number, seq });

@@ -278,6 +278,11 @@ impl<D: Disk> Engine<D> {
         self.lock().role.island().map_or_else(Counters::default, |island| *island.counters())
     }
 
+    /// How often clients have used the island: it changes while they do.
+    pub fn uses(&self) -> u64 {
+        self.disk_uses.load(Ordering::Relaxed) + self.counters().requests
+    }
+
     /// How many sessions there are, and how many of them are mounts.
     pub fn sessions(&self) -> (u64, u64) {
         self.with_state(|state| {

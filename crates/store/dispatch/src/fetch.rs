@@ -53,6 +53,15 @@ pub(crate) struct Asked {
     is_answered: bool,
 }
 
+/// What came of an answer.
+#[derive(Debug, Default)]
+pub(crate) struct Put {
+    /// Files whose bytes are damaged at the primary.
+    pub(crate) damaged: Vec<Ino>,
+    /// Files whose bytes are in place, each once.
+    pub(crate) files: Vec<Ino>,
+}
+
 /// An answer that waits until all members have synced what it tells of.
 #[derive(Debug)]
 pub(crate) struct Answer {
@@ -121,8 +130,13 @@ impl<D: Disk> Engine<D> {
         Some(GroupMessage::Fetch { number: asked.number, blocks })
     }
 
-    /// The primary's bytes of these blocks, as its decided rows say, and the last record that they may tell of.
-    pub(crate) fn fetch(&self, blocks: &[BodyBlocks]) -> Result<(u64, Vec<FetchedPiece>, Bytes), NotShipped> {
+    /// The primary's bytes of these blocks, as its decided rows say, and the last record that they may tell of. `rest` is called
+    /// between two of them.
+    pub(crate) fn fetch(
+        &self,
+        blocks: &[BodyBlocks],
+        mut rest: impl FnMut(),
+    ) -> Result<(u64, Vec<FetchedPiece>, Bytes), NotShipped> {
         let _used = self.in_use().ok_or_else(|| NotShipped::Unreadable("it is closed".to_owned()))?;
         let (mut pieces, mut all) = (Vec::new(), Vec::new());
         let mut left = FETCH_MAX;
@@ -139,11 +153,12 @@ impl<D: Disk> Engine<D> {
             };
             pieces.push(FetchedPiece { len: bytes.len() as u32, damaged });
             all.extend_from_slice(&bytes);
+            rest();
         }
         Ok((self.last().seq, pieces, all.into()))
     }
 
-    /// The primary's bytes of blocks have come. Files whose bytes are damaged there.
+    /// The primary's bytes of blocks have come: what was put in place.
     ///
     /// Each piece is put in place by itself, so that records that come meanwhile wait for one of them only. Changes of the files wait
     /// for all. If the question is void before that, what is left is asked again.
@@ -152,32 +167,38 @@ impl<D: Disk> Engine<D> {
         number: u64,
         pieces: &[FetchedPiece],
         mut bytes: &[u8],
-    ) -> Result<Vec<Ino>, BodyError> {
-        let mut damaged = Vec::new();
-        let Some(_used) = self.in_use() else { return Ok(damaged) };
+        mut rest: impl FnMut(),
+    ) -> Result<Put, BodyError> {
+        let mut put = Put::default();
+        let Some(_used) = self.in_use() else { return Ok(put) };
         let lock = || self.following.lock().expect("no panic while it is held");
         match &mut lock().asked {
             Some(asked) if asked.number == number && asked.count == pieces.len() && !asked.is_answered => {
                 asked.is_answered = true;
             }
-            _ => return Ok(damaged),
+            _ => return Ok(put),
         }
         for piece in pieces {
             let mut following = lock();
             if following.asked.as_ref().is_none_or(|asked| asked.number != number) {
-                return Ok(damaged);
+                return Ok(put);
             }
             let Some(blocks) = following.missing.front().copied() else { break };
-            let Some((own, rest)) = bytes.split_at_checked(piece.len as usize) else { break };
-            bytes = rest;
+            let Some((own, behind)) = bytes.split_at_checked(piece.len as usize) else { break };
+            bytes = behind;
             if piece.damaged {
-                damaged.push(blocks.ino);
+                put.damaged.push(blocks.ino);
             }
             if let Err(error) = self.put_fetched(&mut following, blocks, own) {
                 following.asked = None;
                 return Err(error);
             }
             following.missing.pop_front();
+            if put.files.last() != Some(&blocks.ino) {
+                put.files.push(blocks.ino);
+            }
+            drop(following);
+            rest();
         }
         let mut following = lock();
         if following.asked.as_ref().is_some_and(|asked| asked.number == number) {
@@ -185,7 +206,7 @@ impl<D: Disk> Engine<D> {
         }
         self.do_synced(&mut following)?;
         self.differs.store(following.differs(), Ordering::Release);
-        Ok(damaged)
+        Ok(put)
     }
 
     fn put_fetched(

@@ -17,19 +17,20 @@ use bytes::Bytes;
 
 use crate::copy::{GroupCopy, Task};
 use crate::engine::Engine;
-use crate::fetch::Answer;
+use crate::fetch::{Answer, Put};
 use crate::fill::{self, Taken};
 use crate::membership::Source;
+use crate::pace::Pace;
 use crate::progress::FillProgress;
 use crate::walk::{FillSize, Walked};
 
 /// What was asked for and did not come is asked for again after this.
-const ASK_AGAIN_MS: u64 = 300;
+const ASK_AGAIN_MS: u64 = 1_000;
 /// The same of how much there is.
 const WEIGH_AGAIN_MS: u64 = 5_000;
 /// How much there was so long ago is what there is.
 const WEIGHED_MS: u64 = 600_000;
-/// How long the disk is left to clients before each answer, while they use it.
+/// How long the node is left to clients before each answer, while they use it.
 const REST: Duration = Duration::from_millis(10);
 /// Answers that wait for a sync; what is more is asked for again.
 const ANSWERS_MAX: usize = 16;
@@ -45,6 +46,10 @@ impl<D: Disk> GroupCopy<D> {
     /// This copy, among those that are filled.
     fn of_fills(&self, node: NodeId) -> (VolumeId, IslandId, NodeId) {
         (self.setup.volume, self.island(), node)
+    }
+
+    fn pace(&self) -> Pace<'_> {
+        Pace::begin(&self.fills.0, &*self.clock)
     }
 
     /// How far this copy is; none if it is not filled.
@@ -116,7 +121,7 @@ impl<D: Disk> GroupCopy<D> {
         let is_new = known.at_ms.is_some_and(|at| now < at + WEIGHED_MS);
         let size = match known.size.filter(|_| is_new) {
             Some(size) => Ok(Some(size)),
-            None => engine.fill_size(|| self.leave_disk(engine)),
+            None => engine.fill_size(|| self.leave_node()),
         };
         match size {
             Ok(Some(size)) => {
@@ -178,9 +183,11 @@ impl<D: Disk> GroupCopy<D> {
         if self.with_group(Group::fills_from).is_none() {
             return;
         }
+        let mut pace = self.pace();
         let mut taking = self.taking.lock().expect("no panic while it is held");
         let taken = fill::take(&*self.disk, &mut taking, page, rows);
         drop(taking);
+        pace.rest();
         match taken {
             Ok(Taken::More) => self.ask_for_rows(true),
             Ok(Taken::All) => self.place.handle(Source::Copy, GroupEvent::Filled, Vec::new()),
@@ -202,13 +209,20 @@ impl<D: Disk> GroupCopy<D> {
         bytes: &Bytes,
     ) {
         slow();
-        match engine.fetched(number, pieces, bytes) {
+        let mut pace = self.pace();
+        match engine.fetched(number, pieces, bytes, || pace.rest()) {
             // It is asked for again.
             Err(error) if error.is_no_space() => {}
             Err(error) => engine.halt(&error.to_string()),
-            Ok(damaged) => {
+            Ok(Put { damaged, files }) => {
                 for ino in damaged {
                     self.net.damaged(self.island(), &format!("{ino} is damaged at the primary, too"));
+                }
+                // A simulated disk takes no time, and what is synced by the way would hide what is not.
+                if !self.in_steps && self.fills.0.is_used(self.clock.boot_ms()) {
+                    // A sync that has failed fails those of the walk, too.
+                    _ = engine.bodies().sync_many(&files);
+                    pace.rest();
                 }
                 engine.tell_disk();
                 self.ask_for_missing(true);
@@ -241,7 +255,8 @@ impl<D: Disk> GroupCopy<D> {
     /// Bodies are compared with rows that are another copy's.
     pub(crate) fn walk(&self, engine: &Arc<Engine<D>>) {
         slow();
-        match engine.walk() {
+        let mut pace = self.pace();
+        match engine.walk(|| pace.rest()) {
             Ok(Walked::Missing | Walked::More) => self.ask_for_missing(true),
             Ok(Walked::Done) => engine.tell_disk(),
             // It has stopped.
@@ -267,7 +282,7 @@ impl<D: Disk> GroupCopy<D> {
         if !self.fills.0.may_give(self.clock.boot_ms(), self.of_fills(to)) {
             return;
         }
-        self.leave_disk(engine);
+        self.leave_node();
         match engine.page(to, at, after) {
             Ok(Some(page)) => {
                 let fill::Page { at, after, rows, last } = page;
@@ -292,8 +307,9 @@ impl<D: Disk> GroupCopy<D> {
         if !self.fills.0.may_give(self.clock.boot_ms(), self.of_fills(to)) {
             return;
         }
-        self.leave_disk(engine);
-        match engine.fetch(blocks) {
+        self.leave_node();
+        let mut pace = self.pace();
+        match engine.fetch(blocks, || pace.rest()) {
             Ok((upto, pieces, payload)) => {
                 let message = GroupMessage::Fetched { epoch, number, pieces };
                 let answer = Answer { to, upto, number, message, payload };
@@ -307,11 +323,19 @@ impl<D: Disk> GroupCopy<D> {
         }
     }
 
-    /// Leaves the disk to clients for a moment, if some have used it since this was done last.
-    fn leave_disk(&self, engine: &Engine<D>) {
-        let uses = engine.disk_uses.load(Ordering::Relaxed);
-        if self.uses_seen.swap(uses, Ordering::Relaxed) != uses {
+    /// Leaves the node to clients for a moment, if some are at work.
+    fn leave_node(&self) {
+        if self.fills.0.is_used(self.clock.boot_ms()) {
             self.clock.pass(REST);
+        }
+    }
+
+    /// Tells the node whether clients use this copy.
+    pub(crate) fn tell_uses(&self) {
+        let Some(engine) = self.engine() else { return };
+        let uses = engine.uses();
+        if self.uses_seen.swap(uses, Ordering::Relaxed) != uses {
+            self.fills.0.used(self.clock.boot_ms());
         }
     }
 

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use atoll_proto::control::{FillStatus, Filling};
 
@@ -14,6 +15,8 @@ use crate::progress::{Copy, FillProgress, Meter};
 const AT_ONCE: usize = 2;
 /// Who has not asked for so long has ended.
 const ENDED_MS: u64 = 2_000;
+/// Clients that used the node so long ago are at work.
+const AT_WORK_MS: u64 = 200;
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -21,6 +24,8 @@ pub struct Fills {
     takes: Mutex<Slots>,
     gives: Mutex<Slots>,
     meter: Mutex<Meter>,
+    /// When a client has used an island of the node last.
+    used_ms: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -53,6 +58,17 @@ impl Fills {
     /// Whether a copy of this node may ask for rows or bytes now. `is_urgent`: its island has one copy.
     pub(crate) fn may_take(&self, now_ms: u64, copy: Copy, is_urgent: bool) -> bool {
         self.takes.lock().expect("no panic while it is held").may(now_ms, copy, is_urgent)
+    }
+
+    /// A client uses an island of this node.
+    pub fn used(&self, now_ms: u64) {
+        self.used_ms.store(now_ms, Ordering::Relaxed);
+    }
+
+    /// Whether clients are at work here.
+    pub(crate) fn is_used(&self, now_ms: u64) -> bool {
+        let at = self.used_ms.load(Ordering::Relaxed);
+        at != 0 && now_ms < at + AT_WORK_MS
     }
 
     /// Whether it was allowed to a moment ago.

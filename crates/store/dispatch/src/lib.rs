@@ -22,6 +22,7 @@ mod level;
 mod membership;
 mod noted;
 pub mod open;
+mod pace;
 mod perform;
 mod progress;
 mod role;

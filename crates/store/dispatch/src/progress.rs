@@ -11,7 +11,7 @@ use atoll_proto::control::{FillStage, FillStatus, Filling};
 pub(crate) type Copy = (VolumeId, IslandId, NodeId);
 
 /// What a file costs beside its bytes, in bytes that are fetched in the same time.
-const FILE_WORK: u64 = 16 << 10;
+const FILE_WORK: u64 = 32 << 10;
 /// What the rows of a file cost.
 const ROWS_WORK: u64 = 2 << 10;
 /// The rate is that of so long at most,

@@ -131,9 +131,9 @@ impl<D: Disk> Engine<D> {
         following.missing.is_empty() && !self.walks.swap(true, Ordering::AcqRel)
     }
 
-    /// Does a part of it.
-    pub(crate) fn walk(&self) -> Result<Walked, Halted> {
-        let walked = self.walk_pieces();
+    /// Does a part of it. `rest` is called between pieces.
+    pub(crate) fn walk(&self, rest: impl FnMut()) -> Result<Walked, Halted> {
+        let walked = self.walk_pieces(rest);
         // Not before: whoever looks meanwhile, such as the thread that tells the time, is not to wait for a disk.
         self.walks.store(false, Ordering::Release);
         walked
@@ -149,7 +149,7 @@ impl<D: Disk> Engine<D> {
             })
     }
 
-    fn walk_pieces(&self) -> Result<Walked, WalkError> {
+    fn walk_pieces(&self, mut rest: impl FnMut()) -> Result<Walked, WalkError> {
         let Some(_used) = self.in_use() else { return Ok(Walked::Done) };
         let mut bytes = 0;
         for _ in 0..PIECES_MAX {
@@ -166,6 +166,7 @@ impl<D: Disk> Engine<D> {
             let piece = piece?;
             let misses = !following.missing.is_empty();
             drop(following);
+            rest();
             match piece {
                 Piece::Looked { bytes: looked } => {
                     bytes += looked;
