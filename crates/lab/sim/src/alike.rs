@@ -27,7 +27,11 @@ pub(crate) fn differences(world: &World) -> Result<Vec<String>, Failure> {
     for island in world.islands() {
         let leader = world.leader(island);
         let rows = rows_of(leader, island)?;
-        for copy in world.copies.iter().filter(|copy| copy.island == island && copy.node != leader.node) {
+        for copy in world
+            .copies
+            .iter()
+            .filter(|copy| copy.island == island && copy.node != leader.node && world.is_kept(copy))
+        {
             let place = format!("island {island} on {}, led on {}", copy.node, leader.node);
             let own = rows_of(copy, island)?;
             let keys = rows.keys().chain(own.keys().filter(|key| !rows.contains_key(*key)));

@@ -46,6 +46,7 @@ impl Trouble {
             config.reserve_bytes = RESERVE_BYTES;
         }
         config.short_logs = self == Self::Groups(crate::groups::Trouble::Fill);
+        config.rings = self == Self::Groups(crate::groups::Trouble::Rings);
         let mut world = World::new(config)?;
         if self == Self::Partitions && world.is_chosen(Choice::Doubles) {
             world.config.doubles = 5;

@@ -102,7 +102,15 @@ impl World {
 
     /// The nodes of a group, in the order in which they lead.
     pub(crate) fn ring_of(&self, island: IslandId) -> Vec<NodeId> {
+        if let Some(rings) = &self.rings {
+            return rings.ring_of(island);
+        }
         self.copies.iter().filter(|copy| copy.island == island).map(|copy| copy.node).collect()
+    }
+
+    /// The record of an island's group, as the store has it.
+    pub(crate) fn record_of(&self, island: IslandId) -> Option<GroupRecord> {
+        self.store.as_ref()?.store.record(island).map(|(_, record)| record.clone())
     }
 
     fn node_life(&self, node: NodeId) -> NodeLife {
@@ -115,6 +123,9 @@ impl World {
     pub(crate) fn begin_process(&mut self, node: NodeId) {
         let machine = &mut self.machines[node];
         machine.leaders.clear();
+        if let Some(rings) = &mut self.rings {
+            rings.begin_process(node);
+        }
         machine.fills = Arc::default();
         machine.ways.clear();
         let life = machine.life;
@@ -139,10 +150,12 @@ impl World {
         // A copy that died before its first seat was saved has said nothing to anybody.
         let made = copy.made || matches!(seats.load(), Ok(Some(_)));
         setup.is_new = !made;
+        let known = self.rings.as_ref().map(|rings| rings.known_to(node, island));
+        let (ring, wanted) = known.unwrap_or_else(|| (self.ring_of(island), self.config.copies as u8));
         let group = atoll_group::Config {
             me: self.node_life(node),
-            ring: self.ring_of(island),
-            wanted: self.config.copies as u8,
+            ring,
+            wanted,
             tenure_min: u32::try_from(self.machines[node].clock.now().wall.secs).unwrap_or(0),
         };
         let fills = Arc::clone(&self.machines[node].fills);
@@ -385,6 +398,9 @@ impl World {
     /// A link from one machine has come up at another one, whose copies hear of it.
     pub(crate) fn group_linked(&mut self, from: NodeId, at: NodeId, link: u64) {
         let who = self.node_life(from);
+        if let Some(rings) = &mut self.rings {
+            rings.linked(from, at, link);
+        }
         for copy in self.copies_on(at) {
             self.tell_member(copy, GroupEvent::Link { who, link });
         }
@@ -396,6 +412,12 @@ impl World {
     pub(crate) fn send_beats(&mut self, node: NodeId, life: u64) {
         if self.machines[node].life != life {
             return;
+        }
+        if self.rings.is_some() && self.rng.percent(20) {
+            self.care(node);
+            if self.machines[node].life != life {
+                return;
+            }
         }
         for id in self.copies_on(node) {
             let Some(member) = self.copies[id].member().cloned() else { continue };
@@ -641,15 +663,20 @@ impl World {
     /// Whether each island has all its copies in sync, and they follow its leader.
     pub(crate) fn are_groups_whole(&self) -> bool {
         let Some(recorded) = &self.store else { return true };
+        let wanted =
+            self.rings.as_ref().map_or(Some(usize::from(self.config.copies)), |rings| rings.settled());
+        let Some(wanted) = wanted else { return false };
         self.groups.ids().all(|island| {
             let leader = self.leader(island);
             let record = recorded.store.record(island).map(|(_, record)| record);
             let has_all = record.is_some_and(|record| {
-                Some(record.epoch) == leader.leads && record.in_sync.len() == usize::from(self.config.copies)
+                Some(record.epoch) == leader.leads
+                    && record.in_sync.len() == wanted
+                    && usize::from(record.wanted) == wanted
             });
             has_all
                 && leader.member().is_some_and(|member| member.may_tell())
-                && self.copies.iter().filter(|copy| copy.island == island).all(|copy| {
+                && self.copies.iter().filter(|copy| copy.island == island && self.is_kept(copy)).all(|copy| {
                     copy.member().is_some_and(|member| match member.role() {
                         Role::Leading { begun, .. } => begun && copy.node == leader.node,
                         Role::Following { primary, .. } => primary == Some(leader.node),
@@ -689,6 +716,9 @@ impl World {
 
     /// What a copy has not done yet that its leader has; none if it has everything, or is the only one.
     pub(crate) fn lags(&self, copy: &IslandCopy) -> Option<String> {
+        if !self.is_kept(copy) {
+            return None;
+        }
         let (member, leader) = (copy.member()?, self.leader(copy.island).member()?);
         let (last, wanted) =
             (member.with_group(|group| group.last()), leader.with_group(|group| group.last()));
@@ -706,7 +736,7 @@ impl World {
 
     /// Whether the snapshots of all copies are as of their islands' last records.
     pub(crate) fn have_snapshots(&self) -> bool {
-        self.copies.iter().all(|copy| {
+        self.copies.iter().filter(|copy| self.is_kept(copy)).all(|copy| {
             let (own, leader) = (copy.engine(), self.engine_of(copy.island));
             own.zip(leader).is_some_and(|(own, leader)| snapshot_seq(&own) == snapshot_seq(&leader))
         })

@@ -32,6 +32,8 @@ pub(crate) enum Trouble {
     Moves,
     /// Disks are slow, or have no room for a while.
     Disks,
+    /// Other machines shall keep islands, and more or fewer, while links break, processes end and some machines lose their power.
+    Rings,
     /// Copies are wiped, or come back when the log has let go of what they lack, and die while they are filled.
     Fill,
 }
@@ -90,6 +92,14 @@ impl Trouble {
                 links(world);
                 slow(world);
                 full(world);
+            }
+            Self::Rings => {
+                links(world);
+                deaths(world);
+                power_of_some(world);
+                if world.rng.percent(12) {
+                    world.change_rings();
+                }
             }
             Self::Fill => {
                 links(world);

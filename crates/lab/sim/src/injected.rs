@@ -36,6 +36,10 @@ counts! {
     cuts => "logs cut back",
     /// Copies whose files were wiped, all or some.
     wiped => "wiped copies",
+    /// Changes of which machines keep which island, and how many.
+    rings => "changed rings",
+    /// Copies that were wanted no more, and were removed.
+    removed => "removed copies",
     /// Copies that took rows from another one.
     fills => "filled copies",
     /// Troubles of the control store, or of the ways to it.

@@ -42,6 +42,7 @@ pub mod planted;
 pub mod power;
 mod recalls;
 mod rest;
+mod rings;
 mod saves;
 pub mod scenario;
 mod script;

@@ -24,7 +24,7 @@ use crate::thread::Thread;
 use crate::world::World;
 
 /// Machines of a world whose islands have several copies.
-const MACHINES: u16 = 5;
+pub(crate) const MACHINES: u16 = 5;
 
 /// The number of a copy, among those of all islands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -106,6 +106,7 @@ pub const fn shown_by(bug: Bug) -> Shown {
         | Bug::FsyncOfOne => {
             return Shown::SmallWorld;
         }
+        Bug::DrainedGoesFirst | Bug::WantedAtOnce => return Shown::SmallWorld,
         Bug::LocalEndsAtOnce | Bug::OrphanOfAll => return Shown::OfIsland,
         Bug::LinkedWithoutScope | Bug::LentToScope | Bug::FoundAnywhere => "limited",
         Bug::AnswerOverNewer | Bug::BytesOfUnsynced => return Shown::OfCopies,
@@ -116,6 +117,7 @@ pub const fn shown_by(bug: Bug) -> Shown {
         | Bug::TimeGoesBack => "groups_deaths",
         Bug::OwnCheckpoints | Bug::DropsUnsyncedAtOthers | Bug::CutForgetsExtents => "groups_power",
         Bug::MissingForgotten | Bug::RowsOfTwoCommits | Bug::FilledUnsynced => "groups_fill",
+        Bug::RemovedAtOnce => "groups_rings",
         Bug::ReadBesideLease => "groups",
         Bug::SnapshotAhead => "groups_partition",
         Bug::AnswerBeforeLog | Bug::IdsGivenAgain => "faults",

@@ -138,7 +138,8 @@ impl World {
 
     /// Has every copy lay what is left, and compares the plain trees with the states.
     pub fn audit_all(&mut self) -> Result<(), Failure> {
-        for copy in self.copies.ids() {
+        let kept: Vec<_> = self.copies.ids().filter(|id| self.is_kept(&self.copies[*id])).collect();
+        for copy in kept {
             let IslandCopy { island, node, laying, .. } = &mut self.copies[copy];
             let (island, node) = (*island, *node);
             let Some(laying) = laying else { continue };

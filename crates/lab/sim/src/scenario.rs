@@ -379,6 +379,12 @@ pub const SCENARIOS: &[Scenario] = &[
         body: |run| crate::concurrent::run(run, Groups(crate::groups::Trouble::Fill)),
     },
     Scenario {
+        name: "groups_rings",
+        what: "one to three copies of each island, and other machines shall keep them, or more or fewer, while links break and processes end",
+        steps: 100,
+        body: |run| crate::concurrent::run(run, Groups(crate::groups::Trouble::Rings)),
+    },
+    Scenario {
         name: "groups_history",
         what: "two or three copies of each island; processes end, and the whole history is judged",
         steps: 300,

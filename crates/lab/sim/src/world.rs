@@ -20,8 +20,9 @@ use crate::clocks::{Pace, Paces, TrueTime};
 use crate::copies::{Beat, GroupTask, Recorded, StoreTold};
 use crate::injected::Injected;
 use crate::links::Party;
-use crate::machines::{CopyId, Group, IslandCopy, Layout, Machine, Numbered};
+use crate::machines::{CopyId, Group, IslandCopy, Layout, MACHINES, Machine, Numbered};
 use crate::net::{Conn, Frame, ToClient, ToIsland, link_id};
+use crate::rings::Rings;
 use crate::thread::Thread;
 use crate::transcript::Transcript;
 use crate::wire::Wire;
@@ -99,6 +100,8 @@ pub struct Config {
     pub limits_of_product: bool,
     /// Segments of logs are so small that each checkpoint lets go of some.
     pub short_logs: bool,
+    /// Which machines keep which island, and how many, changes.
+    pub rings: bool,
 }
 
 impl Config {
@@ -107,7 +110,7 @@ impl Config {
         let lays = seed.is_multiple_of(LAYS_EACH);
         let (delay_us_max, rows_max, recall_us, outbox_max) = (2_000, 64, 0, atoll_island::OUTBOX_MAX);
         let (moves, doubles, reserve_bytes, drifts, relays, unchecked) = (false, 0, 0, false, false, false);
-        let (limits_of_product, short_logs) = (false, false);
+        let (limits_of_product, short_logs, rings) = (false, false, false);
         Self {
             seed,
             islands,
@@ -128,6 +131,7 @@ impl Config {
             unchecked,
             limits_of_product,
             short_logs,
+            rings,
         }
     }
 }
@@ -308,6 +312,8 @@ pub struct World {
     pub(crate) conns: Vec<Conn>,
     /// Of the groups' records, in worlds with several copies of each island.
     pub(crate) store: Option<Recorded>,
+    /// Which machines keep which island, if that changes.
+    pub(crate) rings: Option<Rings>,
     pub(crate) wire: Wire,
     pub(crate) transcript: Transcript,
     /// When the power of one machine fails, that of all does.
@@ -338,10 +344,13 @@ impl World {
         let time = Arc::<TrueTime>::default();
         let drifts = config.drifts && is_chosen(config.seed, Choice::Drift);
         let mut pace = Paces::new(config.seed, drifts);
-        let Layout { machines, copies, groups } = match config.copies {
+        let mut layout = match config.copies {
             1 => Layout::one_each(config.islands, config.limits_of_product, &time, &mut pace, &mut rng),
+            _ if config.rings => Layout::with_copies(config.islands, MACHINES, &time, &mut pace, &mut rng),
             several => Layout::with_copies(config.islands, several, &time, &mut pace, &mut rng),
         };
+        let rings = config.rings.then(|| Rings::new(&mut layout, config.copies));
+        let Layout { machines, copies, groups } = layout;
         let nodes = || machines.ids();
         let mut conns = Vec::new();
         let relays = |from: Option<NodeId>, to: NodeId| {
@@ -367,6 +376,7 @@ impl World {
             clients: Vec::new(),
             conns,
             store: None,
+            rings,
             wire: Wire::default(),
             transcript: Transcript::default(),
             fails_together: false,

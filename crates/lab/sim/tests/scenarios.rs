@@ -193,6 +193,11 @@ fn a_copy_whose_disk_was_wiped_is_filled_by_the_others() {
 }
 
 #[test]
+fn copies_that_move_to_other_machines_are_never_fewer_than_are_needed() {
+    seeds("groups_rings", 1, 8);
+}
+
+#[test]
 fn at_most_one_copy_leads_whatever_is_cut_or_away() {
     seeds("groups_partition", 1, 6);
     seeds("groups_store", 1, 10);

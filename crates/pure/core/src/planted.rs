@@ -142,6 +142,7 @@ bugs! {
     LackingLeads: "a copy whose bytes are yet to be fetched may lead when all seats are void",
     MissingForgotten: "a copy that took rows from another one forgets that bytes are missing",
     RowsOfTwoCommits: "the rows that a copy is filled with are of several snapshots",
+    RemovedAtOnce: "a copy that is to go elsewhere is removed before the one in its place is in sync",
     WantedAtOnce: "an island with one copy decides nothing until a second one of three is in",
     DrainedGoesFirst: "a copy that is to go elsewhere loses its seat before the new one has its own",
     FilledUnsynced: "bytes that were fetched count as whole before they are synced",

@@ -451,3 +451,62 @@ fn a_copy_that_comes_back_by_log_does_not_wait_for_one_that_is_filled() {
     *may_end.borrow_mut() = true;
     filled.judge();
 }
+
+/// Waits until these have the seats, one after the other, and there were never fewer than so many.
+fn wait_for_seats(group: &mut Group, nodes: &[NodeId], least: usize) {
+    for _ in 0..20_000 {
+        let seats: Vec<NodeId> = group.store.1.in_sync.iter().map(|seat| seat.node).collect();
+        assert!(seats.len() >= least, "{seats:?} have seats");
+        if seats == nodes {
+            return;
+        }
+        group.pass(10);
+    }
+    panic!("{:?} never come to {nodes:?}", group.store);
+}
+
+#[test]
+fn copies_move_to_another_node_the_primarys_too_and_there_are_never_fewer() {
+    let mut filled = Filled::new(2);
+    let (p, m) = (filled.leader, filled.other);
+    let n = filled.group.add();
+    filled.group.want(2, vec![p, n, m]);
+    filled.group.start(n);
+    filled.group.write(p, filled.files[2], 5, b"while it is filled");
+    wait_for_seats(&mut filled.group, &[p.min(n), p.max(n)], 2);
+    assert_eq!(filled.group.leader(), Some(p));
+    let told: Vec<_> = filled.files.iter().map(|ino| filled.group.read(p, *ino, 0, 200_000)).collect();
+    // Now the copy of the primary goes.
+    filled.group.want(2, vec![m, n, p]);
+    wait_for_seats(&mut filled.group, &[m.min(n), m.max(n)], 2);
+    // And one of those that are left, to none.
+    filled.group.want(1, vec![n]);
+    wait_for_seats(&mut filled.group, &[n], 1);
+    let next = filled.group.attach();
+    assert_eq!(next, n);
+    for (ino, told) in filled.files.iter().zip(told) {
+        assert!(filled.group.read(next, *ino, 0, 200_000) == told, "{ino} is another one");
+    }
+}
+
+#[test]
+fn a_move_goes_on_whoever_dies_meanwhile() {
+    for dies in 0..3 {
+        for after in [200, 700, 1_500, 2_500, 4_000] {
+            let mut filled = Filled::new(2);
+            let (p, m) = (filled.leader, filled.other);
+            let n = filled.group.add();
+            filled.group.want(2, vec![n, m, p]);
+            filled.group.start(n);
+            filled.group.pass(after);
+            let node = [p, m, n][dies];
+            filled.group.machine(node).may_fail = true;
+            filled.group.end(node, Fault::ProcessDeath);
+            filled.group.pass(1_500);
+            filled.group.start(node);
+            wait_for_seats(&mut filled.group, &[m.min(n), m.max(n)], 1);
+            let next = filled.group.attach();
+            assert_eq!(filled.group.read(next, filled.files[1], 100, 21), b"behind the checkpoint");
+        }
+    }
+}

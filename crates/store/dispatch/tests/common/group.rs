@@ -193,6 +193,8 @@ pub(crate) struct Group {
     /// Nothing comes from the first of these to the second.
     pub(crate) cut_ways: BTreeSet<(NodeId, NodeId)>,
     pub(crate) loses: Option<Loses>,
+    /// How many copies are wanted, and on which nodes, if not one on each.
+    ring: Option<(u8, Vec<NodeId>)>,
     /// Islands of the volume. Only the first is there.
     islands: u16,
     links: u64,
@@ -215,6 +217,7 @@ impl Group {
             store: (1, record),
             cut_ways: BTreeSet::new(),
             loses: None,
+            ring: None,
             islands,
             links: 0,
             seq: 0,
@@ -261,7 +264,8 @@ impl Group {
     }
 
     pub(crate) fn try_start(&mut self, node: NodeId) -> Result<(), OpenError> {
-        let ring = self.nodes();
+        let all = self.nodes();
+        let (wanted, ring) = self.ring.clone().unwrap_or((all.len() as u8, all));
         let islands: Vec<IslandId> = (0..self.islands).map(IslandId).collect();
         let table = Table::new(self.islands);
         let machine = self.machine(node);
@@ -282,7 +286,6 @@ impl Group {
             is_new: machine.life == 1,
             reached: machine.noted,
         };
-        let wanted = ring.len() as u8;
         let group = GroupSetup {
             group: Config { me, ring, wanted, tenure_min: 1_000 },
             in_steps: machine.in_steps,
@@ -334,6 +337,18 @@ impl Group {
             self.copy(other).tell(GroupEvent::Wanted { copies, ring });
         }
         node
+    }
+
+    /// So many copies are wanted, on the first of these nodes.
+    pub(crate) fn want(&mut self, copies: u8, ring: Vec<NodeId>) {
+        let up: Vec<NodeId> = self.nodes().into_iter().filter(|node| self.is_up(*node)).collect();
+        for node in &up {
+            self.copy(*node).tell(GroupEvent::Wanted { copies, ring: ring.clone() });
+        }
+        self.ring = Some((copies, ring));
+        for (at, a) in up.iter().enumerate() {
+            up[at + 1..].iter().for_each(|b| self.link(*a, *b));
+        }
     }
 
     /// The process ends, and all that the copy has is lost.
