@@ -294,9 +294,14 @@ fn the_records_of_a_cluster_that_is_there_are_moved_into_its_own_etcd() {
 
 /// Whether all copies of the islands of which a node keeps one are in sync.
 fn all_in_sync(nodes: &Nodes, node: usize) -> bool {
+    are_in_sync(nodes, node, 2)
+}
+
+/// The same of so many copies.
+fn are_in_sync(nodes: &Nodes, node: usize, copies: usize) -> bool {
     let told = nodes.status(node);
     let islands = told["processes"][0]["volumes"][0]["islands"].as_array().unwrap().clone();
-    islands.iter().all(|i| i["copies"]["in_sync"].as_array().is_some_and(|all| all.len() == 2))
+    islands.iter().all(|i| i["copies"]["in_sync"].as_array().is_some_and(|all| all.len() == copies))
 }
 
 #[test]
@@ -334,4 +339,36 @@ fn an_etcd_that_cannot_be_used_makes_no_cluster() {
         assert!(said.contains(why) && !said.contains("secret"), "{said}");
         assert!(!data.exists(), "{control}: it is as before");
     }
+}
+
+#[test]
+fn with_etcd_any_node_is_drained_also_the_one_that_is_named_first() {
+    needs!(Mounts, Root, Programs(&["etcd", "etcdctl"]));
+    let etcd = Etcd::start(1);
+    let mut nodes =
+        Nodes::new(&["--control", &format!("etcd://127.0.0.1:{}", etcd.members[0].plan.client_port)]);
+    (0..2).for_each(|_| _ = nodes.join());
+    let mount = nodes.mounted();
+    let folders = folders(&mount);
+    let data = nodes.data(2);
+    nodes.join();
+    while_working(&folders, || {
+        good(["volume", "set", "home", "--replicas", "3", "--data", text(&data)]);
+        eventually("three copies are in sync", || are_in_sync(&nodes, 2, 3));
+        good(["node", "drain", "node1", "--data", text(&data)]);
+        eventually("its files are gone", || {
+            (0..3).all(|island| !nodes.data(1).join(format!("islands/home/{island}")).exists())
+        });
+    });
+    // It has the list of the cluster still. Whoever has not can be taken out.
+    let said = bad(["node", "remove", "node1", "--data", text(&data)]);
+    assert!(said.contains("keeps the list"), "{said}");
+    let said = bad(["node", "drain", "node3", "--data", text(&data)]);
+    assert!(said.contains("3 copies need 3 nodes") && said.contains("--add HOST:PORT"), "{said}");
+    while_working(&folders, || {
+        good(["volume", "set", "home", "--replicas", "2", "--data", text(&data)]);
+        good(["node", "drain", "node3", "--data", text(&data)]);
+        good(["node", "remove", "node3", "--data", text(&data)]);
+    });
+    eventually("two copies are in sync", || all_in_sync(&nodes, 2));
 }

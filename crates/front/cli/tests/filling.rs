@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use atoll_needs::needs;
-use common::{Cluster, Mounted, eventually, good};
+use common::{Cluster, Mounted, bad, eventually, good};
 
 /// Bytes of a file that its record carries, and of one that it names.
 const SMALL: usize = 30_000;
@@ -348,4 +348,36 @@ fn a_node_that_is_away_for_longer_than_the_grace_is_replaced_and_one_that_is_bac
     are_as_written(&files);
     cluster.kill(1);
     are_as_written(&files);
+}
+
+#[test]
+fn what_a_volume_cannot_be_is_refused_and_a_node_more_makes_it_possible() {
+    let cluster = Cluster::bare(3);
+    let [first, second, third] = &cluster.addresses[..] else { unreachable!("there are three") };
+    let two = [first.as_str(), second].join(",");
+    good(["volume", "create", "home", "--nodes", &two, "--islands-per-node", "1"]);
+    let refused = |words: &[&str]| bad([&["volume", "set"], words, &["--at", second]].concat());
+    for (words, why) in [
+        (&["other", "--replicas", "2"][..], "There is no volume \"other\""),
+        (&["home", "--replicas", "3"], "3 copies need 3 nodes, and volume home has 2"),
+        (&["home", "--replicas", "3"], "atoll volume set home --add HOST:PORT"),
+        (&["home", "--replicas", "0"], "0 copies are not possible: 1 to 16 are"),
+        (&["home", "--copies", "17"], "17 copies are not possible"),
+        (&["home", "--add", second], "is a node of volume home already"),
+        (&["home", "--add", "127.0.0.1:1"], "127.0.0.1:1 cannot be reached"),
+    ] {
+        let said = refused(words);
+        assert!(said.contains(why), "{words:?}: {said}");
+    }
+    let version = || {
+        let told: serde_json::Value =
+            serde_json::from_str(&good(["volume", "list", first, "--json"])).unwrap();
+        told[0]["table_version"].as_u64().unwrap()
+    };
+    assert_eq!(version(), 1, "nothing was changed");
+    let said = good(["volume", "set", "home", "--add", third, "--at", second]);
+    assert!(said.contains("2 islands on 3 nodes, 1 copies of each"), "{said}");
+    assert!(refused(&["home", "--add", third]).contains("is a node of volume home already"));
+    good(["volume", "set", "home", "--replicas", "3", "--at", third]);
+    has_copies(&cluster, 2, 3);
 }

@@ -242,6 +242,14 @@ pub fn set(changer: &Changer, name: &str, wish: &Wish) -> Result<VolumeConfig> {
         }
         has_addresses(&next)?;
         let has = next.with_groups().copies.map_or(1, |copies| copies.wanted);
+        if config.copies.is_none()
+            && wish.replicas.is_none_or(|replicas| replicas == 1)
+            && wish.grace_s.is_none()
+        {
+            // Its islands need no groups for that.
+            let table = config.table.reassigned([]);
+            return Ok((next.nodes != config.nodes).then_some(VolumeConfig { table, ..next }));
+        }
         let wanted = wish.replicas.map_or(has, |replicas| replicas as u8);
         let mut copies = if wanted == has {
             next.with_groups().copies.expect("it has groups")
@@ -252,8 +260,7 @@ pub fn set(changer: &Changer, name: &str, wish: &Wish) -> Result<VolumeConfig> {
             wanted.map_err(|why| no_place(&next, &alive, &why))?.copies.expect("it has groups")
         };
         copies.grace_s = wish.grace_s.or(copies.grace_s);
-        let is_same = next == *config
-            && config.copies.as_ref().map_or(wanted == 1 && wish.grace_s.is_none(), |c| *c == copies);
+        let is_same = next == *config && config.copies.as_ref() == Some(&copies);
         Ok((!is_same).then(|| next.with_copies(copies)))
     })
 }

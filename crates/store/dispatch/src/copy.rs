@@ -207,8 +207,10 @@ impl<D: Disk> GroupCopy<D> {
                     group_net.cut(id, Position::default());
                     fill::clear(&*disk, id)?;
                 }
-                group_net
-                    .trouble(id, "files of this copy are missing: it is filled from another one".to_owned());
+                group_net.trouble(
+                    id,
+                    "this copy has no files yet, or not all: it is filled from another one".to_owned(),
+                );
                 (seat, Setup { is_new, reached: None, ..setup })
             }
         };
