@@ -203,15 +203,19 @@ impl Other {
     /// The next word about an island: a frame's kind, its island and its id. A link that ends is a failure.
     pub fn next(&self) -> (Kind, u16, u64) {
         match self.heard.recv_timeout(LONG).expect("something is said") {
+            // It concerns no island.
+            Heard::Frame(frame) if frame.kind == Kind::Config => self.next(),
             Heard::Frame(frame) => (frame.kind, frame.island.0, frame.id),
             Heard::Closed(why) => panic!("the link has ended: {why}"),
         }
     }
 
-    /// Nothing is said for a moment.
+    /// Nothing is said of an island for a moment.
     pub fn hears_nothing(&self) {
-        if let Ok(heard) = self.heard.recv_timeout(Duration::from_millis(300)) {
-            panic!("{heard:?}");
+        match self.heard.recv_timeout(Duration::from_millis(300)) {
+            Err(_) => {}
+            Ok(Heard::Frame(frame)) if frame.kind == Kind::Config => self.hears_nothing(),
+            Ok(heard) => panic!("{heard:?}"),
         }
     }
 
