@@ -272,6 +272,8 @@ pub(crate) fn bytes_leave_when_no_later_primary_can_take_them_back() {
     filled.group.pass(2_000);
     filled.go_on();
     let _ = answer_taken(&mut filled);
+    // It asks again in the time in which the third copy hears nothing and is not dropped yet.
+    filled.group.pass(600);
     // The primary decides what the third copy does not hear of, and answers the one that is filled.
     let told = Rc::new(RefCell::new(false));
     let tells = Rc::clone(&told);
