@@ -59,26 +59,23 @@ pub(crate) fn run(cargo: &dyn Fn(&str) -> Command, skipped: &Path) -> bool {
         command.env("ATOLL_SKIPPED", skipped);
         command
     });
-    let mut examples = cargo("test --locked --doc --quiet --no-fail-fast");
     // Of each other package rustdoc would only find out that there is none, which takes a second.
-    examples.args(with_examples(&dirs).iter().flat_map(|dir| ["--package".into(), package_id(dir)]));
-    let examples = examples.env("ATOLL_SKIPPED", skipped).status();
+    let examples_pass = with_examples(&dirs).into_iter().all(|dir| {
+        let mut examples = cargo("test --locked --doc --quiet --no-fail-fast --manifest-path");
+        let status = examples.arg(dir.join("Cargo.toml")).env("ATOLL_SKIPPED", skipped).status();
+        status.is_ok_and(|status| status.success())
+    });
     // What failed is said last, where it is looked for.
     for (name, said) in &failed {
         println!("FAILED: {name}\n{}", last_lines(said));
     }
-    failed.is_empty() && examples.is_ok_and(|status| status.success())
+    failed.is_empty() && examples_pass
 }
 
 /// The last lines of what a program has said.
 fn last_lines(said: &str) -> String {
     let lines: Vec<&str> = said.lines().collect();
     lines[lines.len().saturating_sub(LINES_MAX)..].join("\n")
-}
-
-/// How cargo is told of a package.
-fn package_id(dir: &Path) -> String {
-    format!("path+file://{}", dir.display())
 }
 
 /// Those of the packages in whose comments there are examples.
