@@ -483,18 +483,27 @@ fn are_as_written(files: &[(PathBuf, Vec<u8>)]) {
     }
 }
 
+/// Two copies of each island on the first three nodes, and a mount of them.
+fn mounted_home(cluster: &Secured) -> Mounted {
+    let nodes: Vec<String> = (1..=3).map(|node| cluster.address(node)).collect();
+    let data = cluster.data(1);
+    good(["volume", "create", "home", "--replicas", "2", "--data", text(&data), "--nodes", &nodes.join(",")]);
+    cluster.mount("home", "mount", &cluster.client("desk", &[]))
+}
+
+/// An order about nodes, given at a node.
+fn of_nodes(data: &Path, words: &[&str]) -> Vec<String> {
+    ["node"].iter().chain(words).chain(&["--data", text(data)]).map(ToString::to_string).collect()
+}
+
 #[test]
 fn a_node_is_drained_while_its_volume_is_used_and_may_be_removed_then() {
     needs!(Mounts, Root);
     let mut cluster = Secured::new(3);
-    let data = cluster.data(1);
-    let nodes: Vec<String> = (1..=3).map(|node| cluster.address(node)).collect();
-    good(["volume", "create", "home", "--replicas", "2", "--data", text(&data), "--nodes", &nodes.join(",")]);
-    let mount = cluster.mount("home", "mount", &cluster.client("desk", &[]));
+    let mount = mounted_home(&cluster);
     let mut files = some_files(&mount, 0);
-    let node = |words: &[&str]| -> Vec<String> {
-        ["node"].iter().chain(words).chain(&["--data", text(&data)]).map(ToString::to_string).collect()
-    };
+    let data = cluster.data(1);
+    let node = |words: &[&str]| of_nodes(&data, words);
     let said = bad(node(&["remove", "node2"]));
     assert!(said.contains("keeps copies of 2 islands of volume home"), "{said}");
     let said = bad(node(&["drain", "node1"]));
@@ -537,14 +546,10 @@ fn a_node_is_drained_while_its_volume_is_used_and_may_be_removed_then() {
 fn a_node_that_never_comes_back_is_replaced_and_refused() {
     needs!(Mounts, Root);
     let mut cluster = Secured::new(4);
-    let data = cluster.data(1);
-    let nodes: Vec<String> = (1..=3).map(|node| cluster.address(node)).collect();
-    good(["volume", "create", "home", "--replicas", "2", "--data", text(&data), "--nodes", &nodes.join(",")]);
-    let mount = cluster.mount("home", "mount", &cluster.client("desk", &[]));
+    let mount = mounted_home(&cluster);
     let mut files = some_files(&mount, 0);
-    let node = |words: &[&str]| -> Vec<String> {
-        ["node"].iter().chain(words).chain(&["--data", text(&data)]).map(ToString::to_string).collect()
-    };
+    let data = cluster.data(1);
+    let node = |words: &[&str]| of_nodes(&data, words);
     let said = bad(node(&["remove", "--lost", "node2"]));
     assert!(
         said.contains("node2 answers: it is not lost") && said.contains("atoll node drain node2"),

@@ -39,16 +39,12 @@ impl Changer {
     /// By the node of a data directory of this machine.
     pub fn of_data(data: &Path) -> Result<Self> {
         let place = data_socket(data)?;
-        let asked = Self::asked(place.address.clone()).map_err(|why| explain_down(why, Some(data)))?;
+        let asked = Self::at(place.address.clone()).map_err(|why| explain_down(why, Some(data)))?;
         Ok(Self { _place: Some(place), ..asked })
     }
 
     /// By the node at an address.
     pub fn at(address: Address) -> Result<Self> {
-        Self::asked(address)
-    }
-
-    fn asked(address: Address) -> Result<Self> {
         let is_for_all = !describe(&address)?.control.is_empty();
         Ok(Self { address, _place: None, is_for_all })
     }

@@ -3,7 +3,7 @@
 //! island. Of that nothing may succeed, and the tree must be as it was, which the comparisons with the model show.
 
 use atoll_core::{Ino, IslandId, Key, Name, SessionId, VolumePath};
-use atoll_model::{Model, Rng, Step, Strictness, Weights};
+use atoll_model::{Model, Rng, Step, Weights};
 use atoll_posix::{Caller, Errno, Kind, LockKind, Op};
 use atoll_proto::{ClientOp, EntryRef, Extras, FoundBy, Outcome};
 use bytes::Bytes;
@@ -12,7 +12,7 @@ use crate::cause::Failure;
 use crate::frontend::{is_at_or_above, name_of, sensible, target_of};
 use crate::judge::{Judge, Verdict};
 use crate::scenario::{Faults, Run};
-use crate::sequential::{OPERATIONS_PER_CHECK, OPERATIONS_PER_DUMP, disturb, workload_of, world_of};
+use crate::sequential::{disturb, judge_step, workload_of, world_of};
 use crate::world::World;
 
 /// Clients of the whole tree; the limited one comes behind them.
@@ -46,19 +46,7 @@ pub(crate) fn run(run: &mut Run, faults: Faults) -> Result<(), Failure> {
             }
             _ => outside(world, &judge.model, scope, &step)?,
         }
-        if !judge.orphans.is_empty() && world.rng.percent(20) {
-            let at = world.rng.index(judge.orphans.len());
-            judge.close_orphan(world, at);
-        }
-        let last = n == run.steps;
-        if last || n % OPERATIONS_PER_DUMP == 0 {
-            world.settle()?;
-            judge.compare_trees(world, Strictness::FULL)?;
-        }
-        if last || n % OPERATIONS_PER_CHECK == 0 {
-            world.settle()?;
-            crate::invariants(world)?;
-        }
+        judge_step(world, &mut judge, n, n == run.steps)?;
     }
     Ok(())
 }

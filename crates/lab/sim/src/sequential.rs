@@ -11,9 +11,9 @@ use crate::scenario::{Faults, Run};
 use crate::world::{Choice, Config, World};
 
 /// Operations between two comparisons of the whole tree.
-pub(crate) const OPERATIONS_PER_DUMP: u64 = 60;
+const OPERATIONS_PER_DUMP: u64 = 60;
 /// Operations between two checks of all rows.
-pub(crate) const OPERATIONS_PER_CHECK: u64 = 150;
+const OPERATIONS_PER_CHECK: u64 = 150;
 
 /// A world for a seed: islands, mounts and memory as the seed has it.
 pub(crate) fn world_of(seed: u64, clients: usize) -> Result<World, Failure> {
@@ -61,19 +61,25 @@ pub(crate) fn run(run: &mut Run, faults: Faults) -> Result<(), Failure> {
             let client = step.session.0 as usize - 1;
             judge.run(world, client, &step)?;
         }
-        if !judge.orphans.is_empty() && world.rng.percent(20) {
-            let at = world.rng.index(judge.orphans.len());
-            judge.close_orphan(world, at);
-        }
-        let last = n == run.steps;
-        if last || n % OPERATIONS_PER_DUMP == 0 {
-            world.settle()?;
-            judge.compare_trees(world, Strictness::FULL)?;
-        }
-        if last || n % OPERATIONS_PER_CHECK == 0 {
-            world.settle()?;
-            crate::invariants(world)?;
-        }
+        judge_step(world, &mut judge, n, n == run.steps)?;
+    }
+    Ok(())
+}
+
+/// Ends the `n`th step: perhaps closes a file without a name, and now and then compares the trees and looks at all rows, as behind
+/// the last one.
+pub(crate) fn judge_step(world: &mut World, judge: &mut Judge, n: u64, last: bool) -> Result<(), Failure> {
+    if !judge.orphans.is_empty() && world.rng.percent(20) {
+        let at = world.rng.index(judge.orphans.len());
+        judge.close_orphan(world, at);
+    }
+    if last || n.is_multiple_of(OPERATIONS_PER_DUMP) {
+        world.settle()?;
+        judge.compare_trees(world, Strictness::FULL)?;
+    }
+    if last || n.is_multiple_of(OPERATIONS_PER_CHECK) {
+        world.settle()?;
+        crate::invariants(world)?;
     }
     Ok(())
 }
