@@ -8,7 +8,7 @@ use anyhow::{Result, anyhow, bail};
 use atoll_core::IslandId;
 use atoll_proto::{Control, ControlReply};
 use atoll_rpc::{
-    Address, Closed, ConnectError, Frame, Handler, Hello, Kind, Link, Options, Outgoing, Role, Security,
+    Address, Closed, ConnectError, Frame, FrameKind, Handler, Hello, Link, Options, Outgoing, Role, Security,
 };
 
 /// How long a question may take.
@@ -37,13 +37,13 @@ impl Asking {
 
 impl Handler for Asking {
     fn opened(&self, link: &Arc<Link>) {
-        if let Err(why) = link.send(Kind::Control, IslandId(0), 1, &self.order, &[]) {
+        if let Err(why) = link.send(FrameKind::Control, IslandId(0), 1, &self.order, &[]) {
             self.tell(Heard::Lost(why.to_string()));
         }
     }
 
     fn frame(&self, link: &Arc<Link>, frame: Frame) {
-        if frame.kind != Kind::ControlReply {
+        if frame.kind != FrameKind::ControlReply {
             return link.malformed(atoll_core::Malformed::new("kind of frame for a command"));
         }
         match frame.decode() {

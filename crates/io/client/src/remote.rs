@@ -9,7 +9,7 @@ use atoll_posix::Errno;
 use atoll_proto::control::Connection;
 use atoll_proto::{Notice, Outcome, Reply, Request};
 use atoll_rpc::{
-    Address, Closed, ConnectError, Frame, Handler, Hello, Kind, Link, Options, Outgoing, Relays, Role,
+    Address, Closed, ConnectError, Frame, FrameKind, Handler, Hello, Link, Options, Outgoing, Relays, Role,
     SendError,
 };
 use bytes::Bytes;
@@ -160,7 +160,7 @@ impl Remote {
 
 impl Wire for Remote {
     fn send(&self, island: IslandId, id: u64, request: Request, data: Bytes) {
-        match self.outgoing.send(Kind::Request, island, id, &request, &data) {
+        match self.outgoing.send(FrameKind::Request, island, id, &request, &data) {
             // A link that is down tells so itself, and the machine asks again.
             Ok(()) | Err(SendError::NotConnected) => {}
             // The island has not heard of it: nothing was done, and the caller is told.
@@ -218,7 +218,7 @@ impl Handler for Incoming {
 
     fn frame(&self, link: &Arc<Link>, frame: Frame) {
         let Some(client) = self.client() else { return };
-        if frame.kind == Kind::Config {
+        if frame.kind == FrameKind::Config {
             match (frame.decode::<u64>(), self.nodes.upgrade()) {
                 (Ok(version), Some(nodes)) => nodes.config(version),
                 (Ok(_), None) => {}
@@ -226,7 +226,7 @@ impl Handler for Incoming {
             }
             return;
         }
-        if frame.kind == Kind::Primary {
+        if frame.kind == FrameKind::Primary {
             match frame.decode::<u32>() {
                 Ok(0) => {}
                 Ok(epoch) => {
@@ -246,11 +246,11 @@ impl Handler for Incoming {
         }
         match frame.kind {
             // Told while the node is held, so that what follows is told later.
-            Kind::Gone => {
+            FrameKind::Gone => {
                 node.gone.insert(frame.island);
                 return client.reachable(frame.island, false);
             }
-            Kind::Primary => {
+            FrameKind::Primary => {
                 if node.gone.remove(&frame.island) {
                     client.reachable(frame.island, true);
                 }
@@ -259,11 +259,11 @@ impl Handler for Incoming {
             _ => drop(node),
         }
         match frame.kind {
-            Kind::Reply => match frame.decode::<Reply>() {
+            FrameKind::Reply => match frame.decode::<Reply>() {
                 Ok(reply) => client.reply(frame.island, frame.id, reply, &frame.payload),
                 Err(what) => link.malformed(what),
             },
-            Kind::Notice => match frame.decode::<Notice>() {
+            FrameKind::Notice => match frame.decode::<Notice>() {
                 Ok(notice) => client.notice(frame.island, notice),
                 Err(what) => link.malformed(what),
             },

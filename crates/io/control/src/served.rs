@@ -12,7 +12,7 @@ use atoll_core::{IslandId, Malformed, VolumeId};
 use atoll_proto::cluster::{Cluster, StoredCluster};
 use atoll_proto::group::{ChangedGroups, GroupRecord, Revision, StoredGroup, Swapped};
 use atoll_proto::{Control, ControlReply, VolumeConfig};
-use atoll_rpc::{Address, Closed, DaemonId, Frame, Handler, Hello, Kind, Link, Options, Outgoing, Role};
+use atoll_rpc::{Address, Closed, DaemonId, Frame, FrameKind, Handler, Hello, Link, Options, Outgoing, Role};
 
 use crate::cluster::ClusterStore;
 use crate::groups::{GroupStore, WATCH_MAX};
@@ -71,7 +71,7 @@ impl Handler for Asked {
     }
 
     fn frame(&self, link: &Arc<Link>, frame: Frame) {
-        if frame.kind != Kind::ControlReply {
+        if frame.kind != FrameKind::ControlReply {
             return link.malformed(Malformed::new("kind of frame for a question"));
         }
         match frame.decode() {
@@ -113,7 +113,7 @@ impl ServedStore {
         let (answer, answered) = channel();
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         self.asked.lock().insert(id, Question { link: link.id(), answer });
-        if let Err(why) = link.send(Kind::Control, IslandId(0), id, order, &[]) {
+        if let Err(why) = link.send(FrameKind::Control, IslandId(0), id, order, &[]) {
             self.asked.answer(id, Err(why.to_string()));
         }
         if let Some(why) = link.closed() {

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use atoll_core::{Encode, IslandId};
 use atoll_rpc::header::HEADER_BYTES;
 use atoll_rpc::{
-    Acceptor, Address, Closed, ClusterId, DaemonId, Frame, Goodbye, Handler, Hello, HelloOk, Kind, Link,
+    Acceptor, Address, Closed, ClusterId, DaemonId, Frame, FrameKind, Goodbye, Handler, Hello, HelloOk, Link,
     Listener, Options, Outgoing, Role,
 };
 
@@ -42,7 +42,7 @@ struct Echo;
 
 impl Handler for Echo {
     fn frame(&self, link: &Arc<Link>, frame: Frame) {
-        let _ = link.send(Kind::Reply, frame.island, frame.id, &Raw(&frame.meta), &frame.payload);
+        let _ = link.send(FrameKind::Reply, frame.island, frame.id, &Raw(&frame.meta), &frame.payload);
     }
 
     fn closed(&self, _link: &Arc<Link>, _why: &Closed) {}
@@ -64,7 +64,7 @@ impl Client {
     fn ask(&self, link: &Link, id: u64) {
         self.times.lock().unwrap().0 = Instant::now();
         let meta = [id as u8; FRAME_BYTES - HEADER_BYTES];
-        link.send(Kind::Request, IslandId(0), id, &Raw(&meta), &[]).expect("the link is up");
+        link.send(FrameKind::Request, IslandId(0), id, &Raw(&meta), &[]).expect("the link is up");
     }
 }
 
@@ -141,7 +141,7 @@ fn stream(name: &str, address: &Address, node: &Options, of_client: &Options) {
         if id >= WINDOW {
             wait.recv().expect("the handler lives");
         }
-        link.send(Kind::Request, IslandId(0), id as u64, &Raw(&[]), &payload).expect("the link is up");
+        link.send(FrameKind::Request, IslandId(0), id as u64, &Raw(&[]), &payload).expect("the link is up");
     }
     (0..WINDOW).for_each(|_| wait.recv().expect("the handler lives"));
     let secs = start.elapsed().as_secs_f64();
@@ -156,7 +156,7 @@ struct Sink;
 
 impl Handler for Sink {
     fn frame(&self, link: &Arc<Link>, frame: Frame) {
-        let _ = link.send(Kind::Reply, frame.island, frame.id, &Raw(&[]), &[]);
+        let _ = link.send(FrameKind::Reply, frame.island, frame.id, &Raw(&[]), &[]);
     }
 
     fn closed(&self, _link: &Arc<Link>, _why: &Closed) {}

@@ -6,7 +6,7 @@
 use atoll_core::{Decode, IslandId, Malformed};
 use bytes::{Bytes, BytesMut};
 
-use crate::Kind;
+use crate::FrameKind;
 use crate::header::{FrameError, HEADER_BYTES, Header, MAGIC, decode_header, head_crc};
 use crate::pool;
 
@@ -24,7 +24,7 @@ const SMALL_BUFFER_BYTES: usize = 64 * 1024;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Frame {
     /// Its kind.
-    pub kind: Kind,
+    pub kind: FrameKind,
     /// The island that is meant or that speaks.
     pub island: IslandId,
     /// The number of the request, answer or message.

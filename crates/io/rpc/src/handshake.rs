@@ -12,7 +12,7 @@ use atoll_core::{Decode, Encode, IslandId};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 
-use crate::Kind;
+use crate::FrameKind;
 use crate::address::Address;
 use crate::frame::{Frame, FrameReader};
 use crate::header::{FrameError, VERSION_HIGHEST, encode_head};
@@ -200,7 +200,7 @@ pub(crate) fn connect(
     let passed_on = greet_as(relay, &mut stream, greeting, security, None, time_max)?;
     if !passed_on.reader.is_between_frames() || !stream.bare() {
         // The node itself says nothing before it is greeted.
-        let why = FrameError::Unexpected { kind: Kind::HelloOk };
+        let why = FrameError::Unexpected { kind: FrameKind::HelloOk };
         return Err(ConnectError::NotAtoll { address: (*relay).clone(), why });
     }
     stream.set_relayed();
@@ -333,12 +333,12 @@ fn greet(
     shown: Option<Shown>,
     deadline: Instant,
 ) -> Result<Greeted<HelloOk>, GreetError> {
-    write(stream, Kind::Hello, hello, deadline)?;
+    write(stream, FrameKind::Hello, hello, deadline)?;
     let mut reader = FrameReader::new(stream.needs_checks());
     let frame = read(stream, &mut reader, deadline)?;
     match frame.kind {
-        Kind::HelloOk => {}
-        Kind::Goodbye => return Err(GreetError::Refused(decode(&frame)?)),
+        FrameKind::HelloOk => {}
+        FrameKind::Goodbye => return Err(GreetError::Refused(decode(&frame)?)),
         kind => return Err(GreetError::Lied(FrameError::Unexpected { kind })),
     }
     let ok: HelloOk = decode(&frame)?;
@@ -418,19 +418,19 @@ fn welcome_silently(
                 if there.is_unix() || !greeted.reader.is_between_frames() || !reader.is_between_frames() {
                     return Err(refused(Reason::NotReached, "it cannot be passed on"));
                 }
-                write(stream, Kind::HelloOk, &ok, deadline)?;
+                write(stream, FrameKind::HelloOk, &ok, deadline)?;
                 // The two ends encrypt what is passed on.
                 if !stream.bare() || !there.bare() {
-                    return Err(GreetError::Lied(FrameError::Unexpected { kind: Kind::Hello }));
+                    return Err(GreetError::Lied(FrameError::Unexpected { kind: FrameKind::Hello }));
                 }
                 return Ok(Welcomed::Relay(there, shown));
             }
             Role::Relayed { .. } => {
-                write(stream, Kind::HelloOk, &ok, deadline)?;
+                write(stream, FrameKind::HelloOk, &ok, deadline)?;
                 stream.set_relayed();
                 if security.is_some() {
                     if !reader.is_between_frames() || !stream.bare() {
-                        return Err(GreetError::Lied(FrameError::Unexpected { kind: Kind::Hello }));
+                        return Err(GreetError::Lied(FrameError::Unexpected { kind: FrameKind::Hello }));
                     }
                     shown = secure(stream, security, true, deadline)?;
                 }
@@ -439,7 +439,7 @@ fn welcome_silently(
                 return Err(refused(Reason::NotAllowed, "tools ask directly"));
             }
             Role::Tool | Role::Client { .. } | Role::Node { .. } => {
-                write(stream, Kind::HelloOk, &ok, deadline)?;
+                write(stream, FrameKind::HelloOk, &ok, deadline)?;
                 reader.agree(version);
                 return Ok(Welcomed::Link(Box::new(Greeted { remote: hello, shown, version, reader })));
             }
@@ -464,7 +464,7 @@ fn read_hello(
     deadline: Instant,
 ) -> Result<(Hello, u16), GreetError> {
     let frame = read(stream, reader, deadline)?;
-    if frame.kind != Kind::Hello {
+    if frame.kind != FrameKind::Hello {
         return Err(GreetError::Lied(FrameError::Unexpected { kind: frame.kind }));
     }
     // Before anything else: a newer greeting may not be readable.
@@ -481,7 +481,7 @@ pub(crate) fn refuse(stream: &Stream, security: Option<&Security>, goodbye: &Goo
     if security.is_some() && stream.needs_checks() {
         return stream.shutdown();
     }
-    let _ = write(stream, Kind::Goodbye, goodbye, Instant::now());
+    let _ = write(stream, FrameKind::Goodbye, goodbye, Instant::now());
     stream.shutdown();
     stream.drain();
 }
@@ -490,7 +490,7 @@ fn decode<T: Decode>(frame: &Frame) -> Result<T, GreetError> {
     frame.decode().map_err(|e| GreetError::Lied(e.into()))
 }
 
-fn write(stream: &Stream, kind: Kind, meta: &impl Encode, deadline: Instant) -> Result<(), GreetError> {
+fn write(stream: &Stream, kind: FrameKind, meta: &impl Encode, deadline: Instant) -> Result<(), GreetError> {
     let mut bytes = Vec::with_capacity(256);
     encode_head(VERSION_HIGHEST, kind, IslandId(0), 0, meta, &[], false, &mut bytes)
         .map_err(GreetError::Lied)?;

@@ -39,7 +39,7 @@ pub use address::{Address, AddressError};
 pub use atoll_links::header;
 pub use frame::{Frame, FrameReader};
 pub use handshake::ConnectError;
-pub use header::{FrameError, FrameKind as Kind, Header};
+pub use header::{FrameError, FrameKind, Header};
 pub use hello::{ClusterId, DaemonId, Goodbye, Hello, HelloOk, Reason, Role, Versions};
 pub use link::{Closed, Handler, Link, Options, Remote, SendError};
 pub use listener::{Acceptor, Bound, ListenError, Listener};

@@ -14,7 +14,7 @@ use std::time::Duration;
 use atoll_core::{Encode, IslandId, Malformed};
 use rustix::io::Errno;
 
-use crate::Kind;
+use crate::FrameKind;
 use crate::address::Address;
 use crate::alive::{self, Pulse};
 use crate::frame::{Frame, FrameReader};
@@ -225,7 +225,7 @@ impl Link {
         }
         if self.pulse.is_due() {
             let mut frame = Vec::with_capacity(HEADER_BYTES);
-            encode_head(self.version, Kind::Alive, IslandId(0), 0, &Nothing, &[], false, &mut frame)
+            encode_head(self.version, FrameKind::Alive, IslandId(0), 0, &Nothing, &[], false, &mut frame)
                 .expect("a frame without content is short");
             // What cannot be sent is noticed by those who have something to say.
             let _ = self.outbox.send_if_idle(&self.stream, &frame);
@@ -291,7 +291,7 @@ impl Link {
     /// of each frame before it.
     pub fn send(
         &self,
-        kind: Kind,
+        kind: FrameKind,
         island: IslandId,
         id: u64,
         meta: &impl Encode,
@@ -324,7 +324,7 @@ impl Link {
 
     /// Tells the other side that an island cannot be asked at this node.
     pub fn gone(&self, island: IslandId) -> Result<(), SendError> {
-        self.send(Kind::Gone, island, 0, &Nothing, &[])
+        self.send(FrameKind::Gone, island, 0, &Nothing, &[])
     }
 
     /// Whether the socket takes some bytes at the moment, so that a small frame makes its thread wait for nothing.
@@ -334,12 +334,12 @@ impl Link {
 
     /// Tells the other side that an island can be asked at this node, since this epoch; 0 if it has no other copies.
     pub fn primary(&self, island: IslandId, epoch: u32) -> Result<(), SendError> {
-        self.send(Kind::Primary, island, 0, &epoch, &[])
+        self.send(FrameKind::Primary, island, 0, &epoch, &[])
     }
 
     /// Tells the other side that the volume's configuration has this version here.
     pub fn config(&self, version: u64) -> Result<(), SendError> {
-        self.send(Kind::Config, IslandId(0), 0, &version, &[])
+        self.send(FrameKind::Config, IslandId(0), 0, &version, &[])
     }
 
     /// Ends the link and tells the other side why, if that is possible at once. The handler's
@@ -364,7 +364,7 @@ impl Link {
         }
         let mut last = Vec::new();
         if let Some(goodbye) = goodbye {
-            encode_head(self.version, Kind::Goodbye, IslandId(0), 0, &goodbye, &[], false, &mut last)
+            encode_head(self.version, FrameKind::Goodbye, IslandId(0), 0, &goodbye, &[], false, &mut last)
                 .expect("a goodbye is short");
         }
         self.outbox.close_with(&self.stream, &last);
@@ -439,7 +439,7 @@ impl Link {
         let mut reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
         while self.closed.get().is_none() {
             match reader.next_frame() {
-                Ok(Some(frame)) if frame.kind == Kind::Alive => {}
+                Ok(Some(frame)) if frame.kind == FrameKind::Alive => {}
                 Ok(Some(frame)) => match self.sort(frame) {
                     Ok(frame) => return Some(frame),
                     Err(why) => self.end(why),
@@ -459,11 +459,13 @@ impl Link {
     /// Tells frames for the handler from those that end the link.
     fn sort(&self, frame: Frame) -> Result<Frame, Closed> {
         match frame.kind {
-            Kind::Goodbye => Err(match frame.decode() {
+            FrameKind::Goodbye => Err(match frame.decode() {
                 Ok(goodbye) => Closed::Theirs(goodbye),
                 Err(e) => Closed::Lied(e.into()),
             }),
-            Kind::Hello | Kind::HelloOk => Err(Closed::Lied(FrameError::Unexpected { kind: frame.kind })),
+            FrameKind::Hello | FrameKind::HelloOk => {
+                Err(Closed::Lied(FrameError::Unexpected { kind: frame.kind }))
+            }
             _ => Ok(frame),
         }
     }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use atoll_core::{Encode, IslandId, NodeId, VolumeId};
 use atoll_links::{Dialer, Via};
 
-use crate::Kind;
+use crate::FrameKind;
 use crate::address::Address;
 use crate::frame::Frame;
 use crate::handshake::{ConnectError, Greeted, Through, connect};
@@ -163,7 +163,7 @@ impl Outgoing {
     /// seconds.
     pub fn send(
         &self,
-        kind: Kind,
+        kind: FrameKind,
         island: IslandId,
         id: u64,
         meta: &impl Encode,

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use atoll_core::{Encode, IslandId, SessionId, VolumeId};
 use atoll_needs::needs;
 use atoll_rpc::{
-    Address, Closed, ClusterId, ConnectError, Goodbye, Hello, HelloOk, Kind, Listener, Options, Reason,
+    Address, Closed, ClusterId, ConnectError, FrameKind, Goodbye, Hello, HelloOk, Listener, Options, Reason,
     Remote, Role, SendError, Versions,
 };
 use common::*;
@@ -134,14 +134,14 @@ fn a_greeting_that_only_a_newer_version_can_read_is_still_answered_with_versions
     let mut stranger = Stranger::connect(listener.address());
     let mut meta = Versions { lowest: 7, highest: 9 }.to_vec();
     meta.extend_from_slice(b"nobody knows this layout");
-    let mut bytes = frame(Kind::Hello, 0, &meta, &[]);
+    let mut bytes = frame(FrameKind::Hello, 0, &meta, &[]);
     bytes[4] = 9;
     let crc = crc32c::crc32c_append(crc32c::crc32c(&bytes[..32]), &meta);
     bytes[32..36].copy_from_slice(&crc.to_le_bytes());
     stranger.write(&bytes);
     let answer = stranger.read_to_end();
     let expected = Goodbye::new(Reason::Version { ours: Versions::OURS }, "").to_vec();
-    assert_eq!((answer[6], &answer[36..]), (Kind::Goodbye as u8, &expected[..]));
+    assert_eq!((answer[6], &answer[36..]), (FrameKind::Goodbye as u8, &expected[..]));
 }
 
 #[test]
@@ -185,10 +185,10 @@ fn who_connects_and_says_nothing_is_dropped() {
     let (listener, _server) = serve_at(&any_port(), options, echo);
     let mut silent = Stranger::connect(listener.address());
     let mut slow = Stranger::connect(listener.address());
-    slow.write(&frame(Kind::Hello, 0, &[], &[])[..10]);
+    slow.write(&frame(FrameKind::Hello, 0, &[], &[])[..10]);
     for stranger in [&mut silent, &mut slow] {
         let answer = stranger.read_to_end();
-        assert_eq!(answer[6], Kind::Goodbye as u8);
+        assert_eq!(answer[6], FrameKind::Goodbye as u8);
         assert_eq!(answer[36], 8, "too slow");
     }
 }
@@ -217,7 +217,7 @@ fn connections_beyond_the_limit_are_refused_and_room_is_made_when_one_ends() {
 fn sending_while_down_fails_at_once_and_brings_the_link_up() {
     let (listener, _server) = serve(echo);
     let (client, events) = outgoing(listener.address());
-    let ask = || client.send(Kind::Request, IslandId(0), 1, &Raw(vec![]), &[]);
+    let ask = || client.send(FrameKind::Request, IslandId(0), 1, &Raw(vec![]), &[]);
     assert_eq!(ask(), Err(SendError::NotConnected));
     let until = Instant::now() + PATIENCE;
     while ask().is_err() {
@@ -245,7 +245,10 @@ fn a_kept_connection_comes_back_when_its_daemon_does() {
     let (_listener, _server) = serve_at(&address, Options::default(), echo);
     let second = client.connect(PATIENCE).unwrap();
     assert_ne!(first.id(), second.id());
-    assert_eq!(first.send(Kind::Request, IslandId(0), 1, &Raw(vec![]), &[]), Err(SendError::NotConnected));
+    assert_eq!(
+        first.send(FrameKind::Request, IslandId(0), 1, &Raw(vec![]), &[]),
+        Err(SendError::NotConnected)
+    );
     send(&second, 2, &[], &[]);
     assert_eq!(next_frame(&events).id, 2);
 }
@@ -285,7 +288,7 @@ fn each_end_is_told_exactly_once() {
         for _ in 0..4 {
             scope.spawn(|| link.close(Goodbye::new(Reason::Stopping, "enough")));
         }
-        scope.spawn(|| while link.send(Kind::Request, IslandId(0), 1, &Raw(vec![]), &[]).is_ok() {});
+        scope.spawn(|| while link.send(FrameKind::Request, IslandId(0), 1, &Raw(vec![]), &[]).is_ok() {});
     });
     client.stop();
     listener.stop();
@@ -350,7 +353,7 @@ fn frozen_after_greeting() -> (Address, thread::JoinHandle<()>) {
         let (mut stream, _) = listener.accept().unwrap();
         let mut ok = HelloOk::new(CLUSTER, atoll_rpc::DaemonId(5), 1);
         ok.version = atoll_rpc::header::VERSION_HIGHEST;
-        stream.write_all(&frame(Kind::HelloOk, 0, &ok.to_vec(), &[])).unwrap();
+        stream.write_all(&frame(FrameKind::HelloOk, 0, &ok.to_vec(), &[])).unwrap();
         // Until the other side gives it up.
         std::io::copy(&mut stream, &mut std::io::sink()).unwrap();
     });

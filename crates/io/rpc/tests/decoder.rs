@@ -6,7 +6,7 @@ use atoll_rpc::header::{
     FLAG_PAYLOAD_CHECKED, HANDSHAKE_META_BYTES_MAX, HEADER_BYTES, META_BYTES_MAX, PAYLOAD_BYTES_MAX,
     VERSION_HIGHEST, decode_header, encode_head,
 };
-use atoll_rpc::{ClusterId, DaemonId, Frame, FrameError, FrameReader, Hello, HelloOk, Kind, Role};
+use atoll_rpc::{ClusterId, DaemonId, Frame, FrameError, FrameKind, FrameReader, Hello, HelloOk, Role};
 use bytes::Bytes;
 use proptest::prelude::*;
 
@@ -22,7 +22,7 @@ impl Encode for Raw {
     }
 }
 
-fn encode(kind: Kind, id: u64, meta: &[u8], payload: &[u8]) -> Vec<u8> {
+fn encode(kind: FrameKind, id: u64, meta: &[u8], payload: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     let meta = Raw(meta.to_vec());
     encode_head(VERSION_HIGHEST, kind, IslandId(0x0102), id, &meta, payload, true, &mut out).unwrap();
@@ -47,7 +47,7 @@ fn read_all(reader: &mut FrameReader, bytes: &[u8]) -> Result<Vec<Frame>, FrameE
 
 #[test]
 fn the_header_has_the_bytes_that_the_format_says() {
-    let bytes = encode(Kind::Request, 0x1122_3344_5566_7788, b"meta", b"payload");
+    let bytes = encode(FrameKind::Request, 0x1122_3344_5566_7788, b"meta", b"payload");
     let golden = [
         b'A', b'T', b'O', b'L', // magic
         1, 0, // version
@@ -91,10 +91,10 @@ fn the_greetings_have_the_bytes_that_the_format_says() {
 #[test]
 fn lengths_are_refused_from_the_header_alone() {
     for (kind, at, max) in [
-        (Kind::Reply, 16, META_BYTES_MAX),
-        (Kind::Reply, 20, PAYLOAD_BYTES_MAX),
-        (Kind::Hello, 16, HANDSHAKE_META_BYTES_MAX),
-        (Kind::Hello, 20, 0),
+        (FrameKind::Reply, 16, META_BYTES_MAX),
+        (FrameKind::Reply, 20, PAYLOAD_BYTES_MAX),
+        (FrameKind::Hello, 16, HANDSHAKE_META_BYTES_MAX),
+        (FrameKind::Hello, 20, 0),
     ] {
         let mut header: [u8; HEADER_BYTES] = encode(kind, 1, b"", b"")[..].try_into().unwrap();
         header[at..at + 4].copy_from_slice(&(max as u32).to_le_bytes());
@@ -111,10 +111,10 @@ fn lengths_are_refused_from_the_header_alone() {
 fn what_is_too_long_is_not_encoded() {
     let mut out = b"before".to_vec();
     let long = Raw(vec![0; META_BYTES_MAX + 1]);
-    let result = encode_head(1, Kind::Reply, IslandId(0), 0, &long, &[], true, &mut out);
+    let result = encode_head(1, FrameKind::Reply, IslandId(0), 0, &long, &[], true, &mut out);
     assert!(matches!(result, Err(FrameError::TooLong { part: "meta", .. })));
     let payload = vec![0; PAYLOAD_BYTES_MAX + 1];
-    let result = encode_head(1, Kind::Reply, IslandId(0), 0, &Raw(vec![]), &payload, true, &mut out);
+    let result = encode_head(1, FrameKind::Reply, IslandId(0), 0, &Raw(vec![]), &payload, true, &mut out);
     assert!(matches!(result, Err(FrameError::TooLong { part: "payload", .. })));
     assert_eq!(out, b"before");
 }
@@ -122,7 +122,7 @@ fn what_is_too_long_is_not_encoded() {
 #[test]
 fn the_longest_frame_comes_through() {
     let (meta, payload) = (vec![7; META_BYTES_MAX], vec![9; PAYLOAD_BYTES_MAX]);
-    let frames = read_all(&mut greeted(), &encode(Kind::Peer, 1, &meta, &payload)).unwrap();
+    let frames = read_all(&mut greeted(), &encode(FrameKind::Peer, 1, &meta, &payload)).unwrap();
     assert_eq!((&frames[0].meta[..], &frames[0].payload[..]), (&meta[..], &payload[..]));
 }
 
@@ -133,7 +133,7 @@ fn another_protocol_is_known_by_its_first_byte_and_another_version_by_its_number
     {
         assert_eq!(read_all(&mut greeted(), greeting), Err(FrameError::NotAtoll));
     }
-    let mut newer = encode(Kind::Request, 1, b"", b"");
+    let mut newer = encode(FrameKind::Request, 1, b"", b"");
     newer[4] = 9;
     let error = read_all(&mut greeted(), &newer).unwrap_err();
     assert_eq!(error, FrameError::Version { theirs: 9 });
@@ -146,15 +146,15 @@ fn another_protocol_is_known_by_its_first_byte_and_another_version_by_its_number
 
 #[test]
 fn before_the_greeting_nothing_else_is_read() {
-    let request = encode(Kind::Request, 1, b"", b"");
+    let request = encode(FrameKind::Request, 1, b"", b"");
     let error = read_all(&mut FrameReader::new(true), &request).unwrap_err();
-    assert_eq!(error, FrameError::Unexpected { kind: Kind::Request });
+    assert_eq!(error, FrameError::Unexpected { kind: FrameKind::Request });
 }
 
 #[test]
 fn a_payload_without_a_checksum_passes_only_where_none_is_asked_for() {
     let mut bytes = Vec::new();
-    encode_head(1, Kind::Reply, IslandId(0), 0, &Raw(vec![]), b"body", false, &mut bytes).unwrap();
+    encode_head(1, FrameKind::Reply, IslandId(0), 0, &Raw(vec![]), b"body", false, &mut bytes).unwrap();
     assert_eq!(bytes[7] & FLAG_PAYLOAD_CHECKED, 0);
     bytes.extend_from_slice(b"body");
     assert_eq!(read_all(&mut greeted(), &bytes), Err(FrameError::PayloadUnchecked));
@@ -181,7 +181,7 @@ proptest! {
         sent in proptest::collection::vec(any_frame(), 1..8),
         portions in proptest::collection::vec(1usize..50_000, 1..20),
     ) {
-        let bytes: Vec<u8> = sent.iter().flat_map(|(id, m, p)| encode(Kind::Reply, *id, m, p)).collect();
+        let bytes: Vec<u8> = sent.iter().flat_map(|(id, m, p)| encode(FrameKind::Reply, *id, m, p)).collect();
         let mut reader = greeted();
         let mut got = Vec::new();
         let mut rest = &bytes[..];
@@ -211,7 +211,7 @@ proptest! {
     fn a_changed_byte_never_makes_another_frame(
         sent in any_frame(), at in any::<prop::sample::Index>(), change in 1u8..,
     ) {
-        let bytes = encode(Kind::Reply, sent.0, &sent.1, &sent.2);
+        let bytes = encode(FrameKind::Reply, sent.0, &sent.1, &sent.2);
         let mut changed = bytes.clone();
         changed[at.index(bytes.len())] ^= change;
         let frames = read_all(&mut greeted(), &changed);

@@ -12,7 +12,7 @@ use std::time::Duration;
 use atoll_core::IslandId;
 use atoll_rpc::header::{HEADER_BYTES, META_BYTES_MAX, PAYLOAD_BYTES_MAX};
 use atoll_rpc::{
-    Address, Closed, Frame, FrameError, Goodbye, Hello, Kind, Link, Options, Outgoing, Reason, Role,
+    Address, Closed, Frame, FrameError, FrameKind, Goodbye, Hello, Link, Options, Outgoing, Reason, Role,
     SendError,
 };
 use common::*;
@@ -41,7 +41,7 @@ fn large_and_small_frames_come_back_as_they_went() {
             let payload: Vec<u8> = (0..payload).map(|i| (i * 13 + id) as u8).collect();
             send(&link, id as u64, &meta, &payload);
             let back = next_frame(&events);
-            assert_eq!((back.kind, back.island, back.id), (Kind::Reply, IslandId(3), id as u64));
+            assert_eq!((back.kind, back.island, back.id), (FrameKind::Reply, IslandId(3), id as u64));
             assert!(back.meta == meta && back.payload == payload, "frame {id} was changed");
         }
     }
@@ -176,7 +176,7 @@ fn two_sides_that_flood_each_other_do_not_wait_for_each_other() {
         if frame.id == HOPS {
             let _ = done.send(frame.payload.len());
         } else {
-            link.send(Kind::Peer, frame.island, frame.id + 1, &Raw(vec![]), &frame.payload).unwrap();
+            link.send(FrameKind::Peer, frame.island, frame.id + 1, &Raw(vec![]), &frame.payload).unwrap();
         }
     };
     let (listener, _server) = serve(bounce.clone());
@@ -198,10 +198,10 @@ fn a_peer_that_does_not_read_is_disconnected() {
     let options = Options { send_time_max: Duration::from_millis(200), ..Options::default() };
     let (listener, server) = serve_at(&any_port(), options, |link, _| {
         let body = vec![0; 1024 * 1024];
-        while link.send(Kind::Reply, IslandId(0), 1, &Raw(vec![]), &body).is_ok() {}
+        while link.send(FrameKind::Reply, IslandId(0), 1, &Raw(vec![]), &body).is_ok() {}
     });
     let mut stranger = Stranger::greeted(listener.address());
-    stranger.write(&frame(Kind::Request, 1, &[], &[]));
+    stranger.write(&frame(FrameKind::Request, 1, &[], &[]));
     assert_eq!(next_closed(&server), Closed::NotReading);
 }
 
@@ -210,7 +210,7 @@ fn a_connection_cut_amid_a_frame_is_noticed_and_the_frame_is_not_handled() {
     let (listener, server) = serve(|_, _| panic!("half a frame was handled"));
     for cut in [1, HEADER_BYTES, HEADER_BYTES + 3, 60_000] {
         let mut stranger = Stranger::greeted(listener.address());
-        let whole = frame(Kind::Request, 1, b"meta", &[7; 100_000]);
+        let whole = frame(FrameKind::Request, 1, b"meta", &[7; 100_000]);
         stranger.write(&whole[..cut]);
         drop(stranger);
         assert_eq!(next_closed(&server), Closed::CutShort, "after {cut} bytes");
@@ -224,7 +224,7 @@ fn a_peer_that_lies_is_disconnected_and_told_why() {
             link.malformed(e);
         }
     });
-    let good = frame(Kind::Request, 1, &8u64.to_le_bytes(), b"body");
+    let good = frame(FrameKind::Request, 1, &8u64.to_le_bytes(), b"body");
     let changed = |at: usize, byte: u8| {
         let mut bytes = good.clone();
         bytes[at] ^= byte;
@@ -240,15 +240,15 @@ fn a_peer_that_lies_is_disconnected_and_told_why() {
         (changed(23, 0x80), long),
         (changed(HEADER_BYTES, 1), FrameError::HeadChecksum),
         (changed(HEADER_BYTES + 8, 1), FrameError::PayloadChecksum),
-        (frame(Kind::Hello, 0, &[], &[]), FrameError::Unexpected { kind: Kind::Hello }),
-        (frame(Kind::Request, 0, &[1], &[]), FrameError::Malformed(atoll_core::Malformed::new("u64"))),
+        (frame(FrameKind::Hello, 0, &[], &[]), FrameError::Unexpected { kind: FrameKind::Hello }),
+        (frame(FrameKind::Request, 0, &[1], &[]), FrameError::Malformed(atoll_core::Malformed::new("u64"))),
     ] {
         let mut stranger = Stranger::greeted(listener.address());
         stranger.write(&good);
         stranger.write(&bytes);
         assert_eq!(next_closed(&server), Closed::Lied(error));
         let farewell = stranger.read_to_end();
-        assert_eq!(farewell[6], Kind::Goodbye as u8, "{error}");
+        assert_eq!(farewell[6], FrameKind::Goodbye as u8, "{error}");
         let text = error.to_string();
         assert!(farewell.windows(text.len()).any(|w| w == text.as_bytes()), "{error}");
     }
@@ -259,7 +259,7 @@ fn what_is_too_long_is_not_sent_and_the_link_goes_on() {
     let (listener, _server) = serve(echo);
     let (client, events) = outgoing(listener.address());
     let link = client.connect(PATIENCE).unwrap();
-    let result = link.send(Kind::Request, IslandId(0), 1, &Raw(vec![0; META_BYTES_MAX + 1]), &[]);
+    let result = link.send(FrameKind::Request, IslandId(0), 1, &Raw(vec![0; META_BYTES_MAX + 1]), &[]);
     assert!(matches!(result, Err(SendError::TooLong(_))));
     send(&link, 2, &[], &[]);
     assert_eq!(next_frame(&events).id, 2);
@@ -271,7 +271,7 @@ fn a_handler_finds_what_it_attached_to_a_link() {
         link.set_context(AtomicUsize::new(0));
         let count = link.context::<AtomicUsize>().unwrap().fetch_add(1, Ordering::SeqCst);
         assert!(link.context::<String>().is_none());
-        let _ = link.send(Kind::Reply, frame.island, count as u64, &Raw(vec![]), &[]);
+        let _ = link.send(FrameKind::Reply, frame.island, count as u64, &Raw(vec![]), &[]);
     });
     let (client, events) = outgoing(listener.address());
     let link = client.connect(PATIENCE).unwrap();

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use atoll_core::{Encode, NodeId, SessionId, VolumeId};
 use atoll_rpc::{
-    Acceptor, Address, Closed, Frame, Goodbye, Handler, Hello, HelloOk, Kind, Link, Listener, Onward,
+    Acceptor, Address, Closed, Frame, FrameKind, Goodbye, Handler, Hello, HelloOk, Link, Listener, Onward,
     Options, Outgoing, Reason, Relays, Role,
 };
 use common::*;
@@ -229,14 +229,14 @@ fn what_is_passed_on_is_passed_on_once_and_for_nodes_and_clients_only() {
     let refused = |hellos: &[Hello]| {
         let mut stranger = Stranger::connect(relay.address());
         for hello in hellos {
-            stranger.write(&frame(Kind::Hello, 0, &hello.to_vec(), &[]));
+            stranger.write(&frame(FrameKind::Hello, 0, &hello.to_vec(), &[]));
             std::thread::sleep(Duration::from_millis(100));
         }
         let said = stranger.read_to_end();
         said.windows(5).any(|part| part[..4] == *b"ATOL") && {
             // The last frame is a goodbye.
             let at = (0..said.len().saturating_sub(6)).rfind(|at| said[*at..].starts_with(b"ATOL")).unwrap();
-            said[at + 6] == Kind::Goodbye as u8
+            said[at + 6] == FrameKind::Goodbye as u8
         }
     };
     let ask = Hello::new(Role::Relay { volume: VOLUME, to: TO }, None);

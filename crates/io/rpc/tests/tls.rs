@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use atoll_core::{NodeId, SessionId, VolumeId};
 use atoll_rpc::{
-    ANY_NODE, Acceptor, Address, Closed, ConnectError, Credentials, DaemonId, Frame, Goodbye, Handler, Hello,
-    HelloOk, Kind, Link, Listener, Onward, Options, Outgoing, Peer, Relays, Role, Security, client_name,
-    node_name,
+    ANY_NODE, Acceptor, Address, Closed, ConnectError, Credentials, DaemonId, Frame, FrameKind, Goodbye,
+    Handler, Hello, HelloOk, Link, Listener, Onward, Options, Outgoing, Peer, Relays, Role, Security,
+    client_name, node_name,
 };
 use certificates::{Ca, secure};
 use common::*;
@@ -171,7 +171,7 @@ fn strange_bytes_get_an_alert_and_nothing_else_and_others_are_served() {
     let ca = Ca::new();
     let options = Options { handshake_time_max: Duration::from_millis(300), ..secure(&ca.node(NODE)) };
     let (listener, accepted) = serve_at(&any_port(), options, echo);
-    let hello = frame(Kind::Hello, 0, &[1; 40], &[]);
+    let hello = frame(FrameKind::Hello, 0, &[1; 40], &[]);
     let record =
         |kind: u8, bytes: u16| [&[kind, 3, 3], &bytes.to_be_bytes()[..], &vec![9; bytes.into()]].concat();
     for bytes in
@@ -211,15 +211,19 @@ impl Acceptor for Passer {
     }
 }
 
+/// A node that passes on to this one, and an address where nobody listens.
+fn relay_to(ca: &Ca, node: &Listener) -> (Listener, Address) {
+    let passer = Arc::new(Passer(node.address().clone()));
+    let relay = Listener::start(&any_port(), passer, secure(&ca.node(6))).unwrap();
+    let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+    (relay, socket.local_addr().unwrap().to_string().parse().unwrap())
+}
+
 #[test]
 fn through_a_relay_both_ends_know_each_other_and_the_relay_is_neither() {
     let ca = Ca::new();
     let (node, accepted) = node(&ca);
-    let passer = Arc::new(Passer(node.address().clone()));
-    let relay = Listener::start(&any_port(), passer, secure(&ca.node(6))).unwrap();
-    let socket = TcpListener::bind("127.0.0.1:0").unwrap();
-    let nowhere: Address = socket.local_addr().unwrap().to_string().parse().unwrap();
-    drop(socket);
+    let (relay, nowhere) = relay_to(&ca, &node);
     let volume = VolumeId(9);
     let relays = Relays { volume, to: NodeId(3), others: vec![(NodeId(0), relay.address().clone())] };
     let greeting = move || Hello::new(Role::Client { volume, session: SessionId(5) }, Some(CLUSTER));
@@ -240,11 +244,7 @@ fn through_a_relay_both_ends_know_each_other_and_the_relay_is_neither() {
 fn one_client_takes_no_places_from_others_however_much_it_has_passed_on() {
     let ca = Ca::new();
     let (node, accepted) = node(&ca);
-    let passer = Arc::new(Passer(node.address().clone()));
-    let relay = Listener::start(&any_port(), passer, secure(&ca.node(6))).unwrap();
-    let socket = TcpListener::bind("127.0.0.1:0").unwrap();
-    let nowhere: Address = socket.local_addr().unwrap().to_string().parse().unwrap();
-    drop(socket);
+    let (relay, nowhere) = relay_to(&ca, &node);
     let volume = VolumeId(9);
     let connect = |who: &Credentials| {
         let relays = Relays { volume, to: NodeId(3), others: vec![(NodeId(0), relay.address().clone())] };
@@ -405,7 +405,7 @@ fn ends_and_goes_on(ca: &Ca, address: &Address, greets: bool, more: usize) {
     }
     if greets {
         let hello = atoll_core::Encode::to_vec(&Hello::new(Role::Tool, None));
-        tls.writer().write_all(&frame(Kind::Hello, 0, &hello, &[])).unwrap();
+        tls.writer().write_all(&frame(FrameKind::Hello, 0, &hello, &[])).unwrap();
         tls.complete_io(&mut socket).unwrap();
         tls.complete_io(&mut socket).unwrap();
     }

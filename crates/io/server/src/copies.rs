@@ -18,7 +18,7 @@ use atoll_dispatch::{Clock, Fills, GroupCopy, GroupNet, GroupSetup};
 use atoll_group::{BEAT_MS, Given, GroupEvent, SwapOutcome};
 use atoll_proto::group::{Host, Revision, Swapped};
 use atoll_proto::{Beacon, GroupMessage, GroupRecord, NodeLife, Promised};
-use atoll_rpc::{Frame, Kind, Link, Remote, Role};
+use atoll_rpc::{Frame, FrameKind, Link, Remote, Role};
 use bytes::Bytes;
 
 use crate::slots::Slots;
@@ -473,10 +473,10 @@ impl<D: Disk> Volume<D> {
         let Some(outgoing) = self.outgoing_to(to) else { return };
         let none = IslandId(0);
         let (island, sent) = match said {
-            Said::Beacon(beacon) => (none, outgoing.send(Kind::Beacon, none, 0, beacon, &[])),
-            Said::Promised(promised) => (none, outgoing.send(Kind::Promised, none, 0, promised, &[])),
+            Said::Beacon(beacon) => (none, outgoing.send(FrameKind::Beacon, none, 0, beacon, &[])),
+            Said::Promised(promised) => (none, outgoing.send(FrameKind::Promised, none, 0, promised, &[])),
             Said::Group(island, message, payload) => {
-                (*island, outgoing.send(Kind::Group, *island, 0, message, payload))
+                (*island, outgoing.send(FrameKind::Group, *island, 0, message, payload))
             }
         };
         self.switch().is_too_long(island, "a message to another copy", sent);
@@ -514,13 +514,13 @@ impl<D: Disk> Volume<D> {
         let Some(who) = self.life_of(link) else { return Err(Malformed::new("a node that is none")) };
         let number = self.link_used(link.id(), who);
         match frame.kind {
-            Kind::Group => {
+            FrameKind::Group => {
                 let message = frame.decode::<GroupMessage>()?;
                 if let Some(copy) = self.copy(frame.island) {
                     copy.hear(who.node, number, message, &frame.payload);
                 }
             }
-            Kind::Beacon => {
+            FrameKind::Beacon => {
                 let beacon = frame.decode::<Beacon>()?;
                 let mut refused = Vec::new();
                 for (volume, (island, epoch)) in beacon.leads {

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use atoll_core::{IslandId, Malformed};
 use atoll_proto::{Control, ControlReply};
 use atoll_rpc::{
-    Acceptor, Closed, ClusterId, DaemonId, Frame, Goodbye, Handler, Hello, HelloOk, Kind, Link, Reason, Role,
+    Acceptor, Closed, ClusterId, DaemonId, Frame, FrameKind, Goodbye, Handler, Hello, HelloOk, Link, Reason,
+    Role,
 };
 
 /// Answers control requests. May take its time.
@@ -29,10 +30,10 @@ pub(crate) fn serve(desk: &dyn Desk, link: &Arc<Link>, frame: &Frame) -> Result<
     atoll_handover::slow();
     let reply = desk.answer_to(link, order);
     if let Err(atoll_rpc::SendError::TooLong(why)) =
-        link.send(Kind::ControlReply, IslandId(0), frame.id, &reply, &[])
+        link.send(FrameKind::ControlReply, IslandId(0), frame.id, &reply, &[])
     {
         let reply = ControlReply::Refused { text: format!("the answer cannot be sent: {why}") };
-        let _ = link.send(Kind::ControlReply, IslandId(0), frame.id, &reply, &[]);
+        let _ = link.send(FrameKind::ControlReply, IslandId(0), frame.id, &reply, &[]);
     }
     Ok(())
 }
@@ -52,7 +53,7 @@ impl<T: Desk> Acceptor for Counter<T> {
 impl<T: Desk> Handler for Counter<T> {
     fn frame(&self, link: &Arc<Link>, frame: Frame) {
         let done = match frame.kind {
-            Kind::Control => serve(&self.0, link, &frame),
+            FrameKind::Control => serve(&self.0, link, &frame),
             _ => Err(Malformed::new("kind of frame for a mount")),
         };
         if let Err(what) = done {

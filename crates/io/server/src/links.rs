@@ -9,7 +9,7 @@ use atoll_dispatch::Engine;
 use atoll_island::{Event, LinkId};
 use atoll_links::BothWays;
 use atoll_proto::{Outcome, PeerMessage, Reply, Request};
-use atoll_rpc::{Closed, Frame, Handler, Kind, Link, Remote, Role};
+use atoll_rpc::{Closed, Frame, FrameKind, Handler, Link, Remote, Role};
 
 use crate::limits::limited;
 use crate::membership::LetIn;
@@ -81,7 +81,7 @@ impl<D: Disk> Volume<D> {
             return Err(Malformed::new("a request on a link of this side"));
         };
         match (frame.kind, &hello.role) {
-            (Kind::Request, Role::Client { session, .. }) => {
+            (FrameKind::Request, Role::Client { session, .. }) => {
                 let request = frame.decode::<Request>()?;
                 // A client speaks for its own session only.
                 if request.session != *session {
@@ -105,7 +105,7 @@ impl<D: Disk> Volume<D> {
                 };
                 self.ask(engine, LinkId(link.id()), frame.id, request, frame.payload);
             }
-            (Kind::Peer, Role::Node { .. }) => {
+            (FrameKind::Peer, Role::Node { .. }) => {
                 let message = frame.decode::<PeerMessage>()?;
                 // A node speaks for its own islands only, also where another one passes its frames on: who said
                 // something decides who is believed, asked again, and told of the end.
@@ -119,7 +119,7 @@ impl<D: Disk> Volume<D> {
                     None => return self.elsewhere(frame.island, link),
                 }
             }
-            (Kind::Group | Kind::Beacon | Kind::Promised, Role::Node { .. }) => {
+            (FrameKind::Group | FrameKind::Beacon | FrameKind::Promised, Role::Node { .. }) => {
                 return self.take_group_frame(link, frame);
             }
             _ => return Err(Malformed::new("kind of frame for this role")),
@@ -313,7 +313,7 @@ impl<D: Disk> Handler for Peers<D> {
             return;
         }
         match frame.kind {
-            Kind::Primary if volume.has_copies() => {
+            FrameKind::Primary if volume.has_copies() => {
                 state.gone.remove(&frame.island);
                 drop(state);
                 match frame.decode::<u32>() {
@@ -322,14 +322,14 @@ impl<D: Disk> Handler for Peers<D> {
                 }
             }
             // A node reads the configuration where all read it.
-            Kind::Config => {}
+            FrameKind::Config => {}
             // It is at another node, as far as is known here, and is told of by that one.
-            Kind::Gone | Kind::Primary if !state.islands.contains(&frame.island) => {}
-            Kind::Gone => {
+            FrameKind::Gone | FrameKind::Primary if !state.islands.contains(&frame.island) => {}
+            FrameKind::Gone => {
                 state.gone.insert(frame.island);
                 volume.peer_reachable(frame.island, false);
             }
-            Kind::Primary => {
+            FrameKind::Primary => {
                 if state.gone.remove(&frame.island) && state.both.is_reachable() {
                     volume.peer_reachable(frame.island, true);
                 }

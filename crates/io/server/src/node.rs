@@ -14,8 +14,8 @@ use atoll_control::{ControlError, ControlStore, Identity, VolumeRef};
 use atoll_core::{Malformed, NodeId, VolumeId};
 use atoll_proto::{CertificateFor, Grant, VolumeConfig};
 use atoll_rpc::{
-    Acceptor, Closed, DaemonId, Frame, Goodbye, Handler, Hello, HelloOk, Kind, Link, Onward, Reason, Role,
-    Shown,
+    Acceptor, Closed, DaemonId, Frame, FrameKind, Goodbye, Handler, Hello, HelloOk, Link, Onward, Reason,
+    Role, Shown,
 };
 
 use crate::desk;
@@ -81,7 +81,7 @@ pub enum NodeError {
     },
     /// The volume is of a kind that cannot be served.
     #[error("Volume {volume} cannot be served: {why}")]
-    Kind {
+    FrameKind {
         /// Its name.
         volume: String,
         /// Why, and what to do next.
@@ -379,7 +379,7 @@ impl Node {
 
     /// The server for volumes of this one's kind.
     fn kind(&self, config: &VolumeConfig) -> Result<Arc<dyn Serve>, NodeError> {
-        let refused = |why| NodeError::Kind { volume: config.name.clone(), why };
+        let refused = |why| NodeError::FrameKind { volume: config.name.clone(), why };
         (self.setup.kinds)(config).map_err(refused)
     }
 
@@ -689,7 +689,7 @@ impl Handler for Node {
     }
 
     fn frame(&self, link: &Arc<Link>, frame: Frame) {
-        if frame.kind == Kind::Control {
+        if frame.kind == FrameKind::Control {
             if let Err(what) = desk::serve(self, link, &frame) {
                 link.malformed(what);
             }

@@ -11,7 +11,7 @@ use atoll_dispatch::{Net, SpaceState, Work};
 use atoll_island::{Event, LinkId};
 use atoll_posix::Errno;
 use atoll_proto::{Notice, Outcome, PeerMessage, Reply};
-use atoll_rpc::{Goodbye, Kind, Link, Outgoing, Reason, SendError};
+use atoll_rpc::{FrameKind, Goodbye, Link, Outgoing, Reason, SendError};
 
 use crate::slots::{Islands, Slots};
 
@@ -297,11 +297,12 @@ impl Net for Switch {
         match self.end(link) {
             Some(End::Local(sink)) => sink.reply(from, id, reply, data),
             Some(End::Remote(link)) => {
-                let sent = link.send(Kind::Reply, from, id, &reply, data);
+                let sent = link.send(FrameKind::Reply, from, id, &reply, data);
                 if self.is_too_long(from, "an answer", sent) {
                     // Whoever waits must not wait for ever.
                     let outcome = Outcome::Failed { errno: Errno::EIO };
-                    let sent = link.send(Kind::Reply, from, id, &Reply { vector: Vec::new(), outcome }, &[]);
+                    let sent =
+                        link.send(FrameKind::Reply, from, id, &Reply { vector: Vec::new(), outcome }, &[]);
                     self.is_too_long(from, "an error", sent);
                 }
             }
@@ -313,7 +314,7 @@ impl Net for Switch {
         match self.end(link) {
             Some(End::Local(sink)) => sink.notice(from, notice),
             Some(End::Remote(link)) => {
-                let sent = link.send(Kind::Notice, from, 0, &notice, &[]);
+                let sent = link.send(FrameKind::Notice, from, 0, &notice, &[]);
                 self.is_too_long(from, "a notice", sent);
             }
             None => {}
@@ -327,7 +328,7 @@ impl Net for Switch {
         }
         let node = self.nodes.read().expect("no panic while it is held").get(&to).cloned();
         if let Some(node) = node {
-            let sent = node.send(Kind::Peer, to, 0, &message, &[]);
+            let sent = node.send(FrameKind::Peer, to, 0, &message, &[]);
             self.is_too_long(message.from, "a message to another island", sent);
         }
     }

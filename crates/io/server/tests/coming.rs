@@ -10,11 +10,11 @@ use std::time::Duration;
 use atoll_core::{H3, Ino, IslandId};
 use atoll_disk::real::RealDisk;
 use atoll_dispatch::Engine;
-use atoll_posix::{Answer, AnswerExtras, Caller, Errno, Kind as FileKind, Op};
+use atoll_posix::{Answer, AnswerExtras, Caller, Errno, Kind, Op};
 use atoll_proto::ClientOp;
 use atoll_rpc::{
-    Acceptor, Closed, ClusterId, DaemonId, Frame, Goodbye, Handler, Hello, HelloOk, Kind, Link, Listener,
-    Options,
+    Acceptor, Closed, ClusterId, DaemonId, Frame, FrameKind, Goodbye, Handler, Hello, HelloOk, Link,
+    Listener, Options,
 };
 use atoll_server::Volume;
 use bytes::Bytes;
@@ -41,7 +41,7 @@ fn dirs(tree: &Tree) -> Vec<Ino> {
 }
 
 fn create(dir: Ino, name: &str) -> Op {
-    let (kind, target) = (FileKind::Regular, Bytes::new());
+    let (kind, target) = (Kind::Regular, Bytes::new());
     Op::Create { dir, name: n(name), kind, mode: 0o644, umask: 0, rdev: 0, exclusive: true, target }
 }
 
@@ -117,21 +117,21 @@ fn clients_on_other_machines_hear_of_islands_that_come_and_go() {
     rest.remove(&IslandId(1));
     let early = Other::client(listener.address());
     early.ask(1, 5, ClientOp::Attach { mount: false });
-    assert_eq!(early.next(), (Kind::Reply, 1, 5));
+    assert_eq!(early.next(), (FrameKind::Reply, 1, 5));
     tree.volume.set_islands(rest);
-    assert_eq!(early.next(), (Kind::Gone, 1, 0));
+    assert_eq!(early.next(), (FrameKind::Gone, 1, 0));
     let late = Other::client(listener.address());
-    assert_eq!(late.next(), (Kind::Gone, 1, 0), "a client that comes while it is gone is told at once");
+    assert_eq!(late.next(), (FrameKind::Gone, 1, 0), "a client that comes while it is gone is told at once");
     late.ask(1, 6, ClientOp::Attach { mount: false });
-    assert_eq!(late.next(), (Kind::Gone, 1, 0));
+    assert_eq!(late.next(), (FrameKind::Gone, 1, 0));
     tree.volume.set_islands(all);
     for client in [&early, &late] {
-        assert_eq!(client.next(), (Kind::Primary, 1, 0));
+        assert_eq!(client.next(), (FrameKind::Primary, 1, 0));
         client.ask(1, 7, ClientOp::Attach { mount: false });
         // If the island came while the answer to a request was on its way, that may be told twice.
         let word =
-            Some(client.next()).filter(|word| word.0 != Kind::Primary).unwrap_or_else(|| client.next());
-        assert_eq!(word, (Kind::Reply, 1, 7));
+            Some(client.next()).filter(|word| word.0 != FrameKind::Primary).unwrap_or_else(|| client.next());
+        assert_eq!(word, (FrameKind::Reply, 1, 7));
     }
     listener.stop();
 }

@@ -12,8 +12,8 @@ use atoll_core::{IslandId, NodeId};
 use atoll_proto::group::{Host, Primary, Swapped};
 use atoll_proto::{ClientOp, Copies, GroupRecord, IslandGroup, Promised, VolumeConfig};
 use atoll_rpc::{
-    Acceptor, Closed, ClusterId, DaemonId, Frame, Goodbye, Handler, Hello, HelloOk, Kind, Link, Listener,
-    Options,
+    Acceptor, Closed, ClusterId, DaemonId, Frame, FrameKind, Goodbye, Handler, Hello, HelloOk, Link,
+    Listener, Options,
 };
 use atoll_server::Node;
 use common::node::{LONG, Other, VOLUME, config, listen, node, shelf};
@@ -87,7 +87,7 @@ impl Follower {
             let sent = Instant::now();
             other.beacon(token, ISLAND, 1);
             while let Ok(frame) = self.frames.recv_timeout(Duration::from_millis(100)) {
-                if frame.kind == Kind::Promised
+                if frame.kind == FrameKind::Promised
                     && frame.decode::<Promised>().is_ok_and(|p| p.token == token && p.refused.is_empty())
                 {
                     return sent;
@@ -146,12 +146,12 @@ fn a_frame_for_a_follower_ends_no_link() {
     follower.promises(&other);
     let client = Other::client(follower.listener.address());
     client.ask(0, 5, ClientOp::Attach { mount: false });
-    assert_eq!(client.next(), (Kind::Gone, 0, 0));
+    assert_eq!(client.next(), (FrameKind::Gone, 0, 0));
     other.greet(0, 0);
     drop(other);
-    let word = std::iter::repeat_with(|| client.next()).find(|word| word.0 != Kind::Gone);
-    assert_eq!(word.map(|word| (word.0, word.1)), Some((Kind::Primary, 0)));
+    let word = std::iter::repeat_with(|| client.next()).find(|word| word.0 != FrameKind::Gone);
+    assert_eq!(word.map(|word| (word.0, word.1)), Some((FrameKind::Primary, 0)));
     client.ask(0, 6, ClientOp::Attach { mount: false });
-    assert_eq!(client.next(), (Kind::Reply, 0, 6));
+    assert_eq!(client.next(), (FrameKind::Reply, 0, 6));
     follower.end();
 }

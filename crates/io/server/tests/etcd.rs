@@ -16,7 +16,7 @@ use atoll_group::{Rebuilt, SLOT_BYTES, SeatFile, rebuilt};
 use atoll_needs::needs;
 use atoll_proto::group::{Host, Primary, Revision, Seat, Swapped};
 use atoll_proto::{ClientOp, Copies, GroupRecord, IslandGroup, VolumeConfig};
-use atoll_rpc::{ClusterId, Kind, Listener};
+use atoll_rpc::{ClusterId, FrameKind, Listener};
 use atoll_server::Node;
 use cluster::Cluster;
 use common::node::{LONG, Other, VOLUME, config, listen, node_with, shelf};
@@ -119,13 +119,13 @@ fn fails_over(etcd: &mut Cluster) -> Duration {
     keeps.is_led();
     let client = Other::client(keeps.listener.address());
     client.ask(0, 5, ClientOp::Attach { mount: false });
-    assert_eq!(client.next(), (Kind::Gone, 0, 0));
+    assert_eq!(client.next(), (FrameKind::Gone, 0, 0));
     let leader = etcd.leader();
     keeps.beacons(200);
     let since = Instant::now();
     etcd.kill(leader);
-    let word = std::iter::repeat_with(|| client.next()).find(|word| word.0 != Kind::Gone);
-    assert_eq!(word.map(|word| (word.0, word.1)), Some((Kind::Primary, 0)));
+    let word = std::iter::repeat_with(|| client.next()).find(|word| word.0 != FrameKind::Gone);
+    assert_eq!(word.map(|word| (word.0, word.1)), Some((FrameKind::Primary, 0)));
     let took = since.elapsed();
     let record = keeps.leads().unwrap();
     assert_eq!(
@@ -175,7 +175,7 @@ fn while_etcd_is_away_nothing_changes_and_afterwards_the_copy_leads() {
     sleep(Duration::from_secs(2));
     let client = Other::client(keeps.listener.address());
     client.ask(0, 5, ClientOp::Attach { mount: false });
-    assert_eq!(client.next(), (Kind::Gone, 0, 0));
+    assert_eq!(client.next(), (FrameKind::Gone, 0, 0));
     (0..3).for_each(|nth| etcd.begin(nth));
     let record = keeps.leads().unwrap();
     assert_eq!(

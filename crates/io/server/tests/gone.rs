@@ -10,8 +10,8 @@ use atoll_client::{Client, NodePlace, Nodes};
 use atoll_core::{IslandId, NodeId, SessionId, Table};
 use atoll_proto::{ClientOp, NodeConfig, Outcome, Reply, Request, VolumeConfig};
 use atoll_rpc::{
-    Acceptor, Closed, ClusterId, DaemonId, Frame, Goodbye, Handler, Hello, HelloOk, Kind, Link, Listener,
-    Options,
+    Acceptor, Closed, ClusterId, DaemonId, Frame, FrameKind, Goodbye, Handler, Hello, HelloOk, Link,
+    Listener, Options,
 };
 use common::node::{LONG, Other, VOLUME, config, serve};
 
@@ -24,9 +24,9 @@ fn a_request_to_an_island_of_another_node_is_answered_and_ends_no_link() {
     let (node, mut listener) = serve(data.path(), &config([&[0], &[1]], NOWHERE));
     let client = Other::client(listener.address());
     client.ask(1, 5, ClientOp::Attach { mount: false });
-    assert_eq!(client.next(), (Kind::Gone, 1, 0));
+    assert_eq!(client.next(), (FrameKind::Gone, 1, 0));
     client.ask(0, 6, ClientOp::Attach { mount: false });
-    assert_eq!(client.next(), (Kind::Reply, 0, 6), "the link goes on");
+    assert_eq!(client.next(), (FrameKind::Reply, 0, 6), "the link goes on");
     listener.stop();
     assert!(node.stop().is_empty());
 }
@@ -52,9 +52,9 @@ fn a_message_to_an_island_of_another_node_is_answered_and_ends_no_link() {
     let (node, mut listener) = serve(data.path(), &config([&[0], &[1, 2]], NOWHERE));
     let other = Other::node(listener.address(), 1);
     other.greet(1, 2);
-    assert_eq!(other.next(), (Kind::Gone, 2, 0));
+    assert_eq!(other.next(), (FrameKind::Gone, 2, 0));
     other.greet(1, 1);
-    assert_eq!(other.next(), (Kind::Gone, 1, 0), "the link goes on");
+    assert_eq!(other.next(), (FrameKind::Gone, 1, 0), "the link goes on");
     listener.stop();
     assert!(node.stop().is_empty());
 }
@@ -71,13 +71,17 @@ fn what_an_island_says_before_its_place_is_known_is_said_again_and_ends_no_link(
     let other = Other::node(listener.address(), 1);
     other.greet(2, 0);
     other.greet(1, 1);
-    assert_eq!(other.next(), (Kind::Gone, 1, 0), "nothing is answered to island 2, and the link goes on");
+    assert_eq!(
+        other.next(),
+        (FrameKind::Gone, 1, 0),
+        "nothing is answered to island 2, and the link goes on"
+    );
     let mut new = VolumeConfig { table: old.table.doubled(), ..old.clone() };
     let moves = new.nodes[2].islands.pop().unwrap();
     new.nodes[1].islands.push(moves);
     node.take_config(&new).unwrap();
     // The islands of node 1 begin anew with island 0, as after a lost link.
-    assert_eq!([other.next(), other.next()], [(Kind::Gone, 0, 0), (Kind::Primary, 0, 0)]);
+    assert_eq!([other.next(), other.next()], [(FrameKind::Gone, 0, 0), (FrameKind::Primary, 0, 0)]);
     node.take_config(&new).unwrap();
     other.hears_nothing();
     listener.stop();
@@ -112,7 +116,7 @@ impl Handler for Says {
         }
         let outcome = Outcome::Attached { exclusive: false, power: 1 };
         let reply = Reply { vector: Vec::new(), outcome };
-        link.send(Kind::Reply, frame.island, frame.id, &reply, &[]).unwrap();
+        link.send(FrameKind::Reply, frame.island, frame.id, &reply, &[]).unwrap();
     }
 
     fn closed(&self, _: &Arc<Link>, _: &Closed) {}
@@ -154,7 +158,7 @@ fn a_client_asks_an_island_that_is_gone_again_when_it_is_back_and_not_before() {
     let link = Arc::clone(&says.links.lock().unwrap()[0]);
     // What is not the client's business ends no link either.
     let reply = Reply { vector: Vec::new(), outcome: Outcome::NoSession };
-    link.send(Kind::Reply, IslandId(7), 1, &reply, &[]).unwrap();
+    link.send(FrameKind::Reply, IslandId(7), 1, &reply, &[]).unwrap();
     link.gone(IslandId(7)).unwrap();
     says.is_here.store(true, SeqCst);
     link.primary(IslandId(1), 0).unwrap();

@@ -11,7 +11,7 @@ use atoll_core::{IslandId, VolumeId};
 use atoll_proto::group::{Revision, Swapped};
 use atoll_proto::{Control, ControlReply};
 use atoll_rpc::{
-    Acceptor, Address, Closed, ClusterId, DaemonId, Frame, Goodbye, Handler, Hello, HelloOk, Kind, Link,
+    Acceptor, Address, Closed, ClusterId, DaemonId, Frame, FrameKind, Goodbye, Handler, Hello, HelloOk, Link,
     Listener, Options, Reason,
 };
 use common::node::{LONG, listen, node, shelf};
@@ -100,7 +100,8 @@ impl Handler for Store {
         self.asked.fetch_add(1, SeqCst);
         let reply = |id, revision| {
             let swapped = Swapped::Done { revision: Revision(revision) };
-            link.send(Kind::ControlReply, IslandId(0), id, &ControlReply::Swapped { swapped }, &[]).unwrap();
+            link.send(FrameKind::ControlReply, IslandId(0), id, &ControlReply::Swapped { swapped }, &[])
+                .unwrap();
         };
         match self.answers {
             Answers::EndsTheLink => link.close(Goodbye::new(Reason::Stopping, "it dies")),
@@ -116,10 +117,10 @@ impl Handler for Store {
             }
             Answers::Refuses => {
                 let refused = ControlReply::Refused { text: "no such order".to_owned() };
-                link.send(Kind::ControlReply, IslandId(0), frame.id, &refused, &[]).unwrap();
+                link.send(FrameKind::ControlReply, IslandId(0), frame.id, &refused, &[]).unwrap();
             }
             Answers::Strangely => {
-                link.send(Kind::ControlReply, IslandId(0), frame.id, &ControlReply::Done, &[]).unwrap();
+                link.send(FrameKind::ControlReply, IslandId(0), frame.id, &ControlReply::Done, &[]).unwrap();
             }
         }
     }

@@ -17,8 +17,8 @@ use atoll_proto::{
     StoredCluster, UnionOrder, VolumeConfig,
 };
 use atoll_rpc::{
-    Address, Closed, Credentials, DaemonId, Frame, Handler, Hello, Kind, Link, Listener, Options, Outgoing,
-    Role, Security, guest_number,
+    Address, Closed, Credentials, DaemonId, Frame, FrameKind, Handler, Hello, Link, Listener, Options,
+    Outgoing, Role, Security, guest_number,
 };
 use atoll_server::{Node, Secured, session_prefix};
 use common::node::{LONG, VOLUME, config, listen_with, secured_node, shelf};
@@ -161,10 +161,10 @@ impl Asker {
 
     /// The answer to an order.
     fn order(&self, order: &Control) -> ControlReply {
-        self.link.send(Kind::Control, IslandId(0), 1, order, &[]).unwrap();
+        self.link.send(FrameKind::Control, IslandId(0), 1, order, &[]).unwrap();
         loop {
             let frame = self.heard.recv_timeout(LONG).unwrap();
-            if frame.kind == Kind::ControlReply {
+            if frame.kind == FrameKind::ControlReply {
                 return frame.decode().unwrap();
             }
         }
@@ -187,10 +187,10 @@ impl Asker {
     ) -> (Outcome, Vec<u8>) {
         let request = Request { session, seq, acked: 0, table: 1, vector: Vec::new(), caller, op };
         loop {
-            self.link.send(Kind::Request, IslandId(island), 7, &request, data).unwrap();
+            self.link.send(FrameKind::Request, IslandId(island), 7, &request, data).unwrap();
             let (outcome, bytes) = loop {
                 let frame = self.heard.recv_timeout(LONG).unwrap();
-                if frame.kind == Kind::Reply && frame.id == 7 {
+                if frame.kind == FrameKind::Reply && frame.id == 7 {
                     break (frame.decode::<Reply>().unwrap().outcome, frame.payload.to_vec());
                 }
             };

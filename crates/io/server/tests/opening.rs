@@ -14,7 +14,7 @@ use atoll_dispatch::OpenError;
 use atoll_proto::control::IslandPhase;
 use atoll_proto::{ClientOp, Control, ControlReply, VolumeConfig};
 use atoll_rpc::{
-    Acceptor, Address, Closed, ClusterId, DaemonId, Frame, Goodbye, Handler, Hello, HelloOk, Kind, Link,
+    Acceptor, Address, Closed, ClusterId, DaemonId, Frame, FrameKind, Goodbye, Handler, Hello, HelloOk, Link,
     Listener, Options, Role,
 };
 use atoll_server::{Desk, Node, Shelf, VolumeError, reached};
@@ -119,12 +119,12 @@ fn a_node_greets_and_is_greeted_before_its_islands_are_open() {
     }
     let other = Other::node(opening.listener.address(), 1);
     assert_eq!(other.incarnation(), 2);
-    assert_eq!(other.next(), (Kind::Gone, 0, 0));
+    assert_eq!(other.next(), (FrameKind::Gone, 0, 0));
     other.greet(1, 0);
-    assert_eq!(other.next(), (Kind::Gone, 0, 0), "what is said meanwhile is answered so");
+    assert_eq!(other.next(), (FrameKind::Gone, 0, 0), "what is said meanwhile is answered so");
     assert_eq!(opening.phases(), [IslandPhase::Opening]);
     opening.disk.answer();
-    assert_eq!(other.next(), (Kind::Primary, 0, 0));
+    assert_eq!(other.next(), (FrameKind::Primary, 0, 0));
     let Opening { node, mut listener, opens, .. } = opening;
     assert!(opens.join().unwrap().is_empty());
     listener.stop();
@@ -137,16 +137,16 @@ fn a_client_that_asks_an_island_that_is_not_open_yet_is_answered_when_it_is() {
     let data = tempfile::tempdir().unwrap();
     let opening = Opening::new(data.path(), &config([&[0, 1], &[2]], NOWHERE), &[]);
     let client = Other::client(opening.listener.address());
-    assert_eq!([client.next(), client.next()], [(Kind::Gone, 0, 0), (Kind::Gone, 1, 0)]);
+    assert_eq!([client.next(), client.next()], [(FrameKind::Gone, 0, 0), (FrameKind::Gone, 1, 0)]);
     assert_eq!(opening.phases(), [IslandPhase::Opening, IslandPhase::Opening]);
     client.ask(1, 5, ClientOp::Attach { mount: false });
-    assert_eq!(client.next(), (Kind::Gone, 1, 0));
+    assert_eq!(client.next(), (FrameKind::Gone, 1, 0));
     client.hears_nothing();
     opening.disk.answer();
-    assert_eq!([client.next(), client.next()], [(Kind::Primary, 0, 0), (Kind::Primary, 1, 0)]);
+    assert_eq!([client.next(), client.next()], [(FrameKind::Primary, 0, 0), (FrameKind::Primary, 1, 0)]);
     assert!(opening.phases().iter().all(|phase| *phase != IslandPhase::Opening));
     client.ask(1, 6, ClientOp::Attach { mount: false });
-    assert_eq!(client.next(), (Kind::Reply, 1, 6));
+    assert_eq!(client.next(), (FrameKind::Reply, 1, 6));
     let Opening { node, mut listener, opens, .. } = opening;
     assert!(opens.join().unwrap().is_empty());
     listener.stop();
@@ -185,11 +185,11 @@ fn the_other_islands_are_served_and_what_was_noted_of_a_lost_one_stays() {
     let folder = data.path().join(atoll_server::ISLANDS).join("home");
     let noted = reached(&folder).unwrap();
     let client = Other::client(opening.listener.address());
-    assert_eq!([client.next(), client.next()], [(Kind::Gone, 0, 0), (Kind::Gone, 1, 0)]);
+    assert_eq!([client.next(), client.next()], [(FrameKind::Gone, 0, 0), (FrameKind::Gone, 1, 0)]);
     opening.disk.answer();
-    assert_eq!(client.next(), (Kind::Primary, 0, 0));
+    assert_eq!(client.next(), (FrameKind::Primary, 0, 0));
     client.ask(1, 5, ClientOp::Attach { mount: false });
-    assert_eq!(client.next(), (Kind::Gone, 1, 0));
+    assert_eq!(client.next(), (FrameKind::Gone, 1, 0));
     assert_eq!(opening.phases()[1], IslandPhase::Opening);
     let Opening { node, mut listener, opens, .. } = opening;
     assert!(opens.join().unwrap().is_empty() && node.problem("home").is_none());

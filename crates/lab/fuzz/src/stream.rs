@@ -5,7 +5,7 @@ use atoll_proto::{
     Beacon, Control, ControlReply, GroupMessage, Notice, PeerMessage, Promised, Reply, Request,
 };
 use atoll_rpc::header::{FRAME_BYTES_MAX, HEADER_BYTES, META_BYTES_MAX, VERSION_HIGHEST, decode_header};
-use atoll_rpc::{Frame, FrameReader, Goodbye, Hello, HelloOk, Kind};
+use atoll_rpc::{Frame, FrameKind, FrameReader, Goodbye, Hello, HelloOk};
 
 /// Where the checksum of header and meta part stands in a header.
 const HEAD_CRC_AT: usize = 32;
@@ -53,22 +53,22 @@ fn check(frame: &Frame, greeted: bool) {
     assert!(greeted || frame.kind.is_handshake(), "let in before the handshake");
     assert!(frame.meta.len() <= META_BYTES_MAX && frame.payload.len() <= frame.kind.payload_bytes_max());
     match frame.kind {
-        Kind::Hello => same::<Hello>(frame),
-        Kind::HelloOk => same::<HelloOk>(frame),
-        Kind::Goodbye => same::<Goodbye>(frame),
-        Kind::Request => same::<Request>(frame),
-        Kind::Reply => same::<Reply>(frame),
-        Kind::Notice => same::<Notice>(frame),
-        Kind::Peer => same::<PeerMessage>(frame),
-        Kind::Control => same::<Control>(frame),
-        Kind::ControlReply => same::<ControlReply>(frame),
-        Kind::Group => same::<GroupMessage>(frame),
-        Kind::Beacon => same::<Beacon>(frame),
-        Kind::Promised => same::<Promised>(frame),
-        Kind::Config => same::<u64>(frame),
-        Kind::Primary => same::<u32>(frame),
+        FrameKind::Hello => same::<Hello>(frame),
+        FrameKind::HelloOk => same::<HelloOk>(frame),
+        FrameKind::Goodbye => same::<Goodbye>(frame),
+        FrameKind::Request => same::<Request>(frame),
+        FrameKind::Reply => same::<Reply>(frame),
+        FrameKind::Notice => same::<Notice>(frame),
+        FrameKind::Peer => same::<PeerMessage>(frame),
+        FrameKind::Control => same::<Control>(frame),
+        FrameKind::ControlReply => same::<ControlReply>(frame),
+        FrameKind::Group => same::<GroupMessage>(frame),
+        FrameKind::Beacon => same::<Beacon>(frame),
+        FrameKind::Promised => same::<Promised>(frame),
+        FrameKind::Config => same::<u64>(frame),
+        FrameKind::Primary => same::<u32>(frame),
         // Their content means nothing.
-        Kind::Alive | Kind::Gone => {}
+        FrameKind::Alive | FrameKind::Gone => {}
     }
 }
 

@@ -12,15 +12,13 @@ use std::time::{Duration, Instant};
 use atoll_control::{DataDir, EmbeddedStore};
 use atoll_core::{Encode, Ino, IslandId, Key, Name, NodeId, SessionId, Stamp, Table, TxnId, VolumeId};
 use atoll_disk::real::RealDisk;
-use atoll_posix::{
-    Allocation, Answer, Caller, Kind as FileKind, LockKind, LockRange, Op, RenameMode, SetAttr,
-};
+use atoll_posix::{Allocation, Answer, Caller, Kind, LockKind, LockRange, Op, RenameMode, SetAttr};
 use atoll_proto::{
     ClientOp, Control, ControlReply, NodeConfig, Outcome, ParticipantWork, PeerMessage, PeerOp, Reply,
     Request, RequestId, TxnPart, TxnStamps, VolumeConfig, VolumeKind,
 };
 use atoll_rpc::header::{HEADER_BYTES, VERSION_HIGHEST, encode_head};
-use atoll_rpc::{DaemonId, Frame, FrameReader, Hello, Kind, Listener, Options, Role};
+use atoll_rpc::{DaemonId, Frame, FrameKind, FrameReader, Hello, Listener, Options, Role};
 use atoll_server::{Cluster, Node, NodeSetup, VolumeOptions};
 use bytes::Bytes;
 
@@ -182,9 +180,9 @@ impl Peerless {
     }
 
     fn greet(&mut self, role: Role) {
-        self.frame(Kind::Hello, 0, &Hello::new(role, None).to_vec(), b"");
+        self.frame(FrameKind::Hello, 0, &Hello::new(role, None).to_vec(), b"");
         let answer = self.answer().expect("an answer to a good greeting");
-        assert_eq!(answer.kind, Kind::HelloOk);
+        assert_eq!(answer.kind, FrameKind::HelloOk);
         self.reader.agree(VERSION_HIGHEST);
     }
 
@@ -193,7 +191,7 @@ impl Peerless {
         let _ = self.socket.write_all(bytes);
     }
 
-    fn frame(&mut self, kind: Kind, island: u16, meta: &[u8], payload: &[u8]) -> u64 {
+    fn frame(&mut self, kind: FrameKind, island: u16, meta: &[u8], payload: &[u8]) -> u64 {
         let mut out = Vec::new();
         self.next += 1;
         let meta = Raw(meta.to_vec());
@@ -210,7 +208,7 @@ impl Peerless {
         let mut buf = [0; 65_536];
         loop {
             match self.reader.next_frame().expect("a node sends frames") {
-                Some(frame) if frame.kind == Kind::Alive => continue,
+                Some(frame) if frame.kind == FrameKind::Alive => continue,
                 Some(frame) => return Some(frame),
                 None => {}
             }
@@ -231,7 +229,7 @@ impl Peerless {
     fn is_thrown_out(&mut self) {
         let _ = self.socket.shutdown(Shutdown::Write);
         while let Some(frame) = self.answer() {
-            assert!(matches!(frame.kind, Kind::Goodbye | Kind::Alive), "{frame:?}");
+            assert!(matches!(frame.kind, FrameKind::Goodbye | FrameKind::Alive), "{frame:?}");
         }
     }
 
@@ -250,12 +248,12 @@ impl Peerless {
 
     /// The outcome of a request; none if that ended the connection.
     fn outcome_of(&mut self, island: u16, meta: &[u8], payload: &[u8]) -> Option<Outcome> {
-        let id = self.frame(Kind::Request, island, meta, payload);
+        let id = self.frame(FrameKind::Request, island, meta, payload);
         loop {
             let frame = self.answer()?;
             match frame.kind {
-                Kind::Reply if frame.id == id => return Some(frame.decode::<Reply>().unwrap().outcome),
-                Kind::Reply | Kind::Notice | Kind::Goodbye | Kind::Alive => {}
+                FrameKind::Reply if frame.id == id => return Some(frame.decode::<Reply>().unwrap().outcome),
+                FrameKind::Reply | FrameKind::Notice | FrameKind::Goodbye | FrameKind::Alive => {}
                 other => panic!("{other:?}"),
             }
         }
@@ -292,7 +290,7 @@ fn name(bytes: &[u8]) -> Name {
     Name::new(bytes).unwrap()
 }
 
-fn create(dir: Ino, name: Name, kind: FileKind, target: &[u8]) -> Op {
+fn create(dir: Ino, name: Name, kind: Kind, target: &[u8]) -> Op {
     let target = Bytes::copy_from_slice(target);
     Op::Create { dir, name, kind, mode: 0o644, umask: 0, rdev: 0, exclusive: false, target }
 }
@@ -300,7 +298,7 @@ fn create(dir: Ino, name: Name, kind: FileKind, target: &[u8]) -> Op {
 /// What a volume must still do: for somebody else, now.
 fn serves(victim: &Victim, n: u64) {
     let mut good = victim.client(1000 + n);
-    let file = good.made(create(Ino::ROOT, name(format!("good {n}").as_bytes()), FileKind::Regular, b""));
+    let file = good.made(create(Ino::ROOT, name(format!("good {n}").as_bytes()), Kind::Regular, b""));
     let write = Op::Write { ino: file, offset: 0, append: false, kill_set_id: false };
     let request = good.request(ClientOp::Fs { op: write }).to_vec();
     let wrote = good.outcome_of(root_owner(), &request, b"bytes");
@@ -320,14 +318,14 @@ fn against(lie: impl FnOnce(&Victim)) {
 }
 
 fn stream_lies() -> Vec<(&'static str, Vec<u8>)> {
-    let good = |kind: Kind, meta: &[u8], payload: &[u8]| {
+    let good = |kind: FrameKind, meta: &[u8], payload: &[u8]| {
         let mut out = Vec::new();
         let meta = Raw(meta.to_vec());
         encode_head(VERSION_HIGHEST, kind, IslandId(0), 1, &meta, payload, true, &mut out).unwrap();
         out.extend_from_slice(payload);
         out
     };
-    let request = good(Kind::Request, &[1; 60], b"payload");
+    let request = good(FrameKind::Request, &[1; 60], b"payload");
     let with = |at: usize, bytes: &[u8]| {
         let mut lie = request.clone();
         lie[at..at + bytes.len()].copy_from_slice(bytes);
@@ -349,10 +347,10 @@ fn stream_lies() -> Vec<(&'static str, Vec<u8>)> {
         ("head checksum", with(32, &[9; 4])),
         ("cut short", request[..HEADER_BYTES + 9].to_vec()),
         ("a meta part that is none", request.clone()),
-        ("a second greeting", good(Kind::Hello, &Hello::new(Role::Tool, None).to_vec(), b"")),
+        ("a second greeting", good(FrameKind::Hello, &Hello::new(Role::Tool, None).to_vec(), b"")),
         (
             "an answer",
-            good(Kind::Reply, &Reply { vector: Vec::new(), outcome: Outcome::NotNow }.to_vec(), b""),
+            good(FrameKind::Reply, &Reply { vector: Vec::new(), outcome: Outcome::NotNow }.to_vec(), b""),
         ),
         ("a hundred frames that are none", request.repeat(100)),
     ]
@@ -389,8 +387,8 @@ fn names_that_are_none_are_refused_in_every_operation() {
         let (new_dir, mode) = (Ino::ROOT, RenameMode::Replace);
         vec![
             Op::Lookup { dir: Ino::ROOT, name: z(n) },
-            create(Ino::ROOT, z(n), FileKind::Regular, b""),
-            create(Ino::ROOT, z(n), FileKind::Symlink, b"/"),
+            create(Ino::ROOT, z(n), Kind::Regular, b""),
+            create(Ino::ROOT, z(n), Kind::Symlink, b"/"),
             Op::Mkdir { dir: Ino::ROOT, name: z(n), mode: 0o755, umask: 0 },
             Op::Unlink { dir: Ino::ROOT, name: z(n) },
             Op::Rmdir { dir: Ino::ROOT, name: z(n), meant: None },
@@ -448,27 +446,27 @@ fn who_speaks_for_others_or_to_others_is_thrown_out() {
         let mut peer = victim.client(7);
         let message =
             PeerMessage { from: IslandId(0), incarnation: 1, vector: Vec::new(), op: PeerOp::Hello };
-        peer.frame(Kind::Peer, 0, &message.to_vec(), b"");
+        peer.frame(FrameKind::Peer, 0, &message.to_vec(), b"");
         peer.is_thrown_out();
         // As a node, it is none of this node's islands, and none of a third one's.
         for from in [0, 1, 3, u16::MAX] {
             let mut peer = Peerless::connect(&victim.place);
             peer.greet(node_with(vec![(VOLUME, OTHER)]));
             let message = PeerMessage { from: IslandId(from), ..message.clone() };
-            peer.frame(Kind::Peer, 1 - from.min(1), &message.to_vec(), b"");
+            peer.frame(FrameKind::Peer, 1 - from.min(1), &message.to_vec(), b"");
             peer.is_thrown_out();
         }
         // Nodes that the volume does not have, and this one.
         for node in [NodeId(9), NodeId(0)] {
             let mut peer = Peerless::connect(&victim.place);
             let role = node_with(vec![(VOLUME, node)]);
-            peer.frame(Kind::Hello, 0, &Hello::new(role, None).to_vec(), b"");
+            peer.frame(FrameKind::Hello, 0, &Hello::new(role, None).to_vec(), b"");
             peer.is_thrown_out();
         }
         // An unknown volume, a volume of nobody.
         for role in [Role::Client { volume: VolumeId(404), session: SessionId(7) }, node_with(Vec::new())] {
             let mut peer = Peerless::connect(&victim.place);
-            peer.frame(Kind::Hello, 0, &Hello::new(role, None).to_vec(), b"");
+            peer.frame(FrameKind::Hello, 0, &Hello::new(role, None).to_vec(), b"");
             peer.is_thrown_out();
         }
         let mut tool = Peerless::connect(&victim.place);
@@ -507,7 +505,7 @@ fn islands_that_the_volume_does_not_have_are_not_listened_to() {
         for lie in lies {
             let vector = vec![(IslandId(u16::MAX), Stamp(u64::MAX)), (IslandId(0), Stamp(u64::MAX))];
             let message = PeerMessage { from: OF_OTHER, incarnation: 1, vector, op: lie };
-            peer.frame(Kind::Peer, root_owner(), &message.to_vec(), b"");
+            peer.frame(FrameKind::Peer, root_owner(), &message.to_vec(), b"");
         }
         // Handled before whatever comes next on any link.
         std::thread::sleep(Duration::from_millis(100));
@@ -518,7 +516,7 @@ fn islands_that_the_volume_does_not_have_are_not_listened_to() {
 fn ids_and_numbers_that_cannot_be_are_errors() {
     against(|victim| {
         let mut peer = victim.client(7);
-        let file = peer.made(create(Ino::ROOT, name(b"file"), FileKind::Regular, b""));
+        let file = peer.made(create(Ino::ROOT, name(b"file"), Kind::Regular, b""));
         let ids =
             [Ino(0), Ino(2), Ino(u64::MAX), Ino::mint(IslandId(1), 1 << 40), Ino::mint(IslandId(0), 1 << 40)];
         for ino in ids {
@@ -527,7 +525,7 @@ fn ids_and_numbers_that_cannot_be_are_errors() {
                 Op::GetAttr { ino },
                 Op::SetAttr { ino, set: SetAttr { size: Some(1), ..SetAttr::default() } },
                 Op::Lookup { dir: ino, name: n() },
-                create(ino, n(), FileKind::Regular, b""),
+                create(ino, n(), Kind::Regular, b""),
                 Op::Mkdir { dir: ino, name: n(), mode: 0, umask: 0 },
                 Op::Unlink { dir: ino, name: n() },
                 Op::Read { ino, offset: 0, len: 10 },
@@ -571,7 +569,7 @@ fn ids_and_numbers_that_cannot_be_are_errors() {
                 mode: atoll_posix::XattrMode::Any,
                 kill_sgid: false,
             },
-            create(file, name(b"below a file"), FileKind::Regular, b""),
+            create(file, name(b"below a file"), Kind::Regular, b""),
         ] {
             let shown = format!("{op:?}");
             let request = peer.request(ClientOp::Fs { op }).to_vec();
@@ -622,10 +620,9 @@ fn links_that_lead_out_of_the_tree_lead_nobody_out() {
     let there = victim.dir.path().join("outside");
     let targets: [&[u8]; 3] = [there.as_os_str().as_encoded_bytes(), b"../../../../../outside", b"/"];
     for (i, target) in targets.iter().enumerate() {
-        let link =
-            peer.made(create(Ino::ROOT, name(format!("out{i}").as_bytes()), FileKind::Symlink, target));
+        let link = peer.made(create(Ino::ROOT, name(format!("out{i}").as_bytes()), Kind::Symlink, target));
         for op in [
-            create(link, name(b"evil"), FileKind::Regular, b""),
+            create(link, name(b"evil"), Kind::Regular, b""),
             Op::Mkdir { dir: link, name: name(b"evil"), mode: 0o755, umask: 0 },
             Op::Lookup { dir: link, name: name(b"secret") },
             Op::Unlink { dir: link, name: name(b"secret") },
@@ -640,7 +637,7 @@ fn links_that_lead_out_of_the_tree_lead_nobody_out() {
     assert!(matches!(peer.fs(Op::Unlink { dir: Ino::ROOT, name: name(b"out0") }), Some(Outcome::Ok { .. })));
     let dir = peer.made(Op::Mkdir { dir: Ino::ROOT, name: name(b"out0"), mode: 0o755, umask: 0 });
     for island in [0, 1] {
-        peer.ask(island, ClientOp::Fs { op: create(dir, name(b"evil"), FileKind::Regular, b"") });
+        peer.ask(island, ClientOp::Fs { op: create(dir, name(b"evil"), Kind::Regular, b"") });
     }
     serves(&victim, 3);
     assert_eq!(victim.stop(), before);
@@ -661,13 +658,13 @@ fn volumes_with_names_that_climb_are_not_made() {
             let mut tool = Peerless::connect(&victim.place);
             tool.greet(Role::Tool);
             let order = Control::Prepare { config: Box::new(config(evil, VolumeId(9))), node: NodeId(0) };
-            tool.frame(Kind::Control, 0, &order.to_vec(), b"");
+            tool.frame(FrameKind::Control, 0, &order.to_vec(), b"");
             let answer = tool.answer().expect("an answer");
             let reply = answer.decode::<ControlReply>().unwrap();
             assert!(matches!(reply, ControlReply::Refused { .. }), "{i}: {reply:?}");
             for order in [Control::Activate { volume: VolumeId(9) }, Control::Discard { volume: VolumeId(9) }]
             {
-                tool.frame(Kind::Control, 0, &order.to_vec(), b"");
+                tool.frame(FrameKind::Control, 0, &order.to_vec(), b"");
                 assert!(tool.answer().is_some());
             }
         }

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use atoll_core::{Encode, Ino, IslandId, Name, SessionId, Time, VolumeId};
 use atoll_fuzz::TARGETS;
 use atoll_rpc::header::{VERSION_HIGHEST, encode_head};
-use atoll_rpc::{ClusterId, DaemonId, Goodbye, Hello, HelloOk, Kind, Reason, Role};
+use atoll_rpc::{ClusterId, DaemonId, FrameKind, Goodbye, Hello, HelloOk, Reason, Role};
 use atoll_state::RowKey;
 use atoll_state::state::Meta;
 
@@ -55,7 +55,7 @@ fn goodbye() -> Vec<u8> {
     Goodbye { reason: Reason::Malformed, text: "why".to_owned() }.to_vec()
 }
 
-fn frame_of(kind: Kind, meta: &[u8], payload: &[u8]) -> Vec<u8> {
+fn frame_of(kind: FrameKind, meta: &[u8], payload: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     encode_head(VERSION_HIGHEST, kind, IslandId(1), 9, &Raw(meta), payload, true, &mut out).unwrap();
     out.extend_from_slice(payload);
@@ -63,15 +63,16 @@ fn frame_of(kind: Kind, meta: &[u8], payload: &[u8]) -> Vec<u8> {
 }
 
 fn frames() -> Seeds {
-    let hello = frame_of(Kind::Hello, &hello(), b"");
-    let ok = frame_of(Kind::HelloOk, &HelloOk::new(ClusterId(5), DaemonId(6), 7).to_vec(), b"");
-    let request = frame_of(Kind::Request, &one("request"), b"some bytes");
-    let reply = frame_of(Kind::Reply, &one("reply"), &[7; 300]);
-    let others = [(Kind::Notice, "notice"), (Kind::Peer, "peer_message"), (Kind::Control, "control")];
+    let hello = frame_of(FrameKind::Hello, &hello(), b"");
+    let ok = frame_of(FrameKind::HelloOk, &HelloOk::new(ClusterId(5), DaemonId(6), 7).to_vec(), b"");
+    let request = frame_of(FrameKind::Request, &one("request"), b"some bytes");
+    let reply = frame_of(FrameKind::Reply, &one("reply"), &[7; 300]);
+    let others =
+        [(FrameKind::Notice, "notice"), (FrameKind::Peer, "peer_message"), (FrameKind::Control, "control")];
     let others: Vec<u8> = others.iter().flat_map(|(kind, file)| frame_of(*kind, &one(file), b"")).collect();
-    let bye = frame_of(Kind::Goodbye, &goodbye(), b"");
+    let bye = frame_of(FrameKind::Goodbye, &goodbye(), b"");
     // Larger than what is put together in the small buffer.
-    let large = frame_of(Kind::Reply, &one("reply"), &[0x5a; 20_000]);
+    let large = frame_of(FrameKind::Reply, &one("reply"), &[0x5a; 20_000]);
     let seed = |how: u8, parts: &[&[u8]]| [&[how, 1, 2][..], &parts.concat()].concat();
     [
         ("greeting", seed(1, &[&hello])),

@@ -11,8 +11,8 @@ use std::time::Duration;
 use atoll_core::{Encode, IslandId, Malformed, Reader};
 use atoll_rpc::header::{VERSION_HIGHEST, encode_head};
 use atoll_rpc::{
-    Acceptor, Address, Closed, ClusterId, ConnectError, DaemonId, Frame, Goodbye, Handler, Hello, HelloOk,
-    Kind, Link, Listener, Options, Outgoing, Role,
+    Acceptor, Address, Closed, ClusterId, ConnectError, DaemonId, Frame, FrameKind, Goodbye, Handler, Hello,
+    HelloOk, Link, Listener, Options, Outgoing, Role,
 };
 
 /// Longer than anything here takes, shorter than anybody's patience.
@@ -115,7 +115,8 @@ pub(crate) fn serve(
 
 /// Answers with what was asked.
 pub(crate) fn echo(link: &Arc<Link>, frame: Frame) {
-    let _ = link.send(Kind::Reply, frame.island, frame.id, &Raw(frame.meta[..].to_vec()), &frame.payload);
+    let _ =
+        link.send(FrameKind::Reply, frame.island, frame.id, &Raw(frame.meta[..].to_vec()), &frame.payload);
 }
 
 pub(crate) struct Collector(Sender<Event>);
@@ -179,7 +180,7 @@ pub(crate) fn next_closed(events: &Receiver<Event>) -> Closed {
 }
 
 pub(crate) fn send(link: &Link, id: u64, meta: &[u8], payload: &[u8]) {
-    link.send(Kind::Request, IslandId(3), id, &Raw(meta.to_vec()), payload).expect("the link is up");
+    link.send(FrameKind::Request, IslandId(3), id, &Raw(meta.to_vec()), payload).expect("the link is up");
 }
 
 pub(crate) fn port(address: &Address) -> u16 {
@@ -202,10 +203,10 @@ impl Stranger {
     /// Connects and greets as a tool.
     pub(crate) fn greeted(address: &Address) -> Self {
         let mut stranger = Self::connect(address);
-        stranger.write(&frame(Kind::Hello, 0, &Hello::new(Role::Tool, None).to_vec(), &[]));
+        stranger.write(&frame(FrameKind::Hello, 0, &Hello::new(Role::Tool, None).to_vec(), &[]));
         let mut header = [0; 36];
         stranger.0.read_exact(&mut header).unwrap();
-        assert_eq!(header[6], Kind::HelloOk as u8);
+        assert_eq!(header[6], FrameKind::HelloOk as u8);
         let mut meta = vec![0; u32::from_le_bytes(header[16..20].try_into().unwrap()) as usize];
         stranger.0.read_exact(&mut meta).unwrap();
         stranger
@@ -224,7 +225,7 @@ impl Stranger {
     }
 }
 
-pub(crate) fn frame(kind: Kind, id: u64, meta: &[u8], payload: &[u8]) -> Vec<u8> {
+pub(crate) fn frame(kind: FrameKind, id: u64, meta: &[u8], payload: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     let meta = Raw(meta.to_vec());
     encode_head(VERSION_HIGHEST, kind, IslandId(0), id, &meta, payload, true, &mut out).unwrap();

@@ -11,8 +11,8 @@ use atoll_disk::real::RealDisk;
 use atoll_posix::Caller;
 use atoll_proto::{Beacon, ClientOp, NodeConfig, PeerMessage, PeerOp, Request, VolumeConfig, VolumeKind};
 use atoll_rpc::{
-    Address, Closed, ClusterId, DaemonId, Frame, Handler, Hello, Kind, Link, Listener, Options, Outgoing,
-    Role,
+    Address, Closed, ClusterId, DaemonId, Frame, FrameKind, Handler, Hello, Link, Listener, Options,
+    Outgoing, Role,
 };
 use atoll_server::{Beside, Cluster, Node, NodeSetup, Secured, Serve, Shelf, VolumeOptions};
 
@@ -182,29 +182,29 @@ impl Other {
     pub fn ask(&self, island: u16, id: u64, op: ClientOp) {
         let (session, seq, acked, table) = (SESSION, 0, 0, 1);
         let request = Request { session, seq, acked, table, vector: Vec::new(), caller: Caller::ROOT, op };
-        self.send(Kind::Request, island, id, &request);
+        self.send(FrameKind::Request, island, id, &request);
     }
 
     /// As a node, has an island of it greet another one.
     pub fn greet(&self, from: u16, to: u16) {
         let (from, op) = (IslandId(from), PeerOp::Hello);
-        self.send(Kind::Peer, to, 0, &PeerMessage { from, incarnation: 1, vector: Vec::new(), op });
+        self.send(FrameKind::Peer, to, 0, &PeerMessage { from, incarnation: 1, vector: Vec::new(), op });
     }
 
     /// As a node, says that it leads an island in this epoch.
     pub fn beacon(&self, token: u64, island: IslandId, epoch: u32) {
-        self.send(Kind::Beacon, 0, 0, &Beacon { token, leads: vec![(VOLUME, (island, epoch))] });
+        self.send(FrameKind::Beacon, 0, 0, &Beacon { token, leads: vec![(VOLUME, (island, epoch))] });
     }
 
-    fn send(&self, kind: Kind, island: u16, id: u64, meta: &impl Encode) {
+    fn send(&self, kind: FrameKind, island: u16, id: u64, meta: &impl Encode) {
         self.outgoing.send(kind, IslandId(island), id, meta, &[]).unwrap();
     }
 
     /// The next word about an island: a frame's kind, its island and its id. A link that ends is a failure.
-    pub fn next(&self) -> (Kind, u16, u64) {
+    pub fn next(&self) -> (FrameKind, u16, u64) {
         match self.heard.recv_timeout(LONG).expect("something is said") {
             // It concerns no island.
-            Heard::Frame(frame) if frame.kind == Kind::Config => self.next(),
+            Heard::Frame(frame) if frame.kind == FrameKind::Config => self.next(),
             Heard::Frame(frame) => (frame.kind, frame.island.0, frame.id),
             Heard::Closed(why) => panic!("the link has ended: {why}"),
         }
@@ -214,7 +214,7 @@ impl Other {
     pub fn hears_nothing(&self) {
         match self.heard.recv_timeout(Duration::from_millis(300)) {
             Err(_) => {}
-            Ok(Heard::Frame(frame)) if frame.kind == Kind::Config => self.hears_nothing(),
+            Ok(Heard::Frame(frame)) if frame.kind == FrameKind::Config => self.hears_nothing(),
             Ok(heard) => panic!("{heard:?}"),
         }
     }
