@@ -10,18 +10,37 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use atoll_needs::needs;
-use common::{Cluster, Mounted, bad, eventually, good};
+use common::{Cluster, Mounted, bad, eventually, good, text};
 
 /// Bytes of a file that its record carries, and of one that it names.
 const SMALL: usize = 30_000;
 const LARGE: usize = 300_000;
 
-/// Files in directories of all islands, so many in each, and what is in them.
-fn fill_with_files(mount: &Mounted, in_each: u8) -> Vec<(PathBuf, Vec<u8>)> {
-    let mut files = Vec::new();
-    for n in 0..8u8 {
+/// Eight directories, as many of each island as of the others: names that differ little may all hash to one island.
+fn eight_dirs(mount: &Mounted, islands: usize) -> Vec<PathBuf> {
+    let (mut dirs, mut of_each) = (Vec::new(), vec![0; islands]);
+    for n in 0.. {
         let dir = mount.path(&format!("dir{n}"));
         std::fs::create_dir(&dir).unwrap();
+        let told: serde_json::Value = serde_json::from_str(&good(["explain", text(&dir), "--json"])).unwrap();
+        let island = told["owner"].as_u64().expect("every directory has an owner") as usize;
+        if of_each[island] == 8usize.div_ceil(islands) {
+            std::fs::remove_dir(&dir).unwrap();
+            continue;
+        }
+        of_each[island] += 1;
+        dirs.push(dir);
+        if dirs.len() == 8 {
+            break;
+        }
+    }
+    dirs
+}
+
+/// Files in directories, so many in each, and what is in them.
+fn fill_with_files(dirs: &[PathBuf], in_each: u8) -> Vec<(PathBuf, Vec<u8>)> {
+    let mut files = Vec::new();
+    for (n, dir) in (0..).zip(dirs) {
         for m in 0..in_each {
             let bytes = vec![n * 16 + m % 16; if m == 0 { LARGE } else { SMALL - usize::from(m) }];
             let path = dir.join(format!("file{m}"));
@@ -43,9 +62,8 @@ fn a_node_that_lost_its_islands_is_filled_without_a_command() {
     needs!(Mounts);
     let mut cluster = Cluster::with_copies(3, 2);
     let mount = cluster.mount("mount", "");
-    let mut files = fill_with_files(&mount, 150);
+    let mut files = fill_with_files(&eight_dirs(&mount, 2), 150);
     let folder = |cluster: &Cluster, node| cluster.data(node).join("islands/home");
-    // However the directories are spread.
     eventually("logs have let go of their beginning", || {
         std::thread::sleep(Duration::from_millis(500));
         let is_done = (0..2).all(|island: u16| has_let_go(&folder(&cluster, 1).join(island.to_string())));
@@ -114,7 +132,7 @@ struct Client {
 }
 
 impl Client {
-    fn begin(dir: PathBuf) -> Self {
+    fn begin(dirs: Vec<PathBuf>) -> Self {
         let (ends, written) = (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());
         let (stop, count) = (Arc::clone(&ends), Arc::clone(&written));
         let runs = std::thread::spawn(move || {
@@ -124,7 +142,7 @@ impl Client {
                     break;
                 }
                 // New files, and others that are written again.
-                let path = dir.join(format!("dir{}", n % 8)).join(format!("c{}", n % 3_000));
+                let path = dirs[n as usize % dirs.len()].join(format!("c{}", n % 3_000));
                 let len = if n % 50 == 0 { LARGE } else { 500 + (n % 7) as usize * 3_000 };
                 let bytes: Vec<u8> = (0..len).map(|at| (at as u64 / 700 + n) as u8).collect();
                 std::fs::write(&path, &bytes).unwrap();
@@ -165,7 +183,8 @@ fn two_of_three_nodes_are_lost_and_one_disk_and_no_byte_and_no_command_is_needed
         cluster.mount("mount", "hard"),
         Mounted::new(&format!("{addresses}:/two"), cluster.scratch.dir("mount-two"), "hard"),
     ];
-    let files: Vec<_> = mounts.iter().map(|mount| fill_with_files(mount, 150)).collect();
+    let dirs = [eight_dirs(&mounts[0], 3), eight_dirs(&mounts[1], 2)];
+    let files: Vec<_> = dirs.iter().map(|dirs| fill_with_files(dirs, 150)).collect();
     let has_released = |volume: &str| {
         let all = std::fs::read_dir(islands_of(&cluster, 1, volume)).unwrap();
         let folders = all.map(|entry| entry.unwrap().path()).filter(|path| path.is_dir());
@@ -177,7 +196,7 @@ fn two_of_three_nodes_are_lost_and_one_disk_and_no_byte_and_no_command_is_needed
             has_released(volume)
         });
     }
-    let clients = mounts.each_ref().map(|mount| Client::begin(mount.0.clone()));
+    let clients = dirs.map(Client::begin);
     clients.iter().for_each(|client| client.goes_on("clients begin"));
     cluster.kill(2);
     wipe(&cluster, 2);
@@ -276,7 +295,7 @@ fn has_copies(cluster: &Cluster, islands: u16, copies: usize) {
 
 fn set(cluster: &Cluster, node: usize, what: &[&str]) -> String {
     let data = cluster.data(node);
-    good([&["volume", "set", "home", "--data", common::text(&data)], what].concat())
+    good([&["volume", "set", "home", "--data", text(&data)], what].concat())
 }
 
 #[test]
@@ -284,8 +303,9 @@ fn a_volume_in_use_gets_two_copies_three_and_one_again() {
     needs!(Mounts);
     let mut cluster = Cluster::new(3);
     let mount = cluster.mount("mount", "");
-    let mut files = fill_with_files(&mount, 15);
-    let writer = Writer::start((0..8).map(|n| mount.path(&format!("dir{n}"))).collect());
+    let dirs = eight_dirs(&mount, 3);
+    let mut files = fill_with_files(&dirs, 15);
+    let writer = Writer::start(dirs);
     let said = set(&cluster, 1, &["--replicas", "2", "--json"]);
     let told: serde_json::Value = serde_json::from_str(&said).unwrap();
     assert_eq!((&told["replicas"], &told["grace_s"]), (&2.into(), &300.into()));
@@ -320,7 +340,7 @@ fn a_node_that_is_away_for_longer_than_the_grace_is_replaced_and_one_that_is_bac
     needs!(Mounts);
     let mut cluster = Cluster::with_copies(4, 2);
     let mount = cluster.mount("mount", "");
-    let mut files = fill_with_files(&mount, 15);
+    let mut files = fill_with_files(&eight_dirs(&mount, 3), 15);
     let rings: Vec<Vec<usize>> = (0..3).map(|island| kept(&cluster, island)).collect();
     let rewrite = |files: &mut Vec<(PathBuf, Vec<u8>)>, byte: u8| {
         for (path, bytes) in files.iter_mut().step_by(11) {

@@ -12,7 +12,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 /// How long anything may take that a test waits for.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const PATIENCE: Duration = Duration::from_secs(90);
 
 /// A command of the built program.
 pub fn atoll<I: AsRef<OsStr>>(arguments: impl IntoIterator<Item = I>) -> Command {
