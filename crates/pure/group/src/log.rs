@@ -12,6 +12,8 @@ pub(crate) struct OwnLog {
     pub(crate) epochs: Epochs,
     pub(crate) written: u64,
     pub(crate) synced: u64,
+    /// So far a sync has told that it got. Another thread may tell later that these records are written.
+    sync_told: u64,
     pub(crate) checkpoint: u64,
     pub(crate) first: u64,
     last_body: u64,
@@ -29,6 +31,7 @@ impl OwnLog {
             epochs: opened.epochs,
             written: last,
             synced: last,
+            sync_told: last,
             checkpoint: opened.checkpoint,
             first: opened.first,
             last_body: opened.last_body,
@@ -46,10 +49,12 @@ impl OwnLog {
         assert!(seq <= self.last().seq, "record {seq} is written behind the last one");
         self.written = self.written.max(seq);
         self.last_body = self.last_body.max(last_body);
+        self.synced(self.sync_told);
     }
 
     pub(crate) fn synced(&mut self, seq: u64) {
-        self.synced = self.synced.max(seq.min(self.written));
+        self.sync_told = self.sync_told.max(seq);
+        self.synced = self.synced.max(self.sync_told.min(self.written));
     }
 
     /// Whether a cut down to there takes off changes of bodies. What is under way may be one.

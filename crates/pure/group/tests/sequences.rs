@@ -245,6 +245,22 @@ pub(crate) fn a_follower_keeps_what_its_primary_keeps() {
     assert_eq!((m.synced(), m.group.keep()), (30, 21));
 }
 
+/// One thread writes the log, and another one syncs it and says so first.
+#[test]
+pub(crate) fn a_sync_that_is_told_before_its_write_counts() {
+    let mut p = primary(&[P, M]);
+    p.event(GroupEvent::Decided { seq: 12 });
+    p.event(GroupEvent::SyncAll { number: 1, seq: 12, bodies: Vec::new() });
+    p.has(M, 8, 1, 12, 12);
+    p.hear(M, GroupMessage::SyncedTo { epoch: 8, tenure: 1, number: 1, seq: 12 });
+    p.event(GroupEvent::Synced { seq: 12 });
+    p.event(GroupEvent::SyncDone { epoch: 8, number: 1, seq: 12 });
+    assert_eq!(p.synced(), 11, "nothing is synced before it is written");
+    p.event(GroupEvent::Written { seq: 12, last_body: 0 });
+    assert_eq!(p.synced(), 12);
+    assert!(p.wants(|effect| matches!(effect, GroupEffect::RoundDone { number: 1 })));
+}
+
 #[test]
 pub(crate) fn a_swap_that_is_late_counts() {
     let mut p = primary(&[P, M, N]);
