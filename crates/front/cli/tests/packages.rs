@@ -3,59 +3,12 @@
 mod common;
 
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::path::Path;
+use std::process::Command;
 
 use atoll_needs::needs;
+use common::packages::{Packages, good, said};
 use common::{Scratch, text};
-
-/// Packages that are made from the program that is tested, and a root to install them in.
-struct Packages {
-    client: PathBuf,
-    node: PathBuf,
-    scratch: Scratch,
-}
-
-impl Packages {
-    fn new() -> Self {
-        let scratch = Scratch::new();
-        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../packaging/deb/build");
-        let said = good(Command::new(script).args([env!("CARGO_BIN_EXE_atoll"), text(&scratch.path("out"))]));
-        let [client, node] =
-            said.lines().map(PathBuf::from).collect::<Vec<_>>().try_into().expect("two packages");
-        ["root/var/lib/dpkg/info", "root/var/lib/dpkg/updates", "root/var/log"]
-            .iter()
-            .for_each(|folder| drop(scratch.dir(folder)));
-        std::fs::write(scratch.path("root/var/lib/dpkg/status"), "").unwrap();
-        Self { client, node, scratch }
-    }
-
-    fn root(&self, name: &str) -> PathBuf {
-        self.scratch.path("root").join(name)
-    }
-
-    /// dpkg(1) in that root. What the packages need of the system is not installed there.
-    fn dpkg(&self, arguments: &[&str]) -> String {
-        let mut dpkg = Command::new("dpkg");
-        dpkg.arg(format!("--root={}", text(&self.root(""))));
-        good(dpkg.args(["--force-script-chrootless", "--force-depends"]).args(arguments))
-    }
-
-    fn install(&self) -> String {
-        self.dpkg(&["--install", text(&self.client), text(&self.node)])
-    }
-}
-
-fn said(output: &Output) -> String {
-    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
-}
-
-fn good(command: &mut Command) -> String {
-    let output = command.output().unwrap();
-    let said = said(&output);
-    assert!(output.status.success(), "{command:?}: {}: {said}", output.status);
-    said
-}
 
 fn mode(file: &Path) -> u32 {
     std::fs::symlink_metadata(file).unwrap_or_else(|e| panic!("{}: {e}", file.display())).permissions().mode()

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use atoll_needs::needs;
+use common::packages::Packages;
 use common::{Scratch, text};
 
 /// How a line is announced before it is run.
@@ -131,28 +132,30 @@ fn commands_of_machines(readme: &str, heading: &str) -> Vec<(usize, String)> {
 #[test]
 fn three_machines_become_a_volume_as_it_says() {
     needs!(Mounts, Networks, Programs(&["bash", "ip", "nsenter", "pkill", "unshare"]));
+    needs!(Root, Programs(&["dpkg", "dpkg-deb", "dpkg-shlibdeps", "make", "strip"]));
     let readme = std::fs::read_to_string(repository().join("README.md")).unwrap();
     let lines = commands_of_machines(&readme, "### Three machines");
     assert!((4..=7).contains(&lines.len()), "{lines:?}");
     let scratch = Scratch::new();
-    let programs = scratch.dir("bin");
-    std::fs::copy(env!("CARGO_BIN_EXE_atoll"), programs.join("atoll")).unwrap();
+    let (packages, programs) = (Packages::new(), scratch.dir("bin"));
     let mut script =
         format!("set -eu\nexport PATH={}:$PATH SAID={}\n", text(&programs), text(&scratch.path("said")));
-    // Each machine has a network, a /var/lib and a /mnt of its own, and reaches the others over a bridge.
+    // Each machine has the packages, a network, a /var/lib and a /mnt of its own, and reaches the others over a bridge.
     script += "ip link set lo up; ip link add bridge type bridge; ip link set bridge up\n";
     for machine in 1..=3 {
-        let (var, mnt) =
-            (scratch.dir(&format!("machine{machine}/lib")), scratch.dir(&format!("machine{machine}/mnt")));
+        let (root, mnt) =
+            (scratch.dir(&format!("machine{machine}/root")), scratch.dir(&format!("machine{machine}/mnt")));
+        packages.install_in(&root);
         writeln!(
             script,
             "unshare --net --mount --propagation private sleep infinity & m{machine}=$!
 until [ \"$(readlink /proc/$m{machine}/ns/net)\" != \"$(readlink /proc/self/ns/net)\" ]; do sleep 0.01; done
 ip link add to{machine} type veth peer name eth0 netns $m{machine}; ip link set to{machine} master bridge up
 nsenter -t $m{machine} --net --mount sh -ec 'ip link set lo up; ip addr add 10.0.0.{machine}/24 dev eth0; ip link set eth0 up
-ip route add default via 10.0.0.254; mount --bind {} /var/lib; mount --bind {} /mnt'",
-            text(&var),
-            text(&mnt)
+ip route add default via 10.0.0.254; mount --bind {root}/var/lib /var/lib; mount --bind {root}/usr/bin {programs}; mount --bind {mnt} /mnt'",
+            root = text(&root),
+            programs = text(&programs),
+            mnt = text(&mnt)
         )
         .unwrap();
     }
@@ -189,7 +192,8 @@ echo DONE
     let output = Command::new("unshare").args(apart).args(["bash", "-c", &inside]).output().unwrap();
     let (said, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     let logs = (1..=3).map(|machine| {
-        let log = std::fs::read_to_string(scratch.path(&format!("machine{machine}/lib/atoll/daemon.log")));
+        let log =
+            std::fs::read_to_string(scratch.path(&format!("machine{machine}/root/var/lib/atoll/daemon.log")));
         format!("machine {machine}: {}\n", log.unwrap_or_default())
     });
     let done = output.status.success() && said.ends_with("DONE\n");

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its own part")]
 
+pub mod packages;
+
 use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
