@@ -123,9 +123,6 @@ impl World {
     pub(crate) fn begin_process(&mut self, node: NodeId) {
         let machine = &mut self.machines[node];
         machine.leaders.clear();
-        if let Some(rings) = &mut self.rings {
-            rings.begin_process(node);
-        }
         machine.fills = Arc::default();
         machine.ways.clear();
         let life = machine.life;
@@ -398,9 +395,6 @@ impl World {
     /// A link from one machine has come up at another one, whose copies hear of it.
     pub(crate) fn group_linked(&mut self, from: NodeId, at: NodeId, link: u64) {
         let who = self.node_life(from);
-        if let Some(rings) = &mut self.rings {
-            rings.linked(from, at, link);
-        }
         for copy in self.copies_on(at) {
             self.tell_member(copy, GroupEvent::Link { who, link });
         }
@@ -662,11 +656,18 @@ impl World {
 
     /// Whether each island has all its copies in sync, and they follow its leader.
     pub(crate) fn are_groups_whole(&self) -> bool {
-        let Some(recorded) = &self.store else { return true };
+        self.unwhole_group().is_none()
+    }
+
+    /// What an island lacks of having all its copies in sync, which follow its leader; none if no island lacks anything.
+    pub(crate) fn unwhole_group(&self) -> Option<String> {
+        let recorded = self.store.as_ref()?;
         let wanted =
             self.rings.as_ref().map_or(Some(usize::from(self.config.copies)), |rings| rings.settled());
-        let Some(wanted) = wanted else { return false };
-        self.groups.ids().all(|island| {
+        let Some(wanted) = wanted else {
+            return Some("not all machines know the newest rings, or a ring is too long".to_owned());
+        };
+        self.groups.ids().find_map(|island| {
             let leader = self.leader(island);
             let record = recorded.store.record(island).map(|(_, record)| record);
             let has_all = record.is_some_and(|record| {
@@ -674,15 +675,22 @@ impl World {
                     && record.in_sync.len() == wanted
                     && usize::from(record.wanted) == wanted
             });
-            has_all
-                && leader.member().is_some_and(|member| member.may_tell())
-                && self.copies.iter().filter(|copy| copy.island == island && self.is_kept(copy)).all(|copy| {
-                    copy.member().is_some_and(|member| match member.role() {
-                        Role::Leading { begun, .. } => begun && copy.node == leader.node,
-                        Role::Following { primary, .. } => primary == Some(leader.node),
-                        _ => false,
-                    })
+            if !has_all {
+                return Some(format!("island {island}: not all {wanted} copies are in sync"));
+            }
+            if !leader.member().is_some_and(|member| member.may_tell()) {
+                return Some(format!("island {island}: its leader {} may not tell", leader.node));
+            }
+            let follows = |copy: &&IslandCopy| {
+                copy.member().is_some_and(|member| match member.role() {
+                    Role::Leading { begun, .. } => begun && copy.node == leader.node,
+                    Role::Following { primary, .. } => primary == Some(leader.node),
+                    _ => false,
                 })
+            };
+            let mut kept = self.copies.iter().filter(|copy| copy.island == island && self.is_kept(copy));
+            let other = kept.find(|copy| !follows(copy))?;
+            Some(format!("island {island}: its copy on {} does not follow {}", other.node, leader.node))
         })
     }
 
@@ -761,6 +769,7 @@ impl World {
             ));
             lines.push(record);
         }
+        lines.extend(self.rings.iter().flat_map(|rings| rings.shown()));
         if let Some(recorded) = &self.store {
             lines.extend(recorded.store.records().map(|(island, record)| format!("{island}: {record:?}")));
         }

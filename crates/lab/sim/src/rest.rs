@@ -30,7 +30,7 @@ impl World {
         if let Some(client) = self.clients.iter().position(|c| !c.route.is_ready()) {
             return Some(format!("client {client} is not ready"));
         }
-        (self.has_groups() && !self.are_groups_whole()).then(|| "not all copies are in sync".to_owned())
+        self.unwhole_group()
     }
 
     /// What is still under way, although nothing is in its way; none if all is at rest.

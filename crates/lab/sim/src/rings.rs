@@ -27,8 +27,6 @@ pub(crate) struct Rings {
     known: BTreeMap<NodeId, Arc<VolumeConfig>>,
     /// Copies that may have something.
     held: BTreeSet<CopyId>,
-    /// The last link from each machine at another one.
-    links: BTreeMap<(NodeId, NodeId), u64>,
 }
 
 impl Rings {
@@ -64,7 +62,7 @@ impl Rings {
             copy.made = !newest.group_of(copy.island).contains(&copy.node);
         }
         let known = machines.ids().map(|node| (node, Arc::clone(&newest))).collect();
-        Self { newest, known, held, links: BTreeMap::new() }
+        Self { newest, known, held }
     }
 
     /// The ring of an island, and how many copies are wanted, as a machine knows them.
@@ -85,12 +83,14 @@ impl Rings {
         (all_know && self.newest.islands().into_iter().all(is_short)).then_some(wanted)
     }
 
-    pub(crate) fn linked(&mut self, from: NodeId, at: NodeId, link: u64) {
-        self.links.insert((at, from), link);
-    }
-
-    pub(crate) fn begin_process(&mut self, node: NodeId) {
-        self.links.retain(|(at, _), _| *at != node);
+    /// The newest rings, and which configuration each machine knows, for whoever looks at a failure.
+    pub(crate) fn shown(&self) -> Vec<String> {
+        let newest = &self.newest;
+        let rings: Vec<Vec<NodeId>> = newest.islands().into_iter().map(|i| newest.group_of(i)).collect();
+        let versions: Vec<_> =
+            self.known.iter().map(|(node, known)| (*node, known.table.version())).collect();
+        let (wanted, version) = (wanted_of(newest), newest.table.version());
+        vec![format!("rings {rings:?}, {wanted} wanted, version {version:?}; known {versions:?}")]
     }
 }
 
@@ -162,12 +162,6 @@ impl World {
                 rings.held.insert(id);
             }
             self.tell_member(id, GroupEvent::Wanted { copies: wanted_of(config), ring });
-        }
-        let links = self.rings.iter().flat_map(|rings| &rings.links);
-        let links: Vec<(NodeId, u64)> =
-            links.filter(|((at, _), _)| *at == node).map(|((_, from), link)| (*from, *link)).collect();
-        for (from, link) in links {
-            self.group_linked(from, node, link);
         }
     }
 

@@ -40,7 +40,7 @@ pub use lease::{
     BEAT_MS, Given, LATE_MS, LEASE_MS, OWES_MS, PLACE_MS, PROMISE_MS, Promise, SILENT_MS, SYNC_OWES_MS,
     YIELD_MS,
 };
-pub use machine::{Config, Group, Role};
+pub use machine::{Config, Group, LINKS_MAX, Role};
 pub use progress::WINDOW;
 pub use rebuild::{CannotRebuild, Rebuilt, rebuilt};
 pub use seat::{SLOT_BYTES, SeatError, SeatFile};

@@ -31,6 +31,8 @@ const READ_ALONE_MS: u64 = 900;
 
 /// So many boots of a node are remembered: a proof that an earlier process has ended is of one that has greeted lately.
 const HOSTS_MAX: usize = 16;
+/// Links of so many nodes are remembered, and those of the ring: a cluster has no more nodes.
+pub const LINKS_MAX: usize = 1024;
 /// For a copy that was not heard of for so long the log is held no more.
 const GONE_MS: u64 = 30_000;
 
@@ -127,7 +129,7 @@ pub struct Group {
     pub(crate) known: Option<KnownRecord>,
     pub(crate) store: Store,
     pub(crate) state: Doing,
-    /// The last link of each node.
+    /// The last link of each node, also of one that the ring does not name: the record may name it later, and a link is told once.
     links: BTreeMap<NodeId, (u64, NodeLife)>,
     /// The highest life that has greeted from each host.
     pub(crate) lives: BTreeMap<(NodeId, Host), u32>,
@@ -328,7 +330,8 @@ impl Group {
     }
 
     fn on_link(&mut self, who: NodeLife, link: u64, out: &mut Vec<GroupEffect>) {
-        if !self.ring.contains(&who.node) {
+        let is_new = !self.links.contains_key(&who.node);
+        if is_new && self.links.len() >= LINKS_MAX && !self.ring.contains(&who.node) {
             return;
         }
         if let Some((last, known)) = self.links.get(&who.node) {

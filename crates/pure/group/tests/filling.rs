@@ -271,6 +271,20 @@ fn whoever_has_a_seat_is_of_the_group_whatever_else_was_told() {
     assert_eq!(p.committed(), 12);
 }
 
+/// Found as `groups_rings --seed 1026`: N leads and is to go, and M was started again. Its configuration does not name N, and
+/// its link came before the record was read.
+#[test]
+fn a_primary_that_the_ring_does_not_name_is_heard_although_its_link_came_before_the_record() {
+    let mut m = One::member(M, &[P, M], &[at(6, 10)]);
+    m.link(life(N, 5));
+    m.knows(&record(7, N, &[seat(P, 1), seat(N, 1)]));
+    m.beacon(N, 7);
+    m.pass(400);
+    assert_eq!(tells_join(&mut m, N), Some(1));
+    m.hear(N, append(7, at(6, 10), &[at(7, 12)], 12));
+    assert_eq!(m.committed(), 12);
+}
+
 #[test]
 fn a_primary_that_is_to_go_has_another_one_lead_first() {
     let mut p = primary(&[P, M]);

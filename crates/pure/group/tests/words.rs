@@ -72,10 +72,18 @@ fn what_cannot_be_is_not_believed() {
     m.revision += 1;
     m.knows(&record(7, P, &two()));
     assert_eq!(m.group.seat().seen, 7);
-    // A node of no ring, and a node with a new boot each time, leave nothing that grows.
-    let before = m.group.clone();
-    m.link(life(NodeId(99), 5));
-    assert_eq!(m.group, before);
+    // Nodes of no ring leave nothing that grows beyond a bound, and none keeps one of the ring away.
+    for node in 0..2_000 {
+        m.link(life(NodeId(99 + node), 5));
+    }
+    assert!(format!("{:?}", m.group).matches("Host").count() < 2 * atoll_group::LINKS_MAX + 16);
+    m.out.clear();
+    m.event(GroupEvent::Wanted { copies: 3, ring: vec![P, M, NodeId(5_000)] });
+    m.link(life(NodeId(5_000), 5));
+    m.hear(NodeId(5_000), append(6, at(7, 10), &[], 10));
+    assert_eq!(m.told(NodeId(5_000)), [GroupMessage::Refused { epoch: 9 }], "it is heard");
+    // So does a node with a new boot each time.
+    let mut m = One::member(M, &[P, M, N], &[at(7, 10)]);
     for boot in 0..200 {
         m.link(NodeLife { host: Host { boot: 100 + boot, inode: 1 }, ..life(P, 6 + boot as u32) });
     }
