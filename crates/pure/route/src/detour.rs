@@ -204,6 +204,12 @@ pub(crate) fn client_op<T>(call: &Call<T>, dirs: &Dirs, homes: &Homes, config: &
     }
 }
 
+/// Whether a name tells of something else than the directory that was asked for by it: it is another one's by now. What it leads to
+/// is not looked at, because the answer would be no answer to this call.
+pub(crate) fn is_of_another<T>(call: &Call<T>, found: Ino) -> bool {
+    matches!(&call.what, CallKind::Op(Op::GetAttr { ino }) if *ino != found)
+}
+
 /// The island that has the stub of a directory, with the parent and the name under which it has it.
 fn stub_of(dirs: &Dirs, config: &Config, ino: Ino) -> Option<(IslandId, Ino, Name)> {
     let known = dirs.get(ino)?;

@@ -13,7 +13,7 @@ use bytes::Bytes;
 
 use crate::call::{Call, CallKind, Followed, Gathering, Sending, Stage, Waiter};
 use crate::counters::Counters;
-use crate::detour::client_op;
+use crate::detour::{client_op, is_of_another};
 use crate::dirs::Dirs;
 use crate::fits::{MisfitAnswer, misfit, sends_on};
 use crate::found::FoundNames;
@@ -451,6 +451,9 @@ impl<T> Route<T> {
             }
             Outcome::Elsewhere { ino, kind, home } => {
                 self.links.note(ino, kind);
+                if is_of_another(call, ino) {
+                    return self.next_detour(id, out);
+                }
                 self.follow(id, Followed { file: ino, done: None }, home, out);
             }
             Outcome::DoneTo { ino, kind, home } => {
@@ -581,6 +584,11 @@ impl<T> Route<T> {
             return self.synced(id, out);
         }
         if let Answer::Found { found } = &answer
+            && is_of_another(call, found.attr.ino)
+        {
+            return self.next_detour(id, out);
+        }
+        if let Answer::Found { found } = &answer
             && leads_on(&self.peers, self.homes.of(found.attr.ino), found)
         {
             let (file, home) = (found.attr.ino, self.homes.of(found.attr.ino));
@@ -599,12 +607,6 @@ impl<T> Route<T> {
             let resolved = Resolved { found: found.clone(), key: None, depth, is_final: true, key_overrides };
             let call = self.take(id);
             return Self::end(call, Ok(answer), None, Some(resolved), out);
-        }
-        if let (CallKind::Op(Op::GetAttr { ino }), Answer::Found { found }) = (&call.what, &answer)
-            && found.attr.ino != *ino
-        {
-            // The name under which it was known is another one's by now.
-            return self.next_detour(id, out);
         }
         let mut keys = keys.iter().copied();
         if let (Stage::Searching { .. }, Answer::Attr { attr }) = (&call.stage, &answer) {

@@ -2,9 +2,10 @@
 
 mod common;
 
-use atoll_core::{Ino, IslandId, Key, Table};
-use atoll_posix::{Caller, Errno, Op};
-use atoll_proto::Outcome;
+use atoll_core::{Ino, IslandId, Key, Name, Table};
+use atoll_posix::{Answer, Attr, Caller, Errno, Kind, NamedObject, Op};
+use atoll_proto::{ClientOp, Outcome};
+use atoll_route::FinishedCall;
 use bytes::Bytes;
 
 use common::Client;
@@ -38,4 +39,59 @@ fn a_call_that_nobody_could_answer_asks_an_island_that_is_back_before_its_own() 
     client.attached();
     let sent = client.attached();
     assert_eq!(sent.iter().map(|sent| sent.island).collect::<Vec<_>>(), [owner]);
+}
+
+/// Found as `groups_fill --seed 31246`: the name was looked up again and again, until the last answer was taken for a lie.
+#[test]
+fn a_directory_whose_name_is_a_link_by_now_is_asked_for_by_that_name_once() {
+    let table = Table::new(4);
+    let of = |island| (0..4096).map(|n| Key(n << 20)).find(|key| table.owner(*key) == island).unwrap();
+    // Island 0 is asked before the one that owns the directory above.
+    let [home, owner, above] = [1, 2, 3].map(IslandId);
+    let (upper, dir, link) = (Ino::mint(above, 76), Ino::mint(owner, 77), Ino::mint(home, 78));
+    let name = |name: &[u8]| Name::new(name).unwrap();
+    let lookup = Op::Lookup { dir: upper, name: name(b"b") };
+    let mut client = Client::new(4, None);
+    for (op, ino, key) in [
+        (Op::Lookup { dir: Ino::ROOT, name: name(b"a") }, upper, of(above)),
+        (lookup.clone(), dir, of(owner)),
+    ] {
+        client.route.call(0, &Caller::ROOT, op, Bytes::new(), 1, &mut client.out);
+        let found = NamedObject { attr: Attr::blank(ino, Kind::Directory), attr_current: true };
+        let sent = client.attached();
+        client.reply(&sent[0], Outcome::Ok { answer: Answer::Found { found }, keys: vec![key] });
+    }
+    for away in [owner, home] {
+        client.route.reachable(away, false, &mut client.out);
+        if std::mem::take(&mut client.out.recall) {
+            client.route.recalled(&mut client.out);
+        }
+    }
+    client.out.finished.clear();
+    client.route.call(0, &Caller::ROOT, Op::GetAttr { ino: dir }, Bytes::new(), 2, &mut client.out);
+    let mut lookups = 0;
+    while let Some(sent) = client.attached().pop() {
+        let outcome = match &sent.request.op {
+            ClientOp::Fs { op } if *op == lookup => {
+                lookups += 1;
+                assert_eq!((sent.island, lookups), (above, 1), "once");
+                Outcome::Elsewhere { ino: link, kind: Kind::Symlink, home }
+            }
+            ClientOp::SkeletonAttr { ino } if *ino == link => {
+                let attr = Attr::blank(link, Kind::Symlink);
+                Outcome::Ok { answer: Answer::Attr { attr }, keys: Vec::new() }
+            }
+            _ => Outcome::Failed { errno: Errno::ESTALE },
+        };
+        client.reply(&sent, outcome);
+    }
+    assert!(lookups == 1 && client.out.finished.is_empty(), "nobody else can say what it is");
+    // Its own island answers.
+    client.route.reachable(owner, true, &mut client.out);
+    assert!(client.attached().is_empty(), "its session is taken up first");
+    let sent = client.attached();
+    assert_eq!((sent.len(), sent[0].island), (1, owner));
+    let attr = Attr::blank(dir, Kind::Directory);
+    client.reply(&sent[0], Outcome::Ok { answer: Answer::Attr { attr }, keys: Vec::new() });
+    assert!(matches!(client.out.finished[..], [FinishedCall { token: 2, result: Ok(_), .. }]));
 }
