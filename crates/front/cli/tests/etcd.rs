@@ -185,6 +185,72 @@ fn an_etcd_that_was_there_before_is_named_once_and_all_nodes_use_it() {
     });
 }
 
+#[test]
+fn an_etcd_of_yesterday_is_refused_and_told_and_a_rebuild_mends_it() {
+    needs!(Mounts, Root, Programs(&["etcd", "etcdctl"]));
+    let mut etcd = Etcd::start(1);
+    let place = format!("etcd://127.0.0.1:{}", etcd.members[0].plan.client_port);
+    let mut nodes = Nodes::new(&["--control", &place]);
+    (0..2).for_each(|_| _ = nodes.join());
+    let mount = nodes.mounted();
+    let folders = folders(&mount);
+    let backup = etcd.folder.path().join("backup.db");
+    etcd.ctl(0, &["snapshot", "save", text(&backup)]);
+    // Since then each island was led by another node, and a volume was made.
+    while_working(&folders, || {
+        for node in [1, 2] {
+            nodes.kill(node);
+            std::thread::sleep(Duration::from_secs(2));
+            nodes.start(node);
+            eventually("all copies are in sync", || (1..=3).all(|node| all_in_sync(&nodes, node)));
+        }
+    });
+    good(["volume", "create", "later", "--replicas", "2", "--data", text(&nodes.data(1))]);
+    folders.iter().for_each(|folder| std::fs::write(folder.join("kept"), "yes").unwrap());
+    for node in 1..=3 {
+        nodes.nodes[node - 1].take().unwrap().stop();
+    }
+    etcd.kill(0);
+    std::fs::remove_dir_all(&etcd.members[0].plan.data).unwrap();
+    etcd.restore(0, &backup);
+    etcd.begin(0);
+    etcd.wait_until_healthy();
+    let records = |etcd: &Etcd| etcd.ctl(0, &["get", "--prefix", "/atoll/", "--write-out", "json"]);
+    let yesterday: serde_json::Value = serde_json::from_str(&records(&etcd)).unwrap();
+    let log = |node: usize| nodes.scratch.path(&format!("log{node}"));
+    let (logs, data) = ([1, 2, 3].map(log), [1, 2, 3].map(|node| nodes.data(node)));
+    for node in 1..=3 {
+        let arguments = ["serve", "--data", text(&data[node - 1]), "--listen", &nodes.addresses[node - 1]];
+        let log = std::fs::File::create(&logs[node - 1]).unwrap();
+        nodes.nodes[node - 1] = Some(Daemon::start_with(arguments, "volumes", log.into()));
+    }
+    let says = |node: usize, what: &str| std::fs::read_to_string(&logs[node - 1]).unwrap().contains(what);
+    eventually("all tell it", || {
+        (1..=3).all(|node| says(node, "it was put back") && says(node, "atoll control rebuild"))
+    });
+    // After all the time that a copy waits for others nobody leads, and nothing was changed.
+    std::thread::sleep(Duration::from_secs(5));
+    for node in 1..=3 {
+        let told = nodes.status(node);
+        let volumes = told["processes"][0]["volumes"].as_array().unwrap();
+        for island in volumes.iter().flat_map(|volume| volume["islands"].as_array().unwrap()) {
+            assert_eq!(island["leads"], 0, "{told}");
+        }
+    }
+    let now: serde_json::Value = serde_json::from_str(&records(&etcd)).unwrap();
+    assert_eq!(now["kvs"], yesterday["kvs"]);
+    let said = good(["control", "rebuild", "--data", text(&data[0])]);
+    assert!(said.contains("rebuilt  6 records"), "{said}");
+    eventually("all copies are in sync", || (1..=3).all(|node| all_in_sync(&nodes, node)));
+    for folder in &folders {
+        assert_eq!(std::fs::read_to_string(folder.join("kept")).unwrap(), "yes");
+    }
+    while_working(&folders, || {
+        nodes.kill(2);
+        std::thread::sleep(Duration::from_secs(2));
+    });
+}
+
 /// How the members of the cluster's own etcd are, as a node tells it: how many have a vote, and how many are silent.
 fn members(nodes: &Nodes, node: usize) -> (usize, usize) {
     let told = good(["control", "status", "--json", "--data", text(&nodes.data(node))]);

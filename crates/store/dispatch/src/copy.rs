@@ -539,7 +539,10 @@ impl<D: Disk> GroupCopy<D> {
             GroupEffect::Refill => self.push_task(Task::Reopen(Anew::Filled)),
             GroupEffect::StoreWentBack { has, seen } => self.group_net.trouble(
                 self.id,
-                format!("the control store has epoch {has}, and epoch {seen} was seen: it was put back"),
+                format!(
+                    "the control store has epoch {has}, and epoch {seen} was seen: it was put back, and nothing is changed by it. \
+                     If it is etcd, \"atoll control rebuild\" makes its records anew"
+                ),
             ),
             GroupEffect::FillAnew => {
                 let why = match self.with_group(Group::fills_from) {
