@@ -251,6 +251,58 @@ fn an_etcd_of_yesterday_is_refused_and_told_and_a_rebuild_mends_it() {
     });
 }
 
+/// How long etcd is away in the test below, in seconds, if not 20: for the long form.
+const AWAY: &str = "ATOLL_ETCD_AWAY_S";
+
+#[test]
+fn etcd_is_away_for_long_and_no_client_notices() {
+    needs!(Mounts, Root, Programs(&["etcd", "etcdctl"]));
+    let seconds = std::env::var(AWAY).map_or(20, |text| text.parse().expect("a number of seconds"));
+    let mut etcd = Etcd::start(3);
+    let hosts: Vec<String> =
+        etcd.members.iter().map(|m| format!("127.0.0.1:{}", m.plan.client_port)).collect();
+    let mut nodes = Nodes::new(&["--control", &format!("etcd://{}", hosts.join(","))]);
+    (0..2).for_each(|_| _ = nodes.join());
+    let mount = nodes.mounted();
+    let folders = folders(&mount);
+    eventually("all copies are in sync", || (1..=3).all(|node| all_in_sync(&nodes, node)));
+    let epochs = |nodes: &Nodes| {
+        let of = |node: usize| {
+            let told = nodes.status(node);
+            let islands = told["processes"][0]["volumes"][0]["islands"].as_array().unwrap().clone();
+            islands.into_iter().map(|i| (i["island"].to_string(), i["copies"]["epoch"].to_string()))
+        };
+        (1..=3).flat_map(of).collect::<Vec<_>>()
+    };
+    let memory = |nodes: &Nodes| -> Vec<u64> {
+        let of = |node: &Option<Daemon>| {
+            let pid = node.as_ref().expect("it runs").children()[0];
+            let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+            let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+            line.trim().trim_end_matches(" kB").parse().unwrap()
+        };
+        nodes.nodes.iter().map(of).collect()
+    };
+    let (led, before) = (epochs(&nodes), memory(&nodes));
+    let longest = while_working(&folders, || {
+        (0..3).for_each(|nth| etcd.kill(nth));
+        std::thread::sleep(Duration::from_secs(seconds));
+        assert_eq!(epochs(&nodes), led, "no group has changed");
+        println!("{seconds} s without etcd: kB of the nodes {before:?} before, {:?} after", memory(&nodes));
+        (0..3).for_each(|nth| etcd.begin(nth));
+        etcd.wait_until_healthy();
+    });
+    println!("the longest write and read took {longest:?}");
+    assert!(longest < Duration::from_secs(2), "{longest:?}");
+    // Groups change again.
+    while_working(&folders, || {
+        nodes.kill(3);
+        std::thread::sleep(Duration::from_secs(2));
+        nodes.start(3);
+        eventually("all copies are in sync", || (1..=3).all(|node| all_in_sync(&nodes, node)));
+    });
+}
+
 /// How the members of the cluster's own etcd are, as a node tells it: how many have a vote, and how many are silent.
 fn members(nodes: &Nodes, node: usize) -> (usize, usize) {
     let told = good(["control", "status", "--json", "--data", text(&nodes.data(node))]);
