@@ -1,4 +1,5 @@
-//! A bounded number of seeds of each scenario; `cargo xtask soak` runs more.
+//! Each scenario in a debug build. The gate runs seeds 1 to 50 of all of them, built for speed (`cargo xtask soak`): here are
+//! two of each, those behind 50 where 50 are too few, and seeds that have failed once.
 
 use atoll_sim::{Scenario, run};
 
@@ -22,53 +23,53 @@ fn one(name: &str, seed: u64, steps: Option<u64>) {
 
 #[test]
 fn one_client_at_a_time_sees_what_the_model_says() {
-    seeds("sequential", 1, 60);
+    seeds("sequential", 51, 10);
 }
 
 #[test]
 fn deaths_and_broken_links_change_no_answer() {
-    seeds("faults", 1, 30);
+    seeds("faults", 1, 2);
 }
 
 #[test]
 fn a_power_cut_leaves_a_state_that_was() {
-    seeds("power", 1, 80);
+    seeds("power", 51, 30);
 }
 
 #[test]
 fn some_order_explains_what_clients_see_at_once() {
-    seeds("concurrent", 1, 8);
+    seeds("concurrent", 1, 2);
 }
 
 #[test]
 fn some_order_explains_it_when_islands_die() {
-    seeds("deaths", 1, 8);
+    seeds("deaths", 1, 2);
 }
 
 #[test]
 fn some_order_explains_it_when_islands_are_cut_apart() {
-    seeds("partition", 1, 8);
+    seeds("partition", 1, 2);
 }
 
 #[test]
 fn one_order_explains_all_that_clients_see_who_never_wait() {
-    seeds("histories", 1, 20);
+    seeds("histories", 1, 2);
 }
 
 #[test]
 fn one_order_explains_it_when_islands_die() {
-    seeds("history_deaths", 1, 20);
+    seeds("history_deaths", 1, 2);
 }
 
 #[test]
 fn one_order_explains_it_when_islands_are_cut_apart() {
-    seeds("history_partition", 1, 20);
+    seeds("history_partition", 1, 2);
 }
 
 #[test]
 fn one_order_explains_it_when_machines_stand_still() {
-    seeds("frozen", 1, 6);
-    seeds("history_frozen", 1, 12);
+    seeds("frozen", 1, 2);
+    seeds("history_frozen", 1, 2);
 }
 
 /// The answer to a create was lost, and the file was removed before it was asked for again: it was made a second time.
@@ -88,119 +89,119 @@ fn a_directory_that_may_never_be_made_is_not_shown() {
 
 #[test]
 fn an_operation_between_islands_happens_or_not_wherever_one_dies() {
-    seeds("crash_points", 1, 4);
+    seeds("crash_points", 1, 2);
 }
 
 #[test]
 fn what_a_power_cut_takes_from_one_island_the_others_bring_back() {
-    seeds("power_points", 1, 12);
+    seeds("power_points", 1, 2);
 }
 
 #[test]
 fn a_listing_is_the_tree_at_a_moment_that_explains_all_other_answers() {
-    seeds("listings", 1, 6);
+    seeds("listings", 1, 2);
 }
 
 #[test]
 fn a_listing_is_whole_or_fails_when_islands_die_or_are_cut_apart() {
-    seeds("listing_deaths", 1, 6);
-    seeds("listing_partition", 1, 4);
+    seeds("listing_deaths", 1, 2);
+    seeds("listing_partition", 1, 2);
 }
 
 #[test]
 fn a_listing_under_load_shows_nothing_without_what_came_before_it() {
-    seeds("storm", 1, 12);
-    seeds("storm_deaths", 1, 8);
+    seeds("storm", 1, 2);
+    seeds("storm_deaths", 1, 2);
 }
 
 #[test]
 fn a_listing_shows_an_operation_between_islands_whole_or_not_wherever_the_power_fails() {
-    seeds("listing_points", 1, 6);
+    seeds("listing_points", 1, 2);
 }
 
 #[test]
 fn whoever_was_away_past_the_bound_of_an_outbox_has_what_the_others_have() {
-    seeds("absences", 1, 40);
+    seeds("absences", 1, 2);
 }
 
 #[test]
 fn disks_that_are_slow_full_or_failing_lose_nothing_and_everybody_goes_on() {
-    seeds("slow", 1, 6);
-    seeds("full", 1, 12);
-    seeds("errors", 1, 12);
+    seeds("slow", 1, 2);
+    seeds("full", 1, 2);
+    seeds("errors", 1, 2);
 }
 
 #[test]
 fn what_was_fsynced_outlives_failed_effects_and_then_the_power() {
-    seeds("errors_power", 1, 60);
+    seeds("errors_power", 51, 10);
 }
 
 #[test]
 fn bits_that_change_at_rest_are_told_or_change_no_answer() {
-    seeds("flips", 1, 150);
+    seeds("flips", 51, 100);
 }
 
 #[test]
 fn whoever_waits_for_a_lock_gets_it_and_nobody_else_has_it() {
-    seeds("locks", 1, 12);
-    seeds("lock_deaths", 1, 12);
-    seeds("lock_partition", 1, 12);
+    seeds("locks", 1, 2);
+    seeds("lock_deaths", 1, 2);
+    seeds("lock_partition", 1, 2);
 }
 
 #[test]
 fn nothing_is_changed_by_another_while_a_mount_keeps_what_it_was() {
-    seeds("recalls", 1, 300);
+    seeds("recalls", 51, 250);
 }
 
 #[test]
 fn what_was_saved_with_care_outlives_power_cuts() {
-    seeds("saves", 1, 60);
+    seeds("saves", 51, 10);
 }
 
 #[test]
 fn what_was_promised_outlives_a_process_while_the_other_is_away() {
-    seeds("votes", 1, 100);
+    seeds("votes", 51, 50);
 }
 
 #[test]
 fn a_union_shows_what_its_members_have_whatever_happens_at_once() {
-    seeds("union", 1, 60);
-    seeds("union_direct", 1, 60);
-    seeds("union_two", 1, 60);
+    seeds("union", 51, 10);
+    seeds("union_direct", 51, 10);
+    seeds("union_two", 51, 10);
 }
 
 #[test]
 fn a_union_tells_of_members_that_are_away_or_hang() {
-    seeds("union_away", 1, 100);
-    seeds("union_hang", 1, 100);
+    seeds("union_away", 51, 50);
+    seeds("union_hang", 51, 50);
 }
 
 #[test]
 fn copies_of_an_island_are_as_good_as_one() {
-    seeds("groups", 1, 10);
-    seeds("groups_deaths", 1, 10);
-    seeds("groups_history", 1, 12);
+    seeds("groups", 1, 2);
+    seeds("groups_deaths", 1, 2);
+    seeds("groups_history", 1, 2);
 }
 
 #[test]
 fn copies_of_an_island_outlive_what_one_does_not() {
-    seeds("groups_power", 1, 15);
+    seeds("groups_power", 1, 2);
 }
 
 #[test]
 fn a_copy_whose_disk_was_wiped_is_filled_by_the_others() {
-    seeds("groups_fill", 1, 10);
+    seeds("groups_fill", 1, 2);
 }
 
 #[test]
 fn copies_that_move_to_other_machines_are_never_fewer_than_are_needed() {
-    seeds("groups_rings", 1, 8);
+    seeds("groups_rings", 1, 2);
 }
 
 #[test]
 fn at_most_one_copy_leads_whatever_is_cut_or_away() {
-    seeds("groups_partition", 1, 6);
-    seeds("groups_store", 1, 10);
+    seeds("groups_partition", 1, 2);
+    seeds("groups_store", 1, 2);
 }
 
 #[test]
