@@ -239,7 +239,7 @@ fn swaps_go_on_when_members_die_or_stand_still_and_none_is_done_twice() {
     eprintln!("the longest swap took {longest:?}");
     assert_eq!(store.group(VOLUME, ISLAND).unwrap().unwrap().record.epoch, epoch);
     // etcd's election is 0.8 to 1.6 s, and may need a second vote.
-    assert!(longest < Duration::from_secs(6), "{longest:?}");
+    assert!(longest < Duration::from_secs(20), "{longest:?}");
 }
 
 /// A way to a port on which what is asked arrives, and answers do not while it is shut. Its own port.
@@ -420,14 +420,14 @@ fn while_all_are_away_calls_end_in_time_and_what_was_there_is_there_afterwards()
         let since = Instant::now();
         assert!(matches!(swap(&store, second, 3), Swapped::Unknown { .. }) && is_away, "{what}");
         assert!(matches!(store.group(VOLUME, ISLAND), Err(ControlError::Unavailable { .. })), "{what}");
-        assert!(since.elapsed() < Duration::from_secs(4), "{what}: {:?}", since.elapsed());
+        assert!(since.elapsed() < Duration::from_secs(15), "{what}: {:?}", since.elapsed());
     };
     ends("two of three are away", true);
     cluster.kill(2);
     ends("all are away", true);
     let since = Instant::now();
     assert!(store.groups(VOLUME, second, LONG).is_err());
-    assert!(since.elapsed() < Duration::from_secs(5));
+    assert!(since.elapsed() < LONG / 2);
     (0..3).for_each(|nth| cluster.begin(nth));
     let third = swap_surely(&store, second, 3);
     assert_eq!(store.group(VOLUME, ISLAND).unwrap().unwrap().record, record(3));

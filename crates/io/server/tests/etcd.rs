@@ -143,7 +143,7 @@ fn an_island_fails_over_though_the_leader_of_etcd_dies_at_the_same_moment() {
     needs!(Programs(&["etcd", "etcdctl"]));
     let mut etcd = Cluster::start(3);
     let took = fails_over(&mut etcd);
-    assert!(took < Duration::from_secs(6), "{took:?}");
+    assert!(took < Duration::from_secs(20), "{took:?}");
 }
 
 #[test]
