@@ -2,14 +2,16 @@
 //!
 //! Bytes that a record names are in place before the record is appended, as at the primary: so no log has a record whose
 //! bytes are missing, unless the power has failed. All other changes of bodies wait until their record is synced here.
-//! Until then a power cut may take the record, and no recovery would look at the body. Nobody reads a body of a follower.
+//! Until then a power cut may take the record, and no recovery would look at the body. For the same reason named bytes wait
+//! until the records are synced here by which a recovery looks at what they change. At a counted copy they are, because the
+//! primary has waited for that. For a copy that comes back it has not. Nobody reads a body of a follower.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 
 use atoll_body::{BodyError, Born};
 use atoll_core::Ino;
-use atoll_core::map::IdSet;
+use atoll_core::map::{IdMap, IdSet};
 use atoll_core::planted::{Bug, planted};
 use atoll_disk::Disk;
 use atoll_island::Effect;
@@ -74,6 +76,17 @@ pub(crate) struct Waiting {
     born: Option<Born>,
 }
 
+/// By which records a recovery looks at a body.
+#[derive(Debug, Clone, Copy, Default)]
+struct Named {
+    /// The first one since this copy's last checkpoint: a recovery takes off what is behind the end of the file.
+    first: Option<u64>,
+    /// One that has announced an overwrite: a recovery compares the whole body.
+    dirty: Option<u64>,
+    /// The file was made since then. All its bytes came with records since, and as many of these as are left explain the body.
+    is_new: bool,
+}
+
 /// What a follower has not done yet, and what its next checkpoint must sync.
 #[derive(Default)]
 pub(crate) struct Following {
@@ -83,7 +96,7 @@ pub(crate) struct Following {
     waiting: VecDeque<Waiting>,
     waiting_bytes: usize,
     /// Bodies that records have named since this copy's last checkpoint.
-    named: IdSet<Ino>,
+    named: IdMap<Ino, Named>,
     /// Bodies that were changed as records say, and that no sync has covered: a recovery does not redo what lies below bytes
     /// that a record names.
     carried: IdSet<Ino>,
@@ -106,13 +119,13 @@ pub(crate) struct Following {
 }
 
 impl Following {
-    /// A copy whose log was applied: no sync has covered these bodies, and these blocks differ.
-    pub(crate) fn opened(touched: &[Ino], missing: Vec<BodyBlocks>, walk: Option<Walk>) -> Self {
-        let named: IdSet<Ino> = touched.iter().copied().collect();
-        let is_behind_marker = !named.is_empty();
+    /// A copy whose log was applied up to `last`: no sync has covered these bodies, and these blocks differ.
+    pub(crate) fn opened(touched: &[Ino], last: u64, missing: Vec<BodyBlocks>, walk: Option<Walk>) -> Self {
+        let by = Named { first: Some(last), dirty: Some(last), is_new: false };
+        let is_behind_marker = !touched.is_empty();
         Self {
-            carried: named.clone(),
-            named,
+            carried: touched.iter().copied().collect(),
+            named: touched.iter().map(|ino| (*ino, by)).collect(),
             is_behind_marker,
             missing: missing.into(),
             walk,
@@ -128,8 +141,35 @@ impl Following {
     /// A body was changed, and no sync has covered that.
     pub(crate) fn note_unsynced(&mut self, ino: Ino) {
         self.has_followed = true;
-        self.named.insert(ino);
+        self.named.entry(ino).or_default();
         self.carried.insert(ino);
+    }
+
+    /// Bodies that records have named since this copy's snapshot.
+    fn all_named(&self) -> Vec<Ino> {
+        let mut all: Vec<Ino> = self.named.keys().chain(&self.syncing).copied().collect();
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+
+    fn note_named(&mut self, ino: Ino, seq: u64) -> &mut Named {
+        let named = self.named.entry(ino).or_default();
+        named.first.get_or_insert(seq);
+        named
+    }
+
+    /// Records up to this one must be synced here before bytes of a body are put in place: so a recovery looks at them whatever
+    /// of the log a power cut takes. `last` is the last record that is here.
+    fn synced_before_bytes(&self, ino: Ino, overwrites: bool, last: u64) -> u64 {
+        let named = self.named.get(&ino);
+        if named.is_some_and(|named| named.is_new) {
+            return 0;
+        }
+        let looked_at = named.and_then(|named| if overwrites { named.dirty } else { named.first });
+        let waiting =
+            self.waiting.iter().rfind(|waiting| waiting.is_of(ino)).map_or(0, |waiting| waiting.seq);
+        looked_at.unwrap_or(last).max(waiting)
     }
 }
 
@@ -173,6 +213,7 @@ impl<D: Disk> Engine<D> {
                     break;
                 }
                 self.apply_all(&mut following)?;
+                self.sync_before_bytes(&following, &record, before.seq)?;
                 match self.place(&mut following, &record, at, &bytes) {
                     Err(error) if error.is_no_space() => {
                         no_space = Some(position.seq);
@@ -234,9 +275,7 @@ impl<D: Disk> Engine<D> {
     /// Bodies that records have named since this copy's snapshot.
     pub(crate) fn all_named(&self) -> Vec<Ino> {
         let following = self.following.lock().expect("no panic while it is held");
-        let mut all: Vec<Ino> = following.named.union(&following.syncing).copied().collect();
-        all.sort_unstable();
-        all
+        following.all_named()
     }
 
     /// Does what a follower has not done yet, before it leads: whoever reads a body finds all that its records say. Whether
@@ -264,8 +303,7 @@ impl<D: Disk> Engine<D> {
             // All that differed has come.
             follower.corrections.clear();
         }
-        follower.touched = following.named.union(&following.syncing).copied().collect();
-        follower.touched.sort_unstable();
+        follower.touched = following.all_named();
         follower.makes_checkpoint = following.makes_checkpoint;
         let has_followed = following.has_followed;
         *following = Following { synced: following.synced.min(last), ..Following::default() };
@@ -304,6 +342,17 @@ impl<D: Disk> Engine<D> {
                 Err(error) => return Err(self.stop_following(&error.to_string()).into()),
             }
         }
+    }
+
+    /// Syncs the log as far as it must be before bytes are put in place that a record is going to name.
+    fn sync_before_bytes(&self, following: &Following, record: &Record, last: u64) -> Result<(), Halted> {
+        let Some(Extent { ino, offset, .. }) = Extent::of(record) else { return Ok(()) };
+        let overwrites = self.row_of(ino).is_some_and(|row| offset < row.attr.size);
+        let seq = following.synced_before_bytes(ino, overwrites, last);
+        if self.lock().log.synced_upto() >= seq {
+            return Ok(());
+        }
+        self.sync_upto(seq).map_err(|why| self.stop_following(&why))
     }
 
     /// Puts bytes in place that a record is going to name.
@@ -367,7 +416,14 @@ impl<D: Disk> Engine<D> {
             self.load_needed(change)?;
             marker |= matches!(change, RowChange::Checkpoint { .. });
             // The plain tree may have made a FIFO or a device under the id of what has no bytes.
-            following.named.extend(body_named_by(change).filter(|_| !is_without_bytes(change)));
+            if let Some(ino) = body_named_by(change).filter(|_| !is_without_bytes(change)) {
+                let is_new = matches!(change, RowChange::Inode { .. }) && self.row_of(ino).is_none();
+                let named = following.note_named(ino, seq);
+                named.is_new |= is_new && named.first == Some(seq);
+                if matches!(change, RowChange::Dirty { .. }) {
+                    named.dirty.get_or_insert(seq);
+                }
+            }
             self.with_state(|state| state.apply(seq, change));
         }
         for (change, size) in record.bodies.into_iter().zip(sizes) {
@@ -376,7 +432,7 @@ impl<D: Disk> Engine<D> {
                 // What goes needs no sync, and may be a symbolic link in the plain tree.
                 following.named.remove(&ino);
             } else {
-                following.named.insert(ino);
+                following.note_named(ino, seq);
             }
             if !matches!(change, BodyChange::Extent { .. }) {
                 let row = self.row_of(ino);
@@ -399,7 +455,7 @@ impl<D: Disk> Engine<D> {
             return;
         }
         let frozen = self.with_state(State::freeze);
-        let mut bodies: Vec<Ino> = following.named.drain().collect();
+        let mut bodies: Vec<Ino> = following.named.drain().map(|(ino, _)| ino).collect();
         bodies.sort_unstable();
         following.syncing = bodies.iter().copied().collect();
         following.carried.clear();

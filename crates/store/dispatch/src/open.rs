@@ -214,7 +214,7 @@ impl<D: Disk> Engine<D> {
         let walk = unfilled.map(|unfilled| Walk::begin(unfilled, setup.log.boot, &snapshot)).transpose();
         let walk = walk.map_err(|e| OpenError::Snapshot(id, e))?;
         let walk = walk.filter(|_| !planted(Bug::MissingForgotten));
-        let following = Following::opened(&touched, missing, walk);
+        let following = Following::opened(&touched, log.last().seq, missing, walk);
         let opened_log = OpenedLog {
             whole: opened.whole,
             epochs: Epochs::new(EpochTable { base: opened.base, ends: opened.ends })
