@@ -118,11 +118,19 @@ fn works(folder: &Path, is_over: &AtomicBool) -> Duration {
 
 /// Works in all folders while `what` is done.
 fn while_working(folders: &[PathBuf], what: impl FnOnce()) -> Duration {
+    /// The workers end, also if the test fails.
+    struct Over<'a>(&'a AtomicBool);
+    impl Drop for Over<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let workers: Vec<_> = folders.iter().map(|folder| scope.spawn(|| works(folder, &is_over))).collect();
+        let over = Over(&is_over);
         what();
-        is_over.store(true, Ordering::Relaxed);
+        drop(over);
         workers.into_iter().map(|worker| worker.join().unwrap()).max().unwrap()
     })
 }

@@ -2,16 +2,20 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use atoll_control::{ClusterStore, ControlStore, EmbeddedStore};
+use atoll_control::{ClusterStore, ControlStore, EmbeddedStore, ServedStore};
 use atoll_etcd::{
     EtcdAdmin, EtcdControl, EtcdError, EtcdSource, EtcdSourceError, EtcdStore, MemberStatus, Password,
 };
 use atoll_proto::{Cluster, ControlPlace};
-use atoll_rpc::{Address, ClusterId};
+use atoll_rpc::{Address, ClusterId, DaemonId};
 
 use crate::own_etcd;
+
+/// How long a node that starts waits for the list of its cluster.
+const LIST_MAX: Duration = Duration::from_secs(2);
 
 /// The etcd that a text names which an administrator has written, fit for the list of a cluster: each node reads the same text.
 pub fn named(text: &str) -> Result<EtcdSource> {
@@ -73,6 +77,25 @@ pub fn source(data: &Path, cluster: &Cluster) -> Result<Option<EtcdSource>> {
 pub(crate) struct Opened {
     pub(crate) store: Arc<dyn ControlStore>,
     pub(crate) own: Option<(Arc<EtcdControl>, EtcdSource)>,
+}
+
+/// Reads the newest list of the cluster into a node's own store, before anything follows from it: the records may have moved while the node
+/// was away. If the node that keeps the list does not answer, what is known counts.
+pub(crate) fn read_list(own: &EmbeddedStore, me: DaemonId) -> Result<()> {
+    let Some(known) = own.cluster()? else { return Ok(()) };
+    let keeper = known.cluster.store;
+    let Some(node) = known.cluster.node(keeper).filter(|_| keeper != me.0) else { return Ok(()) };
+    let store = ServedStore::of_node(node.address.parse()?, LIST_MAX, Some(DaemonId(keeper)));
+    match store.cluster() {
+        Ok(Some(newest)) if newest.cluster.id == known.cluster.id && newest.revision > known.revision => {
+            Ok(own.note_cluster(&newest)?)
+        }
+        Ok(_) => Ok(()),
+        Err(why) => {
+            tracing::debug!("the cluster's list is not read: {why}");
+            Ok(())
+        }
+    }
 }
 
 /// Opens the control store of a node: where its cluster's list says that the records of groups are.

@@ -100,6 +100,7 @@ impl Daemon {
         let incarnation = dir.begin_incarnation()?;
         let data = std::fs::canonicalize(dir.path())
             .with_context(|| format!("The data directory {} cannot be used", path.display()))?;
+        control::read_list(&store, dir.identity().node)?;
         let control::Opened { store, own } = control::open(&data, store, dir.identity().cluster)?;
         let socket = data_socket(&data)?;
         let options = options(&dir, incarnation);
