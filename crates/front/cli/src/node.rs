@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use atoll_control::rfc3339;
+use atoll_rpc::Address;
 use atoll_volume::drain::Leaving;
 use atoll_volume::machines::{DATA, LINE_HOURS};
 use atoll_volume::members::Members;
@@ -30,6 +31,8 @@ enum Command {
     Invite(Invite),
     /// Give a node another name
     Rename(Rename),
+    /// Tell all nodes where a node is that was started at another address. Its volumes, their mounts and etcd follow
+    SetAddress(SetAddress),
     /// Move all copies off a node, of all volumes: shows how many are left until none is. If the command ends, the nodes go on
     Drain(Drain),
     /// Take a node out of the cluster, when no volume has a copy there: nobody lets it in any more
@@ -73,6 +76,17 @@ struct Rename {
 }
 
 #[derive(Debug, clap::Args)]
+struct SetAddress {
+    /// The node, by its name or id
+    node: String,
+    /// Where others reach it from now on. It must run there already
+    #[arg(value_name = "HOST:PORT")]
+    address: Address,
+    #[command(flatten)]
+    of: OfData,
+}
+
+#[derive(Debug, clap::Args)]
 struct Drain {
     /// The node, by its name or id
     node: String,
@@ -110,6 +124,7 @@ impl Node {
             Command::List(List { of, .. })
             | Command::Invite(Invite { of, .. })
             | Command::Rename(Rename { of, .. })
+            | Command::SetAddress(SetAddress { of, .. })
             | Command::Drain(Drain { of, .. })
             | Command::Remove(Remove { of, .. }) => &of.data,
         }
@@ -125,6 +140,11 @@ impl Node {
                 Ok(())
             }
             Command::Rename(Rename { node, name, of }) => Members::of_data(&of.data)?.rename(&node, &name),
+            Command::SetAddress(SetAddress { node, address, of }) => {
+                Members::of_data(&of.data)?.set_address(&node, &address)?;
+                say::line(format_args!("{node} is reached at {address}; its volumes follow within seconds"));
+                Ok(())
+            }
             Command::Drain(drain) => drain.run(),
             Command::Remove(Remove { node, lost: false, of, .. }) => {
                 Members::of_data(&of.data)?.remove(&node)

@@ -112,11 +112,17 @@ struct Etcd {
 impl Etcd {
     /// Starts it if it is time, and notices its death.
     fn tend(&mut self) {
-        if self.member.is_none() {
-            match MemberPlan::read(&self.data) {
-                Ok(plan) => self.member = plan.map(Supervised::new),
-                Err(why) => tracing::error!("this node's member of etcd does not run: {why}"),
+        // The daemon may have planned a first one, or have it run at another address.
+        match (MemberPlan::read(&self.data), &mut self.member) {
+            (Ok(Some(plan)), Some(member)) => {
+                if let Err(why) = member.set_plan(plan) {
+                    tracing::error!("etcd cannot be stopped: {why}");
+                }
             }
+            (Ok(plan), None) => self.member = plan.map(Supervised::new),
+            (Ok(None), Some(_)) => {}
+            (Err(why), None) => tracing::error!("this node's member of etcd does not run: {why}"),
+            (Err(why), Some(_)) => tracing::error!("this node's member of etcd runs as before: {why}"),
         }
         for happened in self.member.iter_mut().flat_map(Supervised::tend) {
             match happened {

@@ -87,19 +87,34 @@ impl Serve {
         } else {
             say::line(format_args!("volumes  {}", names.join(", ")));
         }
-        if let (Address::Tcp { port, .. }, Address::Tcp { .. }) = (&tcp, &tcp) {
-            for (volume, address) in daemon.node.own_addresses() {
-                let same =
-                    address.parse().is_ok_and(|a| matches!(a, Address::Tcp { port: p, .. } if p == *port));
-                if !same {
-                    tracing::warn!(
-                        "volume {volume} has this node at {address}, but it listens on {tcp}.\n\
-                        Its mounts and other nodes will not find it there."
-                    );
-                }
-            }
-        }
+        warn_of_addresses(&daemon, &tcp);
         stop.wait();
         daemon.stop()
+    }
+}
+
+/// Says if others look for this node at another port than the one on which it listens.
+fn warn_of_addresses(daemon: &Daemon, tcp: &Address) {
+    let Address::Tcp { port, .. } = tcp else { return };
+    let is_other = |address: &str| {
+        !address.parse().is_ok_and(|address| matches!(address, Address::Tcp { port: p, .. } if p == *port))
+    };
+    if let Some(list) = daemon.node.cluster_list() {
+        // Its volumes follow the list.
+        if let Some(own) = list.cluster.node(daemon.node.id().0).filter(|own| is_other(&own.address)) {
+            tracing::warn!(
+                "the cluster has this node at {}, but it listens on {tcp}.\n\
+                If it has moved, tell the others: atoll node set-address {} HOST:PORT",
+                own.address,
+                own.name
+            );
+        }
+        return;
+    }
+    for (volume, address) in daemon.node.own_addresses().iter().filter(|(_, address)| is_other(address)) {
+        tracing::warn!(
+            "volume {volume} has this node at {address}, but it listens on {tcp}.\n\
+            Its mounts and other nodes will not find it there."
+        );
     }
 }

@@ -64,6 +64,32 @@ impl Nodes {
         self.nodes[node - 1].take().expect("it runs").kill();
     }
 
+    /// Stops a node, starts it at another address, and tells the cluster by node 3.
+    fn moves(&mut self, node: usize) {
+        self.nodes[node - 1].take().expect("it runs").stop();
+        let (data, name) = (self.data(3), format!("node{node}"));
+        self.addresses[node - 1] = address();
+        let to = self.addresses[node - 1].clone();
+        let order = ["node", "set-address", &name, &to, "--data", text(&data)].map(str::to_owned);
+        let said = bad(&order);
+        assert!(said.contains(&format!("Start {name} there first")), "{said}");
+        self.start(node);
+        good(&order);
+    }
+
+    /// Whether all nodes have all addresses, of the cluster and of its volume.
+    fn know_addresses(&self) -> bool {
+        (1..=self.nodes.len()).all(|node| {
+            let listed = good(["node", "list", "--json", "--data", text(&self.data(node))]);
+            let listed: serde_json::Value = serde_json::from_str(&listed).unwrap();
+            let listed = listed.as_array().unwrap().iter().map(|node| node["address"].clone());
+            let told = self.status(node);
+            let of_volume = told["processes"][0]["volumes"][0]["volume"]["nodes"].as_array().unwrap().clone();
+            listed.eq(self.addresses.iter().cloned())
+                && of_volume.into_iter().eq(self.addresses.iter().cloned())
+        })
+    }
+
     fn join(&mut self) -> String {
         let line = good(["node", "invite", "--data", text(&self.data(1))]);
         let line = line.trim().strip_prefix("atoll join ").expect("the command to give").to_owned();
@@ -377,6 +403,58 @@ fn a_cluster_runs_its_own_etcd_which_grows_to_three_members_and_survives_any_nod
     let member = member_of(&nodes, 3).expect("it has a member");
     nodes.nodes[2].take().unwrap().stop();
     assert!(!common::is_alive(member));
+}
+
+#[test]
+fn nodes_that_move_keep_their_identity_and_everybody_finds_them() {
+    needs!(Mounts, Root, Programs(&["etcd"]));
+    let mut nodes = Nodes::new(&[]);
+    (0..2).for_each(|_| _ = nodes.join());
+    eventually("there are three voters", || members(&nodes, 3) == (3, 0));
+    let mount = nodes.mounted();
+    let folders = folders(&mount);
+    let third = nodes.data(3);
+    let said = bad(["node", "set-address", "node2", &nodes.addresses[0], "--data", text(&third)]);
+    assert!(said.contains("is the address of node node1"), "{said}");
+    // The one that keeps the list of the cluster is the last one: nobody could ask it where it is.
+    for node in [2, 1] {
+        while_working(&folders, || {
+            nodes.moves(node);
+            eventually("all know where it is", || nodes.know_addresses());
+            eventually("its member of etcd is there too", || members(&nodes, 3) == (3, 0));
+            eventually("all copies are in sync", || (1..=3).all(|node| all_in_sync(&nodes, node)));
+        });
+    }
+    // The mount was told of the addresses of before, and groups change.
+    while_working(&folders, || {
+        nodes.kill(3);
+        std::thread::sleep(Duration::from_secs(2));
+        assert_eq!(members(&nodes, 1), (2, 1));
+    });
+}
+
+#[test]
+fn the_node_with_the_records_moves_and_the_others_follow() {
+    needs!(Mounts, Root);
+    let mut nodes = Nodes::new(&["--control", "embedded"]);
+    (0..2).for_each(|_| _ = nodes.join());
+    let mount = nodes.mounted();
+    let folders = folders(&mount);
+    while_working(&folders, || {
+        nodes.moves(1);
+        eventually("all know where it is", || nodes.know_addresses());
+        eventually("all copies are in sync", || (2..=3).all(|node| all_in_sync(&nodes, node)));
+    });
+    // A copy asks it for the record, and begins to lead.
+    while_working(&folders, || {
+        nodes.kill(2);
+        std::thread::sleep(Duration::from_secs(2));
+    });
+    // One that was away is told when it comes back.
+    nodes.moves(1);
+    nodes.start(2);
+    eventually("all know where it is", || nodes.know_addresses());
+    eventually("all copies are in sync", || (2..=3).all(|node| all_in_sync(&nodes, node)));
 }
 
 #[test]

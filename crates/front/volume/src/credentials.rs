@@ -13,7 +13,7 @@ use atoll_control::{DataDir, replace_file, seconds_now};
 use atoll_proto::cluster::CertificateFor;
 use atoll_proto::{Control, ControlReply, Issued};
 use atoll_rpc::{Address, Credentials, Goodbye, Listener, Peer, Reason, Security, Trust};
-use atoll_server::{Node, Secured};
+use atoll_server::{Node, Secured, Told};
 use rustls_pki_types::PrivateKeyDer;
 use rustls_pki_types::pem::PemObject;
 
@@ -209,6 +209,21 @@ pub(crate) fn watch(watched: Watched) -> Result<()> {
         .name("atoll-cluster".into())
         .spawn(run)
         .context("no thread for the cluster's list")?;
+    Ok(())
+}
+
+/// Has the node, if it keeps the cluster's list, tell the others where it is, as long as it is there. A node that does not answer holds up
+/// nothing else.
+pub(crate) fn tell_place(node: Weak<Node>) -> Result<()> {
+    let run = move || {
+        let mut told = Told::default();
+        while let Some(node) = node.upgrade() {
+            node.tell_place(&mut told);
+            drop(node);
+            thread::sleep(REFRESH);
+        }
+    };
+    thread::Builder::new().name("atoll-place".into()).spawn(run).context("no thread to tell the address")?;
     Ok(())
 }
 

@@ -69,6 +69,14 @@ fn is_any(host: &str) -> bool {
     matches!(host, "0.0.0.0" | "::")
 }
 
+/// Refuses an address that others cannot reach. `next`: what to do.
+pub(crate) fn check_reached(address: &Address, next: &str) -> Result<()> {
+    if is_any(host_and_port(address)?.0) {
+        bail!("{address} is no address that others can reach.\n{next}");
+    }
+    Ok(())
+}
+
 impl Place {
     /// Refuses what cannot work before anything is made: the port must be free, and the name one.
     fn check(&self) -> Result<()> {
@@ -77,12 +85,8 @@ impl Place {
             check_name(name)
                 .map_err(|why| anyhow!("\"{}\" cannot name a node: {why}.", name.escape_debug()))?;
         }
-        if let Some(address) = &self.address
-            && is_any(host_and_port(address)?.0)
-        {
-            bail!(
-                "{address} is no address that others can reach.\nName one of this machine: --address HOST:PORT"
-            );
+        if let Some(address) = &self.address {
+            check_reached(address, "Name one of this machine: --address HOST:PORT")?;
         }
         Listener::bind(&self.listen, &Options::default())?;
         Ok(())

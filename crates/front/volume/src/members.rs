@@ -20,11 +20,11 @@ use crate::ask::{ORDER, QUESTION, ask, strange};
 use crate::credentials::{self, to_text};
 use crate::drain::Leaving;
 use crate::kind::{Manner, attach};
-use crate::machines::invitation;
+use crate::machines::{check_reached, invitation};
 use crate::node::random;
 use crate::places::{SocketPlace, data_socket};
 use crate::source::Source;
-use crate::status::{explain_down, volumes_of};
+use crate::status::{explain_down, first_line, volumes_of};
 
 /// How often a change is tried again when somebody else was faster.
 const TRIES: u32 = 20;
@@ -137,6 +137,37 @@ impl Members {
         let leaving = self.find_leaving(node)?;
         leaving.leave()?;
         self.remove_listed(leaving.node.daemon)
+    }
+
+    /// A node is reached at another address from now on, at which it must answer. It says so itself: if it keeps the list, nobody else
+    /// could.
+    pub fn set_address(&self, node: &str, address: &Address) -> Result<()> {
+        check_reached(address, "Name one of the node's machine.")?;
+        let list = self.list(None)?;
+        let daemon = list.cluster.node_named(node).ok_or_else(|| no_node(node))?.daemon;
+        let text = address.to_string();
+        if let Some(other) = list.cluster.nodes.iter().find(|n| n.address == text && n.daemon != daemon) {
+            bail!("{address} is the address of node {}.\nNothing was changed.", other.name);
+        }
+        let there = match ask(address, Control::Describe, QUESTION) {
+            Ok(ControlReply::Described { daemon, .. }) => daemon.daemon,
+            Ok(_) => return Err(strange(address)),
+            Err(why) => bail!(
+                "{}\nStart {node} there first: atoll serve --data DIR --listen HOST:PORT. Nothing was changed.",
+                first_line(&why.to_string())
+            ),
+        };
+        if there != daemon {
+            bail!("Another node answers at {address}, not {node}.\nNothing was changed.");
+        }
+        Self::at(address.clone()).change(|cluster| {
+            let Some(node) = cluster.nodes.iter_mut().find(|other| other.daemon == daemon) else {
+                return Err(no_node(node));
+            };
+            node.address.clone_from(&text);
+            Ok(())
+        })?;
+        Ok(())
     }
 
     /// The same of a node that never comes back. `yes`: also if something is lost by that.

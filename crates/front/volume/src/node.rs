@@ -169,6 +169,7 @@ impl Daemon {
                 security,
             };
             credentials::watch(watched)?;
+            credentials::tell_place(Arc::downgrade(&self.node))?;
         }
         if let (Some((control, source)), Some(Address::Tcp { host, .. })) = (self.own_etcd.take(), &self.tcp)
         {

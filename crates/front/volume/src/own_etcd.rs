@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
-use atoll_ca::{Authority, Holder, Key, to_pem, valid_until};
+use atoll_ca::{Authority, Holder, Key, names_host, to_pem, valid_until};
 use atoll_control::replace_file;
 use atoll_etcd::{
     Beginning, EtcdAdmin, EtcdCare, EtcdControl, EtcdSource, EtcdStore, Grown, MemberPlan, MemberTls,
@@ -75,6 +75,11 @@ fn peer_url(node: &ClusterNode) -> Result<String> {
     Ok(format!("https://{}:{}", in_url(&host), port + PEER_PORT))
 }
 
+/// The name of a node's member: also where the node has moved to.
+fn member_name(node: &ClusterNode) -> String {
+    format!("node-{:016x}", node.daemon)
+}
+
 /// The nodes that may have a member.
 fn members(cluster: &Cluster) -> impl Iterator<Item = &ClusterNode> {
     cluster.nodes.iter().filter(|node| node.has_ca_key)
@@ -110,7 +115,7 @@ fn plan(
     };
     Ok(MemberPlan {
         program,
-        name: format!("node-{:016x}", node.daemon),
+        name: member_name(node),
         cluster: format!("atoll-{cluster:016x}"),
         data: MemberPlan::data_in(data),
         host: in_url(&host),
@@ -259,19 +264,20 @@ impl Tending {
     fn tend(&mut self, node: &Node) -> Result<()> {
         let Some(list) = node.cluster_list() else { return Ok(()) };
         let cluster = &list.cluster;
-        self.certify(node)?;
+        self.certify(node, cluster)?;
         let source = source(&self.data, cluster)?;
         if self.source != source {
             let groups = EtcdStore::open(&source, ClusterId(cluster.id)).context("no thread for etcd")?;
             self.control.go_on_with(groups);
             self.admin = EtcdAdmin::open(&source)?;
+            self.care = None;
             self.source = source;
         }
         let me = node.id().0;
         let Some(own) = members(cluster).find(|member| member.daemon == me) else { return Ok(()) };
-        if MemberPlan::read(&self.data)?.is_none() {
-            self.join(cluster, own)?;
-        } else if self.care.is_none() {
+        let Some(planned) = MemberPlan::read(&self.data)? else { return self.join(cluster, own) };
+        self.follow(cluster, own, &planned)?;
+        if self.care.is_none() {
             let admin = EtcdAdmin::open(&self.source)?;
             self.care = Some(EtcdCare::start(admin, self.data.join(SNAPSHOT), SNAPSHOT_EVERY)?);
         }
@@ -281,11 +287,14 @@ impl Tending {
         Ok(())
     }
 
-    /// A certificate of etcd's CA, before it is needed and before it ends.
-    fn certify(&self, node: &Node) -> Result<()> {
+    /// A certificate of etcd's CA, before it is needed, before it ends, and when the node is at another host.
+    fn certify(&self, node: &Node, cluster: &Cluster) -> Result<()> {
+        let own = cluster.node(node.id().0).map(|own| host_and_port(&own.address)).transpose()?;
+        let is_of_host =
+            |found: &CertificateDer<'_>| own.as_ref().is_none_or(|(host, _)| names_host(found, host));
         let found = std::fs::read(self.data.join(CERTIFICATE)).unwrap_or_default();
         let found = CertificateDer::from_pem_slice(&found).ok();
-        if found.is_some_and(|found| !valid_until(&found).is_none_or(is_due)) {
+        if found.is_some_and(|found| is_of_host(&found) && !valid_until(&found).is_none_or(is_due)) {
             return Ok(());
         }
         let credentials = credentials::read(&self.data.join(credentials::FILE))?;
@@ -305,7 +314,12 @@ impl Tending {
         let others = all.iter().filter(|member| !is_own(member));
         let others =
             others.flat_map(|m| m.peer_urls.iter().map(|url| (m.name.clone(), url.clone()))).collect();
-        plan(&self.data, cluster.id, own, &self.listen, Beginning::Joins(others))?.write(&self.data)?;
+        self.run(&plan(&self.data, cluster.id, own, &self.listen, Beginning::Joins(others))?)
+    }
+
+    /// Has the parent run a member by this plan.
+    fn run(&self, plan: &MemberPlan) -> Result<()> {
+        plan.write(&self.data)?;
         // The parent looks for the file when it hears of a child.
         if let Some(parent) = getppid() {
             kill_process(parent, Signal::CHILD)?;
@@ -313,10 +327,23 @@ impl Tending {
         Ok(())
     }
 
+    /// The member is where its node is.
+    fn follow(&self, cluster: &Cluster, own: &ClusterNode, planned: &MemberPlan) -> Result<()> {
+        let now = plan(&self.data, cluster.id, own, &self.listen, Beginning::First)?;
+        let MemberPlan { host, listen, client_port, peer_port, .. } = now;
+        let moved = MemberPlan { host, listen, client_port, peer_port, ..planned.clone() };
+        if moved == *planned {
+            return Ok(());
+        }
+        tracing::info!("this node's member of etcd moves to {}", moved.client_url());
+        self.run(&moved)
+    }
+
     /// One step towards three members.
     fn grow(&self, cluster: &Cluster) -> Result<()> {
-        let urls: Vec<String> = members(cluster).map(peer_url).collect::<Result<_>>()?;
-        match grow(&self.admin, &urls)? {
+        let nodes: Vec<(String, String)> =
+            members(cluster).map(|node| Ok((member_name(node), peer_url(node)?))).collect::<Result<_>>()?;
+        match grow(&self.admin, &nodes)? {
             Grown::Done | Grown::Waits { .. } | Grown::Add { .. } => {}
             Grown::Changed => tracing::info!("etcd's members have changed"),
         }

@@ -4,7 +4,7 @@ use atoll_rpc::{Credentials, GUEST, Trust};
 use aws_lc_rs::digest::{Context, SHA256};
 use data_encoding::BASE64;
 use rcgen::{CertificateParams, DistinguishedName, KeyPair, PublicKeyData};
-use rustls_pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
 
 use x509_parser::prelude::{FromDer, X509Certificate};
 
@@ -62,6 +62,15 @@ pub fn public_key_of(certificate: &CertificateDer<'_>) -> Option<Vec<u8>> {
 pub fn valid_until(certificate: &CertificateDer<'_>) -> Option<u64> {
     let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
     u64::try_from(parsed.validity().not_after.timestamp()).ok()
+}
+
+/// Whether a certificate names a host: a name, or an address.
+pub fn names_host(certificate: &CertificateDer<'_>, host: &str) -> bool {
+    let (Ok(end), Ok(name)) = (webpki::EndEntityCert::try_from(certificate), ServerName::try_from(host))
+    else {
+        return false;
+    };
+    end.verify_is_valid_for_subject_name(&name).is_ok()
 }
 
 fn private(key: &KeyPair) -> PrivateKeyDer<'static> {

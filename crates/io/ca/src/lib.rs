@@ -10,7 +10,7 @@ mod key;
 mod line;
 
 pub use authority::{Authority, Holder, LIFETIME_DAYS};
-pub use key::{Key, guest, public_key_of, to_pem, valid_until};
+pub use key::{Key, guest, names_host, public_key_of, to_pem, valid_until};
 pub use line::{BadLine, JoinLine};
 
 /// What went wrong in a library of certificates.

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, RwLock};
 use std::time::{Duration, Instant};
 
 use atoll_core::{IslandId, Malformed, VolumeId};
@@ -23,7 +23,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The store at a node's address. Connects when it is asked, and stays connected.
 pub struct ServedStore {
-    outgoing: Outgoing,
+    outgoing: RwLock<Arc<Outgoing>>,
+    node: Option<DaemonId>,
     asked: Arc<Asked>,
     patience: Duration,
     next_id: AtomicU64,
@@ -31,7 +32,7 @@ pub struct ServedStore {
 
 impl std::fmt::Debug for ServedStore {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "ServedStore({})", self.outgoing.address())
+        write!(f, "ServedStore({})", self.outgoing().address())
     }
 }
 
@@ -99,17 +100,27 @@ impl ServedStore {
     /// The same. In a cluster with certificates, `node` is the one whose store it is: another one at its address is not asked.
     pub fn of_node(address: Address, patience: Duration, node: Option<DaemonId>) -> Self {
         let asked = Arc::<Asked>::default();
-        let greeting = Box::new(|| Hello::new(Role::Tool, None));
-        let handler = Arc::clone(&asked) as Arc<dyn Handler>;
-        let options = Options { expects: node, ..Options::default() };
-        let outgoing = Outgoing::new(address, greeting, handler, options);
-        Self { outgoing, asked, patience, next_id: AtomicU64::new(1) }
+        let outgoing = RwLock::new(Arc::new(outgoing(address, &asked, node)));
+        Self { outgoing, node, asked, patience, next_id: AtomicU64::new(1) }
+    }
+
+    /// It is at this address from now on. What is under way at another one fails.
+    pub fn move_to(&self, address: &Address) {
+        let mut now = self.outgoing.write().expect("no panic while it is held");
+        if now.address() != address {
+            now.stop();
+            *now = Arc::new(outgoing(address.clone(), &self.asked, self.node));
+        }
+    }
+
+    fn outgoing(&self) -> Arc<Outgoing> {
+        Arc::clone(&self.outgoing.read().expect("no panic while it is held"))
     }
 
     /// Asks once. Without an answer the question may have been heard all the same.
     fn ask(&self, order: &Control, patience: Duration) -> Result<ControlReply, String> {
         let until = Instant::now() + patience;
-        let link = self.outgoing.connect(patience).map_err(|why| why.to_string())?;
+        let link = self.outgoing().connect(patience).map_err(|why| why.to_string())?;
         let (answer, answered) = channel();
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         self.asked.lock().insert(id, Question { link: link.id(), answer });
@@ -149,8 +160,14 @@ impl ServedStore {
         is: impl FnOnce(ControlReply) -> Result<T, String>,
     ) -> Result<T, ControlError> {
         let read = self.ask(order, patience).and_then(is);
-        read.map_err(|why| ControlError::Unavailable { place: self.outgoing.address().to_string(), why })
+        read.map_err(|why| ControlError::Unavailable { place: self.outgoing().address().to_string(), why })
     }
+}
+
+fn outgoing(address: Address, asked: &Arc<Asked>, node: Option<DaemonId>) -> Outgoing {
+    let greeting = Box::new(|| Hello::new(Role::Tool, None));
+    let options = Options { expects: node, ..Options::default() };
+    Outgoing::new(address, greeting, Arc::clone(asked) as Arc<dyn Handler>, options)
 }
 
 impl ConfigStore for ServedStore {

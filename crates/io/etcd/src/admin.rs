@@ -13,9 +13,9 @@ use tokio::time::timeout;
 use tokio_stream::StreamExt;
 
 use crate::api::{
-    ALARM, AlarmResponse, MEMBER_ADD, MEMBER_LIST, MEMBER_PROMOTE, MEMBER_REMOVE, MemberAddRequest,
-    MemberAddResponse, MemberId, MemberListResponse, MemberMessage, Nothing, RANGE, RangeRequest,
-    RangeResponse, SNAPSHOT, STATUS, SnapshotResponse, StatusResponse,
+    ALARM, AlarmResponse, MEMBER_ADD, MEMBER_LIST, MEMBER_PROMOTE, MEMBER_REMOVE, MEMBER_UPDATE,
+    MemberAddRequest, MemberAddResponse, MemberId, MemberListResponse, MemberMessage, MemberUpdateRequest,
+    Nothing, RANGE, RangeRequest, RangeResponse, SNAPSHOT, STATUS, SnapshotResponse, StatusResponse,
 };
 use crate::client::Client;
 use crate::endpoint::Failure;
@@ -234,6 +234,12 @@ impl EtcdAdmin {
     /// Gives a learner a vote. Refused until it has what the others have.
     pub fn promote(&self, id: u64) -> Result<(), EtcdError> {
         self.ask::<_, MemberListResponse>(MEMBER_PROMOTE, MemberId { id }).map(|_| ())
+    }
+
+    /// Others reach a member at this URL from now on.
+    pub fn set_peer_url(&self, id: u64, peer_url: &str) -> Result<(), EtcdError> {
+        let asked = MemberUpdateRequest { id, peer_urls: vec![peer_url.to_owned()] };
+        self.ask::<_, MemberListResponse>(MEMBER_UPDATE, asked).map(|_| ())
     }
 
     /// Takes a member out for good. Its data is not used again.

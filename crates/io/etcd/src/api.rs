@@ -16,6 +16,7 @@ pub(crate) const MEMBER_LIST: &str = "/etcdserverpb.Cluster/MemberList";
 pub(crate) const MEMBER_ADD: &str = "/etcdserverpb.Cluster/MemberAdd";
 pub(crate) const MEMBER_REMOVE: &str = "/etcdserverpb.Cluster/MemberRemove";
 pub(crate) const MEMBER_PROMOTE: &str = "/etcdserverpb.Cluster/MemberPromote";
+pub(crate) const MEMBER_UPDATE: &str = "/etcdserverpb.Cluster/MemberUpdate";
 
 /// Stands in each answer.
 #[derive(Clone, PartialEq, Message)]
@@ -265,6 +266,14 @@ pub(crate) struct MemberAddRequest {
 pub(crate) struct MemberAddResponse {
     #[prost(message, repeated, tag = "3")]
     pub(crate) members: Vec<MemberMessage>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(crate) struct MemberUpdateRequest {
+    #[prost(uint64, tag = "1")]
+    pub(crate) id: u64,
+    #[prost(string, repeated, tag = "2")]
+    pub(crate) peer_urls: Vec<String>,
 }
 
 /// Names the member that is removed or promoted.

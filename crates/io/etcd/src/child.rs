@@ -55,18 +55,39 @@ pub struct Supervised {
     child: Option<(Child, Instant)>,
     start_at: Instant,
     restarts: Restarts,
+    /// It was killed to be started by another plan.
+    is_replaced: bool,
 }
 
 impl Supervised {
     /// Starts nothing yet.
     pub fn new(plan: MemberPlan) -> Self {
         let parent = std::process::id();
-        Self { plan, parent, child: None, start_at: Instant::now(), restarts: Restarts::default() }
+        Self {
+            plan,
+            parent,
+            child: None,
+            start_at: Instant::now(),
+            restarts: Restarts::default(),
+            is_replaced: false,
+        }
     }
 
     /// Its process, while it runs.
     pub fn pid(&self) -> Option<u32> {
         self.child.as_ref().map(|(child, _)| child.id())
+    }
+
+    /// Runs it by this plan from now on. If it is another one, the member that runs is killed: its data is safe, and [`Self::tend`] starts
+    /// it again.
+    pub fn set_plan(&mut self, plan: MemberPlan) -> io::Result<()> {
+        if plan == self.plan {
+            return Ok(());
+        }
+        self.plan = plan;
+        let Some((child, _)) = &mut self.child else { return Ok(()) };
+        self.is_replaced = true;
+        child.kill()
     }
 
     /// When `tend` is to be called again, if no signal comes before.
@@ -80,6 +101,7 @@ impl Supervised {
         if let Some((child, since)) = &mut self.child {
             match child.try_wait() {
                 Ok(None) => return happened,
+                Ok(Some(_)) if std::mem::take(&mut self.is_replaced) => self.child = None,
                 Ok(Some(status)) => {
                     let pause = self.restarts.died(since.elapsed());
                     happened.push(Happened::Died { status, pause });

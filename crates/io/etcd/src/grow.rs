@@ -3,7 +3,7 @@
 //! Keeps nothing: each step is chosen anew from what etcd says, so that any node may do it, again and again, and two may do it at once.
 
 use crate::admin::{EtcdAdmin, EtcdError};
-use crate::plan::{MemberStep, next_step, wanted_members};
+use crate::plan::{MemberStep, moved, next_step, wanted_members};
 
 /// What one step has come to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,11 +26,15 @@ pub enum Grown {
     },
 }
 
-/// Takes the next step. `nodes` has the peer URLs of all nodes that may have a member, those preferred first that are the fastest or
-/// best placed. A node that was removed for good is not in it; one that is only away is.
-pub fn grow(admin: &EtcdAdmin, nodes: &[String]) -> Result<Grown, EtcdError> {
+/// Takes the next step. `nodes` has the names and peer URLs of the members that all nodes have which may have one, those preferred first
+/// that are the fastest or best placed. A node that was removed for good is not in it; one that is only away is.
+pub fn grow(admin: &EtcdAdmin, nodes: &[(String, String)]) -> Result<Grown, EtcdError> {
     let members = admin.members()?;
-    match next_step(&members, &wanted_members(&members, nodes)) {
+    if let Some((id, peer_url)) = moved(&members, nodes) {
+        return admin.set_peer_url(id, peer_url).map(|()| Grown::Changed);
+    }
+    let urls: Vec<String> = nodes.iter().map(|(_, url)| url.clone()).collect();
+    match next_step(&members, &wanted_members(&members, &urls)) {
         MemberStep::Done => Ok(Grown::Done),
         MemberStep::Remove { id } => admin.remove(id).map(|()| Grown::Changed),
         MemberStep::Promote { id } => match admin.promote(id) {

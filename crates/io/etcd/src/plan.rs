@@ -186,6 +186,15 @@ pub fn wanted_members(members: &[EtcdMember], nodes: &[String]) -> Vec<String> {
     are.into_iter().chain(others).take(number).cloned().collect()
 }
 
+/// A member whose node is reached elsewhere now, and where. It keeps its data.
+pub(crate) fn moved<'a>(members: &[EtcdMember], nodes: &'a [(String, String)]) -> Option<(u64, &'a str)> {
+    members.iter().find_map(|member| {
+        // One that was never started has no name, and nothing to keep.
+        let (_, url) = nodes.iter().find(|(name, _)| *name == member.name)?;
+        (!member.peer_urls.contains(url)).then_some((member.id, url.as_str()))
+    })
+}
+
 /// The next step towards these members, by their peer URLs.
 pub fn next_step(members: &[EtcdMember], wanted: &[String]) -> MemberStep {
     let is_wanted = |member: &&EtcdMember| member.peer_urls.iter().any(|url| wanted.contains(url));

@@ -12,8 +12,8 @@ use atoll_control::GroupStore;
 use atoll_control::conformance::record;
 use atoll_core::{IslandId, VolumeId};
 use atoll_etcd::{
-    Beginning, EtcdAdmin, EtcdAlarm, EtcdCare, EtcdSource, EtcdStore, Grown, Happened, MemberPlan,
-    Supervised, VOTERS, grow,
+    Beginning, EtcdAdmin, EtcdAlarm, EtcdCare, EtcdMember, EtcdSource, EtcdStore, Grown, Happened,
+    MemberPlan, Supervised, VOTERS, grow,
 };
 use atoll_needs::needs;
 use atoll_proto::group::{Revision, Swapped};
@@ -163,7 +163,8 @@ fn one_member_grows_to_three_survives_the_loss_of_one_and_has_it_replaced() {
         (0..4).map(|nth| plan(folder.path(), &format!("m{nth}"), Some(folder.path()))).collect();
     let tls = Some(tls(folder.path(), "ca.pem", Some("client")));
     let source = EtcdSource { tls, ..source(&plans) };
-    let urls: Vec<String> = plans.iter().map(MemberPlan::peer_url).collect();
+    let mut places: Vec<(String, String)> =
+        plans.iter().map(|plan| (plan.name.clone(), plan.peer_url())).collect();
     let mut running: Vec<Option<Supervised>> = plans.iter().map(|_| None).collect();
     let first = running[0].insert(Supervised::new(plans[0].clone()));
     start(first);
@@ -173,7 +174,7 @@ fn one_member_grows_to_three_survives_the_loss_of_one_and_has_it_replaced() {
     swap(&store, epoch);
 
     // As a daemon does it, whenever it has time for it.
-    let mut grow_to = |nodes: &[String], running: &mut Vec<Option<Supervised>>| {
+    let mut grow_to = |nodes: &[(String, String)], running: &mut Vec<Option<Supervised>>| {
         let until = Instant::now() + LONG;
         loop {
             assert!(Instant::now() < until, "{:?}", admin.members());
@@ -181,7 +182,7 @@ fn one_member_grows_to_three_survives_the_loss_of_one_and_has_it_replaced() {
                 Ok(Grown::Done) => break,
                 Ok(Grown::Changed) => {}
                 Ok(Grown::Add { peer_url, others }) => {
-                    let nth = urls.iter().position(|url| *url == peer_url).unwrap();
+                    let nth = plans.iter().position(|plan| plan.peer_url() == peer_url).unwrap();
                     if running[nth].is_none() {
                         let plan = MemberPlan { beginning: Beginning::Joins(others), ..plans[nth].clone() };
                         start(running[nth].insert(Supervised::new(plan)));
@@ -196,20 +197,37 @@ fn one_member_grows_to_three_survives_the_loss_of_one_and_has_it_replaced() {
         }
         admin.members().unwrap()
     };
-    assert_eq!(grow_to(&urls[..1], &mut running).len(), 1);
-    assert_eq!(grow_to(&urls[..2], &mut running).len(), 1, "two are worse than one");
-    let three = grow_to(&urls[..3], &mut running);
+    assert_eq!(grow_to(&places[..1], &mut running).len(), 1);
+    assert_eq!(grow_to(&places[..2], &mut running).len(), 1, "two are worse than one");
+    let three = grow_to(&places[..3], &mut running);
     assert_eq!(three.len(), VOTERS);
     assert!(three.iter().all(|member| !member.is_learner && !member.name.is_empty()), "{three:?}");
+
+    // One is reached elsewhere: it keeps its data, and its number.
+    let elsewhere = plan(folder.path(), "elsewhere", Some(folder.path())).peer_port;
+    let moved = MemberPlan { peer_port: elsewhere, ..plans[2].clone() };
+    places[2].1 = moved.peer_url();
+    let member = running[2].as_mut().unwrap();
+    let was = member.pid();
+    member.set_plan(moved).unwrap();
+    wait_for("it runs there", || {
+        member.tend();
+        member.pid().is_some_and(|pid| Some(pid) != was)
+    });
+    let after = grow_to(&places[..3], &mut running);
+    let of = |all: &[EtcdMember]| all.iter().map(|member| member.id).collect::<Vec<_>>();
+    assert_eq!(of(&after), of(&three));
+    assert!(after.iter().any(|member| member.peer_urls == [places[2].1.clone()]), "{after:?}");
 
     // Any one of them may go for good.
     let lost = running[0].take().unwrap();
     kill(&lost);
     drop(lost);
-    let rest = [urls[1].clone(), urls[2].clone(), urls[3].clone()];
-    let replaced = grow_to(&rest, &mut running);
+    let gone = places.remove(0).1;
+    let rest = &places;
+    let replaced = grow_to(rest, &mut running);
     assert_eq!(replaced.len(), VOTERS);
-    assert!(replaced.iter().all(|member| !member.peer_urls.contains(&urls[0])), "{replaced:?}");
+    assert!(replaced.iter().all(|member| !member.peer_urls.contains(&gone)), "{replaced:?}");
     let status = admin.status();
     assert_eq!(status.iter().filter(|(_, told)| told.is_ok()).count(), VOTERS, "{status:?}");
     let leaders: Vec<u64> = status.iter().filter_map(|(_, told)| told.as_ref().ok()?.leader).collect();

@@ -7,7 +7,7 @@ use std::time::Duration;
 use atoll_control::{ConfigStore, ControlError, ServedStore, check_config};
 use atoll_core::VolumeId;
 use atoll_proto::group::Swapped;
-use atoll_proto::{ControlReply, VolumeConfig};
+use atoll_proto::{ControlReply, NodeConfig, VolumeConfig};
 use atoll_rpc::{Address, DaemonId};
 
 use crate::member;
@@ -28,17 +28,20 @@ impl Node {
             return Ok(Arc::clone(&self.setup.store) as _);
         }
         let node = config.nodes.iter().find(|node| node.node == at).ok_or("it has no node")?;
+        // The list knows first where a node is that has moved.
+        let list = self.cluster_list();
+        let listed = list.as_ref().and_then(|list| list.cluster.node(node.daemon));
+        let at = listed.map_or(&node.address, |listed| &listed.address);
         let mut keepers = self.keepers.lock().expect("no panic while it is held");
         if let Some((address, store)) = keepers.get(&config.id)
-            && *address == node.address
+            && address == at
         {
             return Ok(Arc::clone(store) as _);
         }
-        let address: Address =
-            node.address.parse().map_err(|why: atoll_rpc::AddressError| why.to_string())?;
+        let address: Address = at.parse().map_err(|why: atoll_rpc::AddressError| why.to_string())?;
         let of_node = Some(node.daemon).filter(|daemon| *daemon != 0).map(DaemonId);
         let store = Arc::new(ServedStore::of_node(address, PATIENCE, of_node));
-        keepers.insert(config.id, (node.address.clone(), Arc::clone(&store)));
+        keepers.insert(config.id, (at.clone(), Arc::clone(&store)));
         Ok(store)
     }
 
@@ -97,7 +100,8 @@ impl Node {
             }
             let is_for_all = self.setup.store.for_all().is_some();
             let expected = served.config().table.version();
-            if let Some(next) = served.care(is_for_all) {
+            let wanted = served.care(is_for_all);
+            if let Some(next) = self.at_own_address(&served.config()).or(wanted) {
                 match store.swap_config(&next, expected) {
                     Swapped::Done { .. } => self.follow(&config, &next, &*store),
                     // Somebody was faster, or it is tried again.
@@ -108,6 +112,17 @@ impl Node {
                 }
             }
         }
+    }
+
+    /// The next configuration of a volume that has this node at another address than the cluster's list.
+    fn at_own_address(&self, config: &VolumeConfig) -> Option<VolumeConfig> {
+        let (me, list) = (self.setup.identity.node.0, self.cluster_list()?);
+        let listed = &list.cluster.node(me)?.address;
+        let is_moved = |node: &NodeConfig| node.daemon == me && node.address != *listed;
+        let nth = config.nodes.iter().position(is_moved)?;
+        let mut next = VolumeConfig { table: config.table.reassigned([]), ..config.clone() };
+        next.nodes[nth].address.clone_from(listed);
+        Some(next)
     }
 
     /// The newest configuration is followed. If it is older than the own one, the store was put back: it gets that.

@@ -61,6 +61,8 @@ pub(crate) struct Islands<D: Disk> {
     pub(crate) shelf: Shelf<D>,
     pub(crate) beside: Beside<D>,
     store: Arc<dyn ControlStore>,
+    /// The store of the groups' records, if it is that of another node.
+    elsewhere: Mutex<Option<Arc<ServedStore>>>,
     fills: Arc<Fills>,
     pub(crate) care: Mutex<Care>,
     /// What is open and not served yet.
@@ -81,17 +83,26 @@ impl<D: Disk> Islands<D> {
             let at = config.nodes.iter().find(|n| n.node == copies.store);
             let address = at.map_or("", |n| n.address.as_str()).parse();
             let address = address.map_err(|why| VolumeError::Address { node: copies.store, why })?;
-            {
-                let of_node =
-                    config.daemon_of(copies.store).filter(|daemon| *daemon != 0).map(atoll_rpc::DaemonId);
-                Arc::new(ServedStore::of_node(address, STORE_PATIENCE, of_node))
-            }
+            let of_node =
+                config.daemon_of(copies.store).filter(|daemon| *daemon != 0).map(atoll_rpc::DaemonId);
+            let store = Arc::new(ServedStore::of_node(address, STORE_PATIENCE, of_node));
+            *self.elsewhere.lock().expect("no panic while it is held") = Some(Arc::clone(&store));
+            store
         };
         let io = |e| VolumeError::Open(OpenError::Io(IslandId(0), e));
         let beside = (self.beside)(&self.folder).map_err(io)?;
         let folder = self.folder.clone();
         let on_cut = Box::new(move |island, to| note_cut(&folder, island, to));
         Ok(CopiesSetup { beside, store, on_cut, fills: Arc::clone(&self.fills) })
+    }
+
+    /// The node with the records of the groups may be at another address.
+    fn follow_store(&self, config: &VolumeConfig) {
+        let elsewhere = self.elsewhere.lock().expect("no panic while it is held");
+        let node = config.nodes.iter().find(|node| node.node == config.store_node());
+        if let (Some(store), Some(address)) = (&*elsewhere, node.and_then(|node| node.address.parse().ok())) {
+            store.move_to(&address);
+        }
     }
 
     /// The engine of an island that is led here, or else that of its copy.
@@ -145,6 +156,7 @@ impl<D: Disk> Serve for Cluster<D> {
             shelf,
             beside,
             store,
+            elsewhere: Mutex::default(),
             care,
             fills,
             opened,
@@ -238,6 +250,7 @@ impl<D: Disk> Served for Islands<D> {
     fn take_config(&self, next: &VolumeConfig) -> Result<bool, VolumeError> {
         let is_newer = self.volume.take_config(next)?;
         if is_newer {
+            self.follow_store(next);
             self.arrange();
         }
         Ok(is_newer)

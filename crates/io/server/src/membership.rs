@@ -4,6 +4,7 @@
 //! One node keeps the list. The others ask it every two seconds and note what they hear, so that they know whom to let in while
 //! it is away. Whoever is not in the list is not let in, however good the certificate is.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 use std::time::{Duration, Instant, SystemTime};
@@ -120,6 +121,15 @@ impl std::fmt::Debug for Membership {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Membership").field("me", &self.me).finish_non_exhaustive()
     }
+}
+
+/// Which nodes know where the one is that keeps the list.
+#[derive(Debug, Default)]
+pub struct Told {
+    /// Where it is.
+    address: String,
+    /// The nodes; those of the list at most.
+    nodes: BTreeSet<u64>,
 }
 
 /// What a node with certificates has of them.
@@ -301,6 +311,43 @@ impl Membership {
         let store = Arc::new(ServedStore::of_node(address, PATIENCE, keeper_is));
         *keeper = Some((node.address.clone(), Arc::clone(&store)));
         Ok(store)
+    }
+
+    /// Reads the list at an address at which the node that keeps it is said to be. Another node there is not believed.
+    pub(crate) fn read_at(&self, address: &str) -> Result<(), String> {
+        let list = self.list();
+        let keeper = list.cluster.store;
+        if keeper == self.me.0 || list.cluster.node(keeper).is_some_and(|node| node.address == address) {
+            return Ok(());
+        }
+        let place: Address = address.parse().map_err(|why: atoll_rpc::AddressError| why.to_string())?;
+        let list = ServedStore::of_node(place, PATIENCE, Some(DaemonId(keeper))).cluster();
+        let list = list.map_err(|why| why.to_string())?;
+        self.take(list.ok_or("the node that keeps the list has none")?)
+    }
+
+    /// If the list is kept here: tells the other nodes where this one is, each until it has answered. They could not find out, since
+    /// they ask at the address that they know.
+    pub(crate) fn tell_place(&self, told: &mut Told) {
+        let list = self.list();
+        let own = list.cluster.node(self.me.0);
+        let Some(own) = own.filter(|own| own.daemon == list.cluster.store) else { return };
+        if told.address != own.address {
+            *told = Told { address: own.address.clone(), nodes: BTreeSet::new() };
+        }
+        let order = Control::ListAt { address: own.address.clone() };
+        for node in &list.cluster.nodes {
+            if node.daemon == self.me.0 || told.nodes.contains(&node.daemon) {
+                continue;
+            }
+            let Ok(address) = node.address.parse() else { continue };
+            let node = node.daemon;
+            let answer = ServedStore::of_node(address, PATIENCE, Some(DaemonId(node))).order(&order);
+            // One that does not do it is told again.
+            if answer == Ok(ControlReply::Done) {
+                told.nodes.insert(node);
+            }
+        }
     }
 
     /// The list, from the node that keeps it if it answers.

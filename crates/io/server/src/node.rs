@@ -20,7 +20,7 @@ use atoll_rpc::{
 
 use crate::desk;
 use crate::member;
-use crate::membership::{LetIn, Membership, Principal, Secured};
+use crate::membership::{LetIn, Membership, Principal, Secured, Told};
 use crate::served::{Place, Serve, Served};
 use crate::volume::VolumeError;
 
@@ -574,6 +574,13 @@ impl Node {
             cluster.refresh()?;
         }
         Ok(|link: &Link| self.principal(link).is_some())
+    }
+
+    /// If this node keeps the cluster's list: tells the others where it is, each until it has answered.
+    pub fn tell_place(&self, told: &mut Told) {
+        if let Some(cluster) = &self.cluster {
+            cluster.tell_place(told);
+        }
     }
 
     /// Whether this node was removed from its cluster, as far as others can be asked.

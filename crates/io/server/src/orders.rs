@@ -263,6 +263,13 @@ impl Desk for Node {
                 Some(cluster) => ControlReply::Swapped { swapped: cluster.swap(expected, &next) },
                 None => ControlReply::Refused { text: NO_CERTIFICATES.to_owned() },
             },
+            Control::ListAt { address } => match &self.cluster {
+                Some(cluster) => match cluster.read_at(&address) {
+                    Ok(()) => ControlReply::Done,
+                    Err(text) => ControlReply::Refused { text },
+                },
+                None => ControlReply::Refused { text: NO_CERTIFICATES.to_owned() },
+            },
             Control::Certify { .. } => ControlReply::Refused { text: NO_CERTIFICATES.to_owned() },
             Control::Union { .. } => {
                 ControlReply::Refused { text: "A node shows no union: ask the union's mount.".to_owned() }

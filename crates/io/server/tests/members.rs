@@ -236,6 +236,7 @@ fn orders() -> Vec<Control> {
         Control::Config { volume },
         Control::SwapConfig { expected: 99, next: Box::new(config([&[0], &[]], "127.0.0.1:9")) },
         Control::Cluster,
+        Control::ListAt { address: "127.0.0.1:1".to_owned() },
         Control::SwapCluster { expected: Revision(99), next: Box::default() },
         Control::Certify { purpose: CertificateFor::Renewal, key: Key::generate().unwrap().public().into() },
     ];
@@ -261,6 +262,7 @@ fn orders() -> Vec<Control> {
             | Control::SwapConfig { .. }
             | Control::Cluster
             | Control::SwapCluster { .. }
+            | Control::ListAt { .. }
             | Control::Certify { .. } => {}
         }
     }

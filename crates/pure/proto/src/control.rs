@@ -93,6 +93,10 @@ wire_enum! {
         20 => SwapConfig { /// The version.
             expected: u64, /// The configuration.
             next: Box<VolumeConfig> },
+        /// The node that keeps the cluster's list is reached at this address: read the list there. `ControlReply::Done`. Nothing is
+        /// believed but what that node itself says there, by its certificate.
+        21 => ListAt { /// Where, `HOST:PORT`.
+            address: String },
     }
 }
 

@@ -571,6 +571,7 @@ fn controls() -> Vec<(&'static str, Control)> {
         ("config", Control::Config { volume: VolumeId(7) }),
         ("swap config", Control::SwapConfig { expected: 6, next: Box::new(changed_copies()) }),
         ("certificate of etcd", certify(CertificateFor::Etcd)),
+        ("list at", Control::ListAt { address: "10.0.0.9:7100".to_owned() }),
         ("force island", Control::ForceIsland { volume: VolumeId(7), island: IslandId(1), node: NodeId(2) }),
     ]
 }
@@ -707,7 +708,7 @@ pub fn all() -> Vec<Samples> {
             [],
             vec![("hello", message(PeerOp::Hello)), ("ask", message(PeerOp::AskOutcome { txn: TXN }))],
         ),
-        samples("control", 1..=20, controls()),
+        samples("control", 1..=21, controls()),
         samples("control_reply", 1..=14, control_replies()),
         samples("union_order", 1..=7, union_orders()),
         samples("union_reply", 1..=5, union_replies()),
