@@ -13,8 +13,8 @@ use atoll_proto::cluster::{
 };
 use atoll_proto::group::Swapped;
 use atoll_proto::{Control, ControlReply};
-use atoll_rpc::{Address, Trust};
-use atoll_server::session_prefix;
+use atoll_rpc::{Address, Security, Trust};
+use atoll_server::{node_keys, session_prefix};
 
 use crate::ask::{ORDER, QUESTION, ask, strange};
 use crate::credentials::{self, to_text};
@@ -60,7 +60,13 @@ impl Members {
     /// The list.
     pub fn list(&self, data: Option<&Path>) -> Result<StoredCluster> {
         match self.ask(Control::Cluster, data)? {
-            ControlReply::Cluster { cluster: Some(list) } => Ok(*list),
+            ControlReply::Cluster { cluster: Some(list) } => {
+                // From here on this command asks none that was removed.
+                if let Some(security) = Security::of_process() {
+                    security.know_nodes(node_keys(&list.cluster));
+                }
+                Ok(*list)
+            }
             ControlReply::Cluster { cluster: None } => bail!(
                 "This node is in no cluster with certificates.\nSuch a cluster is made by \"atoll init\", in an empty data directory."
             ),

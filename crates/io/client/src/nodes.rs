@@ -19,6 +19,8 @@ use crate::remote::Remote;
 pub struct NodePlace {
     /// Its number in the volume.
     pub node: NodeId,
+    /// Its daemon: in a cluster with certificates no other one is asked at its address. 0: none is known.
+    pub daemon: u64,
     /// Where it is reached.
     pub address: Address,
     /// The islands that it holds.
@@ -80,7 +82,7 @@ impl Nodes {
     fn remote_to(&self, place: &NodePlace, all: &[NodePlace]) -> Arc<Remote> {
         let relays = Relays { volume: self.volume, to: place.node, others: relays_to(place.node, all) };
         let client = Arc::clone(&self.client);
-        Remote::new(place.address.clone(), relays, self.session, client, Weak::clone(&self.me))
+        Remote::new(place, relays, self.session, client, Weak::clone(&self.me))
     }
 
     /// From now on `told` is told each version of the volume's configuration that a node says that it has. Set before
@@ -180,7 +182,7 @@ impl Nodes {
         let old = std::mem::take(&mut *remotes);
         let mut made = Vec::new();
         for place in places {
-            let same = old.get(&place.node).filter(|remote| remote.address() == &place.address);
+            let same = old.get(&place.node).filter(|remote| remote.is_at(place));
             let remote = same.cloned().unwrap_or_else(|| {
                 let remote = self.remote_to(place, places);
                 made.push(Arc::clone(&remote));

@@ -9,13 +9,13 @@ use atoll_posix::Errno;
 use atoll_proto::control::Connection;
 use atoll_proto::{Notice, Outcome, Reply, Request};
 use atoll_rpc::{
-    Address, Closed, ConnectError, Frame, FrameKind, Handler, Hello, Link, Options, Outgoing, Relays, Role,
-    SendError,
+    Address, Closed, ConnectError, DaemonId, Frame, FrameKind, Handler, Hello, Link, Options, Outgoing,
+    Relays, Role, SendError,
 };
 use bytes::Bytes;
 
 use crate::client::{Client, Sink, Wire};
-use crate::nodes::Nodes;
+use crate::nodes::{NodePlace, Nodes};
 
 /// The errno of a request that is longer than a message may be.
 const E2BIG: Errno = Errno(7);
@@ -23,6 +23,8 @@ const E2BIG: Errno = Errno(7);
 /// The connection to the islands of one node.
 pub struct Remote {
     outgoing: Outgoing,
+    /// The daemon that is meant; 0: any.
+    daemon: u64,
     incoming: Arc<Incoming>,
 }
 
@@ -56,10 +58,10 @@ struct NodeState {
 }
 
 impl Remote {
-    /// Keeps a connection to the node at `address`, which holds no islands yet; through another node of `relays` where it
-    /// cannot be reached directly. `client` is set later, when the client that has this wire is made.
+    /// Keeps a connection to a node, which holds no islands yet; through another node of `relays` where it cannot be reached
+    /// directly. `client` is set later, when the client that has this wire is made.
     pub(crate) fn new(
-        address: Address,
+        place: &NodePlace,
         relays: Relays,
         session: SessionId,
         client: Arc<OnceLock<Weak<Client>>>,
@@ -69,8 +71,16 @@ impl Remote {
         let greeting = Box::new(move || Hello::new(Role::Client { volume, session }, None));
         let incoming = Arc::new(Incoming { node: Mutex::default(), client, nodes, number });
         let handler = Arc::clone(&incoming);
-        let outgoing = Outgoing::with_relays(address, greeting, handler, Options::default(), relays);
-        Arc::new(Self { outgoing, incoming })
+        let daemon = place.daemon;
+        let expects = Some(DaemonId(daemon)).filter(|_| daemon != 0);
+        let options = Options { expects, ..Options::default() };
+        let outgoing = Outgoing::with_relays(place.address.clone(), greeting, handler, options, relays);
+        Arc::new(Self { outgoing, daemon, incoming })
+    }
+
+    /// Whether it is the connection to this node.
+    pub(crate) fn is_at(&self, place: &NodePlace) -> bool {
+        self.outgoing.address() == &place.address && self.daemon == place.daemon
     }
 
     /// Where the node is reached.

@@ -265,6 +265,11 @@ fn greet_as(
                 "another node of the cluster is at this address.\nCheck which machine has it.".to_owned();
             Err(ConnectError::NotTrusted { address, why })
         }
+        _ if greeted.shown.is_some_and(|shown| !security.is_some_and(|own| own.may_be(&shown))) => {
+            let why = "it is no node of the cluster: it was removed, or joined a moment ago.\n\"atoll node list\" shows those that there are."
+                .to_owned();
+            Err(ConnectError::NotTrusted { address, why })
+        }
         _ => Ok(greeted),
     }
 }

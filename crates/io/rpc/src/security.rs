@@ -3,10 +3,11 @@
 //! Reads no files and issues nothing. A certificate names a node or a client by id and never by address, so an address may
 //! change (`docs/design/019-machines.md`).
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use aws_lc_rs::digest::{SHA256, digest};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{Resumption, WebPkiServerVerifier};
@@ -173,6 +174,8 @@ static OF_PROCESS: OnceLock<Arc<Security>> = OnceLock::new();
 pub struct Security {
     configs: ArcSwap<Configs>,
     guests: Guests,
+    /// The nodes of the cluster and the SHA-256 of their public keys, once they are known.
+    nodes: ArcSwapOption<BTreeMap<DaemonId, [u8; 32]>>,
     me: Peer,
 }
 
@@ -187,7 +190,7 @@ impl Security {
     pub fn new(credentials: &Credentials) -> Result<Self, BadCredentials> {
         let guests = Guests::default();
         let configs = ArcSwap::from_pointee(configs(credentials, &guests)?);
-        Ok(Self { configs, guests, me: credentials.peer()? })
+        Ok(Self { configs, guests, nodes: ArcSwapOption::empty(), me: credentials.peer()? })
     }
 
     /// Uses these certificates for all links of this process that are made from now on. Only once: a process is one node or one
@@ -216,6 +219,18 @@ impl Security {
     /// Lets those in as guests who have one of these public keys (SubjectPublicKeyInfo, DER), and no others.
     pub fn invite(&self, guests: Vec<Vec<u8>>) {
         self.guests.store(Arc::new(guests));
+    }
+
+    /// Connects to these nodes from now on, each with the SHA-256 of its public key, and to no others, however good their certificates
+    /// are: they were removed, or somebody has made them up. Links that are up are not touched.
+    pub fn know_nodes(&self, nodes: BTreeMap<DaemonId, [u8; 32]>) {
+        self.nodes.store(Some(Arc::new(nodes)));
+    }
+
+    /// Whether a node may be one of the cluster, as far as its nodes are known here.
+    pub(crate) fn may_be(&self, shown: &Shown) -> bool {
+        let Peer::Node(node) = shown.peer else { return false };
+        self.nodes.load().as_ref().is_none_or(|nodes| nodes.get(&node) == Some(&shown.key))
     }
 
     /// The certificate that it shows now, DER.

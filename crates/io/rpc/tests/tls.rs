@@ -150,6 +150,26 @@ fn whoever_means_one_node_trusts_no_other_at_its_address() {
 }
 
 #[test]
+fn whoever_knows_the_nodes_connects_to_no_other_and_not_by_another_key() {
+    let ca = Ca::new();
+    let of_node = ca.node(NODE);
+    let (listener, _accepted) = serve_at(&any_port(), secure(&of_node), echo);
+    let security = Arc::new(Security::new(&ca.client(1)).unwrap());
+    let options = Options { security: Some(Arc::clone(&security)), ..Options::default() };
+    let asks = || tool(listener.address(), options.clone()).map_err(|why| why.to_string());
+    let link = asks().unwrap();
+    let key = link.shown().unwrap().key;
+    security.know_nodes([(DaemonId(NODE), key), (DaemonId(NODE + 1), [1; 32])].into());
+    asks().unwrap();
+    for known in [(NODE + 1, key), (NODE, [1; 32])] {
+        security.know_nodes([(DaemonId(known.0), known.1)].into());
+        let why = asks().unwrap_err();
+        assert!(why.contains("no node of the cluster") && why.contains("atoll node list"), "{why}");
+    }
+    assert!(link.closed().is_none());
+}
+
+#[test]
 fn a_renewed_certificate_is_used_by_the_next_link_and_those_that_are_up_go_on() {
     let ca = Ca::new();
     let (listener, _accepted) = node(&ca);

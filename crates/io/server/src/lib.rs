@@ -31,7 +31,7 @@ pub use cluster::{Beside, Cluster, Shelf};
 pub use desk::{Counter, Desk};
 pub use local::Local;
 pub use member::{ISLANDS, Member, kept_config, member, volumes_kept};
-pub use membership::{Membership, Secured, Told, clock_ms, session_prefix};
+pub use membership::{Membership, Secured, Told, clock_ms, node_keys, session_prefix};
 pub use node::{Kinds, Node, NodeError, NodeSetup};
 pub use reached::{forget_reached, reached};
 pub use served::{LocalWay, Place, Serve, Served, ServedStatus};

@@ -4,7 +4,7 @@
 //! One node keeps the list. The others ask it every two seconds and note what they hear, so that they know whom to let in while
 //! it is away. Whoever is not in the list is not let in, however good the certificate is.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 use std::time::{Duration, Instant, SystemTime};
@@ -280,9 +280,10 @@ impl Membership {
         Ok(())
     }
 
-    /// Lets those in who are invited now.
+    /// Lets those in who are invited now, and connects to those who are nodes.
     fn invite(&self) {
         let (list, now) = (self.list(), seconds_now());
+        self.security.know_nodes(node_keys(&list.cluster));
         let open = list.cluster.invitations.iter().filter(|invitation| invitation.until >= now);
         self.security.invite(open.map(|invitation| invitation.guest.to_vec()).collect());
     }
@@ -540,6 +541,11 @@ impl Membership {
         }
         Err(last)
     }
+}
+
+/// The nodes of a cluster, each with the digest of its public key: whom a process that knows the list connects to.
+pub fn node_keys(cluster: &Cluster) -> BTreeMap<DaemonId, [u8; 32]> {
+    cluster.nodes.iter().map(|node| (DaemonId(node.daemon), sha256(&node.key))).collect()
 }
 
 /// The name that was wished for, if it is free; or one that is.

@@ -129,6 +129,7 @@ fn a_client_asks_an_island_that_is_gone_again_when_it_is_back_and_not_before() {
     let mut listener = Listener::start(&any, Arc::clone(&says) as _, Options::default()).unwrap();
     let place = NodePlace {
         node: NodeId(0),
+        daemon: 0,
         address: listener.address().clone(),
         islands: vec![IslandId(1)],
         copies: Vec::new(),

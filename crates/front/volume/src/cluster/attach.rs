@@ -132,7 +132,7 @@ fn place(config: &VolumeConfig, node: &NodeConfig, address: Address) -> NodePlac
         Some(_) => (Vec::new(), config.islands_at(node.node)),
         None => (node.islands.clone(), Vec::new()),
     };
-    NodePlace { node: node.node, address, islands, copies }
+    NodePlace { node: node.node, daemon: node.daemon, address, islands, copies }
 }
 
 /// What the islands of this process tell the client, where any of their copies may lead.
