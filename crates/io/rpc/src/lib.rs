@@ -23,6 +23,7 @@
 pub mod address;
 mod alive;
 pub mod frame;
+mod greetings;
 mod handshake;
 pub mod hello;
 pub mod link;

@@ -19,6 +19,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
 use crate::address::Address;
 use crate::frame::Frame;
+use crate::greetings::{GreetingPlace, Greetings};
 use crate::handshake::{self, Welcomed, plain, welcome};
 use crate::hello::{Goodbye, Hello, HelloOk, Reason};
 use crate::link::{Closed, Handler, Link, Options, Remote};
@@ -31,13 +32,6 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Connections that wait in a socket, at most, until they are taken.
 const BACKLOG: i32 = 1024;
-
-/// Most connections that are greeted at once. Each costs a thread for the time of the handshake. They do not count towards
-/// the limit of connections, so that strangers take no place from those who are known.
-const GREETINGS_MAX: usize = 256;
-
-/// Most of them from one address.
-const GREETINGS_PER_ADDRESS_MAX: usize = 64;
 
 /// Most links of one client, so that it takes no places from others: a mount has one, and so has a command.
 const LINKS_PER_CLIENT_MAX: usize = 64;
@@ -57,6 +51,12 @@ pub trait Acceptor: Handler {
     /// Comes before [`Self::welcome`].
     fn admit(&self, _shown: Option<&Shown>, _hello: &Hello) -> Result<(), Goodbye> {
         Ok(())
+    }
+
+    /// Whether an address is that of somebody who is expected. By default none is; those from which somebody was let in are remembered
+    /// anyway. It must not wait.
+    fn knows(&self, _from: IpAddr) -> bool {
+        false
     }
 
     /// The target of a connection that asks for a relay. None by default: nothing is passed on.
@@ -190,8 +190,8 @@ impl Bound {
 #[derive(Default)]
 struct Account {
     stopping: bool,
-    /// Connections that have not been greeted yet, by where they come from; none is this machine.
-    greeting: HashMap<Option<IpAddr>, usize>,
+    /// Connections that have not been greeted yet.
+    greetings: Greetings,
     links: HashMap<u64, Arc<Link>>,
     /// Connections that are passed on to another node, and who is at their other end.
     relays: HashMap<u64, (Option<Peer>, Arc<Relay>)>,
@@ -210,26 +210,6 @@ impl Account {
         match is_relay {
             true => self.relays.values().filter(|(of, _)| *of == peer).count() >= RELAYS_PER_CLIENT_MAX,
             false => self.links.values().filter(|link| link.peer() == peer).count() >= LINKS_PER_CLIENT_MAX,
-        }
-    }
-
-    /// Begins a greeting, unless there are too many.
-    fn begin_greeting(&mut self, from: Option<IpAddr>) -> bool {
-        let at_once: usize = self.greeting.values().sum();
-        let of_address = self.greeting.get(&from).copied().unwrap_or(0);
-        let is_free = at_once < GREETINGS_MAX && (from.is_none() || of_address < GREETINGS_PER_ADDRESS_MAX);
-        if is_free {
-            self.greeting.insert(from, of_address + 1);
-        }
-        is_free
-    }
-
-    fn end_greeting(&mut self, from: Option<IpAddr>) {
-        if let Some(count) = self.greeting.get_mut(&from) {
-            *count -= 1;
-            if *count == 0 {
-                self.greeting.remove(&from);
-            }
         }
     }
 }
@@ -418,27 +398,52 @@ fn accept_all(socket: &Socket, shared: &Arc<Shared>, wake: &OwnedFd) {
 /// Gives a new connection a thread of its own, if there is room.
 fn admit(stream: Stream, from: String, ip: Option<IpAddr>, shared: &Arc<Shared>) {
     let mut account = shared.lock();
-    if account.is_full(&shared.options) || !account.begin_greeting(ip) {
-        let (open, greeting) =
-            (account.links.len() + account.relays.len(), account.greeting.values().sum::<usize>());
+    let place = match account.is_full(&shared.options) {
+        true => None,
+        false => account.greetings.begin(ip, |ip| shared.acceptor.knows(ip)),
+    };
+    let Some(place) = place else {
+        let (open, greeting) = (account.links.len() + account.relays.len(), account.greetings.len());
         drop(account);
         tracing::warn!(%from, "refused: {open} connections are open already, and {greeting} are being greeted");
         handshake::refuse(&stream, shared.options.security.as_deref(), &Goodbye::new(Reason::Full, ""));
         return;
-    }
+    };
     drop(account);
+    let place = Taken { place: Some(place), shared: Arc::clone(shared) };
     let greeting = {
         let shared = Arc::clone(shared);
-        move || greet(stream, from, ip, &shared)
+        move || greet(stream, from, place, &shared)
     };
     if let Err(e) = thread::Builder::new().name("atoll-link".into()).spawn(greeting) {
         tracing::warn!("no thread for a connection: {}", plain(&e));
-        shared.lock().end_greeting(ip);
+    }
+}
+
+/// The place of a connection that is being greeted. It is given back in any case.
+struct Taken {
+    place: Option<GreetingPlace>,
+    shared: Arc<Shared>,
+}
+
+impl Taken {
+    fn end(mut self, account: &mut Account, was_let_in: bool) {
+        if let Some(place) = self.place.take() {
+            account.greetings.end(place, was_let_in);
+        }
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        if let Some(place) = self.place.take() {
+            self.shared.lock().greetings.end(place, false);
+        }
     }
 }
 
 /// Greets a new connection, and serves it as its first thread.
-fn greet(mut stream: Stream, from: String, ip: Option<IpAddr>, shared: &Arc<Shared>) {
+fn greet(mut stream: Stream, from: String, place: Taken, shared: &Arc<Shared>) {
     let deadline = Instant::now() + shared.options.handshake_time_max;
     let id = Link::next_id();
     let may_relay = |peer| {
@@ -448,7 +453,7 @@ fn greet(mut stream: Stream, from: String, ip: Option<IpAddr>, shared: &Arc<Shar
     let greeted =
         welcome(&mut stream, &*shared.acceptor, shared.options.security.as_deref(), &may_relay, deadline);
     let mut account = shared.lock();
-    account.end_greeting(ip);
+    place.end(&mut account, greeted.is_ok());
     let greeted = match greeted {
         Ok(greeted) => greeted,
         Err(why) => {

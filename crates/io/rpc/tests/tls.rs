@@ -313,6 +313,31 @@ fn strangers_who_say_nothing_take_no_place_from_others() {
 }
 
 #[test]
+fn strangers_from_many_addresses_leave_places_to_those_who_were_there_before() {
+    use rustix::net::{AddressFamily, SocketType, bind, connect, recv, socket};
+    let ca = Ca::new();
+    let options = Options { handshake_time_max: PATIENCE, ..secure(&ca.node(NODE)) };
+    let (listener, _accepted) = serve_at(&any_port(), options, echo);
+    // From 127.0.0.1.
+    tool(listener.address(), secure(&ca.client(1))).unwrap();
+    let there = std::net::SocketAddrV4::new(std::net::Ipv4Addr::LOCALHOST, port(listener.address()));
+    let comes = |from: u8| {
+        let stranger = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+        let from = std::net::SocketAddrV4::new(std::net::Ipv4Addr::new(127, 0, 0, from), 0);
+        bind(&stranger, &from).unwrap();
+        connect(&stranger, &there).unwrap();
+        stranger
+    };
+    let strangers: Vec<_> = (0..260).map(|n| comes(10 + n as u8 % 5)).collect();
+    // One more is shown the door at once, so the places of strangers are taken.
+    let last = comes(20);
+    let mut byte = [0; 1];
+    assert!(matches!(recv(&last, &mut byte[..], rustix::net::RecvFlags::empty()), Ok((0, _)) | Err(_)));
+    tool(listener.address(), secure(&ca.client(2))).unwrap();
+    assert_eq!(strangers.len(), 260);
+}
+
+#[test]
 fn one_client_takes_no_places_from_others_however_many_links_it_wants() {
     let ca = Ca::new();
     let (listener, accepted) = node(&ca);

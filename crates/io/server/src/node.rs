@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 use std::time::{Duration, Instant};
@@ -14,8 +15,8 @@ use atoll_control::{ControlError, ControlStore, Identity, VolumeRef};
 use atoll_core::{Malformed, NodeId, VolumeId};
 use atoll_proto::{CertificateFor, Grant, VolumeConfig};
 use atoll_rpc::{
-    Acceptor, Closed, DaemonId, Frame, FrameKind, Goodbye, Handler, Hello, HelloOk, Link, Onward, Reason,
-    Role, Shown,
+    Acceptor, Address, Closed, DaemonId, Frame, FrameKind, Goodbye, Handler, Hello, HelloOk, Link, Onward,
+    Reason, Role, Shown,
 };
 
 use crate::desk;
@@ -613,6 +614,16 @@ impl Acceptor for Node {
         let Some(cluster) = &self.cluster else { return Ok(()) };
         let principal = cluster.admit(shown, &hello.role)?;
         self.check_claims(&principal, &hello.role)
+    }
+
+    /// The nodes of the cluster whose addresses in the list have no names.
+    fn knows(&self, from: IpAddr) -> bool {
+        let Some(list) = self.cluster_list() else { return false };
+        let hosts = list.cluster.nodes.iter().filter_map(|node| match node.address.parse() {
+            Ok(Address::Tcp { host, .. }) => host.parse::<IpAddr>().ok(),
+            _ => None,
+        });
+        hosts.into_iter().any(|host| host.to_canonical() == from.to_canonical())
     }
 
     fn welcome(&self, hello: &Hello) -> Result<HelloOk, Goodbye> {
