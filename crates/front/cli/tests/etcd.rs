@@ -7,12 +7,16 @@ mod common;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
+use atoll_ca::{Authority, Holder, Key, to_pem, valid_until};
 use atoll_etcd::{EtcdAdmin, EtcdSource, Tls};
 use atoll_needs::needs;
+use atoll_rpc::{Credentials, Trust};
 use cluster::Cluster as Etcd;
 use common::{Daemon, Mounted, Scratch, atoll, bad, eventually, good, text};
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
 /// How long all of etcd is away while clients work: nobody waits for so long.
 const AWAY_FOR: Duration = Duration::from_secs(6);
@@ -359,6 +363,26 @@ fn member_of(nodes: &Nodes, node: usize) -> Option<u32> {
     daemon.children().into_iter().find(is_etcd)
 }
 
+/// The certificate in a file as one that was issued so many days ago. `of`: the data directory of a node with the CA's private key.
+fn certificate_of_etcd(of: &Path, file: &Path, days: u64) -> Vec<u8> {
+    let node =
+        Credentials::from_pem(&std::fs::read(file.with_file_name("credentials.pem")).unwrap()).unwrap();
+    let Trust::Ca(ca) = &node.trust else { panic!("it names its CA") };
+    let ca_key = PrivateKeyDer::from_pem_slice(&std::fs::read(of.join("ca.key")).unwrap()).unwrap();
+    let then = SystemTime::now() - Duration::from_secs(days * 24 * 60 * 60);
+    let authority = Authority::from_parts(ca, ca_key.secret_der()).unwrap().of_etcd(then).unwrap();
+    let key = Key::from_der(node.key.secret_der()).unwrap();
+    let old = authority.issue(Holder::Etcd("127.0.0.1"), &key.public(), then).unwrap();
+    to_pem("CERTIFICATE", &old).into_bytes()
+}
+
+/// For how many days more the certificate in a file is valid, if there is one.
+fn days_left(file: &Path) -> Option<u64> {
+    let certificate = CertificateDer::from_pem_slice(&std::fs::read(file).unwrap()).ok()?;
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
+    Some(valid_until(&certificate)?.saturating_sub(now) / (24 * 60 * 60))
+}
+
 #[test]
 fn a_cluster_runs_its_own_etcd_which_grows_to_three_members_and_survives_any_node() {
     needs!(Mounts, Root, Programs(&["etcd"]));
@@ -379,6 +403,13 @@ fn a_cluster_runs_its_own_etcd_which_grows_to_three_members_and_survives_any_nod
         });
         eventually("all run again", || members(&nodes, 1) == (3, 0));
     });
+    // A certificate of etcd that ends soon, or is damaged, is made anew while the node runs.
+    let certificate = nodes.data(2).join("etcd-cert.pem");
+    for old in [certificate_of_etcd(&nodes.data(1), &certificate, 70), b"not one".to_vec()] {
+        std::fs::write(&certificate, &old).unwrap();
+        eventually("it is new", || days_left(&certificate).is_some_and(|days| days > 80));
+        assert_eq!(members(&nodes, 1), (3, 0));
+    }
     // The certificate of a mount opens no etcd, and neither does none.
     let (node, desk) = (nodes.data(1), nodes.scratch.path("desk.pem"));
     let opens = |own: Option<(PathBuf, PathBuf)>| {

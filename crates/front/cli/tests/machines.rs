@@ -640,6 +640,9 @@ fn certificates_are_renewed_by_those_who_have_them() {
         let listen = cluster.address(node);
         cluster.nodes[node - 1] = serve(&cluster.data(node), &listen);
         eventually("the node has a new certificate", || days_left(&file) > 80);
+        // It looks while it runs, too.
+        aged(&file, &cluster.data(1), 70);
+        eventually("the node has a new certificate again", || days_left(&file) > 80);
     }
     // A client, while it is mounted.
     let file = cluster.client("desk", &[]);
@@ -648,6 +651,15 @@ fn certificates_are_renewed_by_those_who_have_them() {
     eventually("the mount has a new certificate", || days_left(&file) > 80);
     assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
     std::fs::write(mount.path("file"), b"content").unwrap();
+    // One that knows a node only that does not keep the CA's key.
+    cluster.volume("far", &[2]);
+    let lone = cluster.client("lone", &[]);
+    aged(&lone, &cluster.data(1), 70);
+    let source = format!("{}:/far", cluster.address(2));
+    let point = cluster.scratch.dir("far");
+    good(["--credentials", text(&lone), "mount", &source, text(&point)]);
+    let _far = Mounted(point);
+    eventually("its node has passed the request on", || days_left(&lone) > 80);
     // One that is young enough stays as it is.
     let other = cluster.client("other", &[]);
     aged(&other, &cluster.data(1), 10);

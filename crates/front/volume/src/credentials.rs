@@ -34,8 +34,8 @@ const REFRESH: Duration = Duration::from_secs(2);
 /// How often a mount looks whether its certificate ends soon.
 const LOOK: Duration = Duration::from_secs(60 * 60);
 
-/// How often a node looks whether its certificate ends soon, in such pauses.
-const LOOKS: u32 = 300;
+/// For so many such pauses a node does not try again to renew its certificate when that has failed.
+const RENEW_AGAIN: u32 = 300;
 
 /// Credentials as text (PEM).
 pub fn to_text(issued: &Issued, key: &Key) -> String {
@@ -180,7 +180,8 @@ pub(crate) struct Watched {
 /// the node is there.
 pub(crate) fn watch(watched: Watched) -> Result<()> {
     let run = move || {
-        for round in 0_u32.. {
+        let mut renew_in = 0;
+        loop {
             let Some(node) = watched.node.upgrade() else { return };
             match node.refresh_cluster() {
                 Ok(is_known) => {
@@ -196,10 +197,11 @@ pub(crate) fn watch(watched: Watched) -> Result<()> {
                 }
                 Err(why) => tracing::debug!("the cluster's list is not read: {why}"),
             }
-            if round.is_multiple_of(LOOKS)
-                && let Err(why) = watched.renew_if_due(&node)
-            {
+            if renew_in > 0 {
+                renew_in -= 1;
+            } else if let Err(why) = watched.renew_if_due(&node) {
                 tracing::warn!("the node's certificate is not renewed: {why:#}");
+                renew_in = RENEW_AGAIN;
             }
             drop(node);
             thread::sleep(REFRESH);

@@ -406,15 +406,10 @@ impl Membership {
         purpose: CertificateFor,
         key: &[u8],
     ) -> Result<Issued, String> {
-        let authority = self.authority.as_ref().ok_or_else(|| {
-            let list = self.list();
-            let all = list.cluster.nodes.iter().filter(|node| node.has_ca_key);
-            let names: Vec<_> = all.map(|node| node.name.as_str()).collect();
-            format!("This node does not keep the CA's private key.\nAsk one that does: {}.", names.join(", "))
-        })?;
         if key.len() > PUBLIC_KEY_BYTES_MAX {
             return Err("The public key is too long.".to_owned());
         }
+        let Some(authority) = &self.authority else { return self.pass_on(who, purpose, key) };
         // A guest may have taken the line from somebody: it gets a certificate for a key, and what it must not know only when it has
         // shown by that certificate that the key is its own.
         let (holder, is_node, keeps_key) = match (who, purpose) {
@@ -449,6 +444,25 @@ impl Membership {
             ca_key: if keeps_key { authority.key_der().into() } else { bytes::Bytes::new() },
             cluster: if is_node { (*self.list()).clone() } else { StoredCluster::default() },
         })
+    }
+
+    /// As [`Self::certify`], where the CA's private key is not. A client may know no other node, so a node that keeps the key is asked for it;
+    /// what another node asks is never passed on, so it does not go round.
+    fn pass_on(&self, who: &Principal, purpose: CertificateFor, key: &[u8]) -> Result<Issued, String> {
+        let client = match (who, &purpose) {
+            (Principal::Client(client, _), CertificateFor::Renewal)
+            | (Principal::Trusted, CertificateFor::Client { client }) => *client,
+            _ => {
+                let list = self.list();
+                let all = list.cluster.nodes.iter().filter(|node| node.has_ca_key);
+                let names: Vec<_> = all.map(|node| node.name.as_str()).collect();
+                return Err(format!(
+                    "This node does not keep the CA's private key.\nAsk one that does: {}.",
+                    names.join(", ")
+                ));
+            }
+        };
+        self.ask_keepers(&CertificateFor::Client { client }, key)
     }
 
     /// A certificate of etcd's CA, for the host of the node's address in the list.
@@ -521,14 +535,20 @@ impl Membership {
     /// Asks for a new certificate of this node, with the key that it has.
     pub(crate) fn renew(&self, purpose: CertificateFor, key: &Key) -> Result<Issued, String> {
         let public = key.public();
-        if self.authority.is_some() {
-            return self.certify(&Principal::Node(self.me), None, purpose, &public);
+        match self.authority {
+            Some(_) => self.certify(&Principal::Node(self.me), None, purpose, &public),
+            None => self.ask_keepers(&purpose, &public),
         }
+    }
+
+    /// Asks the other nodes that keep the CA's private key for a certificate, one after the other.
+    fn ask_keepers(&self, purpose: &CertificateFor, key: &[u8]) -> Result<Issued, String> {
         let list = self.list();
-        let mut last = "no node keeps the CA's private key".to_owned();
-        for node in list.cluster.nodes.iter().filter(|node| node.has_ca_key) {
+        let mut last = "no other node keeps the CA's private key".to_owned();
+        let keepers = list.cluster.nodes.iter().filter(|node| node.has_ca_key && node.daemon != self.me.0);
+        for node in keepers {
             let asked = node.address.parse().map_err(|why: atoll_rpc::AddressError| why.to_string());
-            let order = Control::Certify { purpose: purpose.clone(), key: public.clone().into() };
+            let order = Control::Certify { purpose: purpose.clone(), key: key.to_vec().into() };
             let of_node = Some(DaemonId(node.daemon));
             let asked =
                 asked.and_then(|address| ServedStore::of_node(address, PATIENCE, of_node).order(&order));
