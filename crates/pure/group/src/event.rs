@@ -95,6 +95,8 @@ pub enum GroupEvent {
         /// The last record of the log.
         last: u64,
     },
+    /// The copy is to lead, and its disk has no room for bytes that must be in place before. It has decided nothing.
+    NoRoomToLead,
     /// The own log is written up to this record, and all bytes that it names are in place.
     Written {
         /// The record.

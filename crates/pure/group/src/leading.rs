@@ -126,7 +126,7 @@ impl Group {
     }
 
     /// Leads no longer, by its own word: the door is shut before that is told.
-    fn resign(&mut self, promise: &mut Promise, to: Option<NodeId>, out: &mut Vec<GroupEffect>) {
+    pub(crate) fn resign(&mut self, promise: &mut Promise, to: Option<NodeId>, out: &mut Vec<GroupEffect>) {
         let Some(epoch) = self.led().map(|leading| leading.epoch) else { return };
         self.step_down(promise, out);
         // The others have the time to lead.

@@ -244,6 +244,7 @@ impl Group {
             }
             GroupEvent::RecordChanged => _ = self.store.read(self.now, out),
             GroupEvent::Decided { seq } => self.on_decided(seq, out),
+            GroupEvent::NoRoomToLead => self.resign(promise, None, out),
             GroupEvent::NotTaken { last } => self.on_not_taken(promise, last, out),
             GroupEvent::Written { seq, last_body } => {
                 self.log.wrote(seq, last_body);

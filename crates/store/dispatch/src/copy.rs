@@ -37,6 +37,9 @@ use crate::sending::Behind;
 use crate::ship::Shipment;
 use crate::walk::FillSize;
 
+/// A copy that could not be opened for lack of space is opened again after so long.
+const OPEN_AGAIN_MS: u64 = 2_000;
+
 /// The other copies of a group, and its record. Called on the thread that performs an effect; none of these may wait.
 pub trait GroupNet: Send + Sync + 'static {
     /// Sends a message to the copy of an island on another node. `payload`: the records of an `Append`. What cannot be
@@ -150,6 +153,8 @@ pub struct GroupCopy<D: Disk> {
     /// None while the copy is opened again, and when that has failed.
     engine: RwLock<Option<Arc<Engine<D>>>>,
     tasks: Mutex<VecDeque<Task<D>>>,
+    /// When it is tried to open it again, because its disk had no room for that.
+    opens_ms: Mutex<Option<u64>>,
     /// Held while it is opened again. True: it is not any more.
     pub(crate) ended: Mutex<bool>,
     pub(crate) behind: Mutex<BTreeMap<NodeId, Behind>>,
@@ -229,6 +234,7 @@ impl<D: Disk> GroupCopy<D> {
             place,
             engine: RwLock::new(None),
             tasks: Mutex::default(),
+            opens_ms: Mutex::default(),
             ended: Mutex::default(),
             behind: Mutex::default(),
             asked_ms: Mutex::default(),
@@ -362,6 +368,7 @@ impl<D: Disk> GroupCopy<D> {
         if !self.in_steps {
             self.do_all();
         }
+        self.open_if_due();
         self.ask_for_rows(false);
         self.ask_for_missing(false);
         self.tell_synced();
@@ -571,6 +578,10 @@ impl<D: Disk> GroupCopy<D> {
                     let engine = self.engine().expect("it was opened");
                     engine.lead_epoch(epoch, by, synced, soon).map(|work| (engine, work))
                 }
+                Err(why) if why.is_no_space() => {
+                    // It leads no more, and is opened as any copy that has stepped down.
+                    return self.place.handle(Source::Copy, GroupEvent::NoRoomToLead, Vec::new());
+                }
                 Err(why) => return self.cannot_open(&why),
             };
         }
@@ -581,11 +592,22 @@ impl<D: Disk> GroupCopy<D> {
             }
             // It has stopped already.
             Err(NotTaken::Halted(_)) => {}
+            Err(why @ NotTaken::NoSpace { .. }) => {
+                self.group_net.trouble(self.id, format!("this copy cannot lead: {why}"));
+                self.place.handle(Source::Copy, GroupEvent::NoRoomToLead, Vec::new());
+            }
             Err(why) => engine.halt(&format!("it cannot lead: {why}")),
         }
     }
 
     fn cannot_open(&self, why: &OpenError) {
+        if why.is_no_space() {
+            // A full disk stops no island. Until there is room the others go on without this copy.
+            self.group_net.trouble(self.id, format!("this copy is opened when its disk has room: {why}"));
+            *self.opens_ms.lock().expect("no panic while it is held") =
+                Some(self.clock.boot_ms() + OPEN_AGAIN_MS);
+            return;
+        }
         self.net.halted(self.id, &why.to_string());
         self.place.handle(Source::Copy, GroupEvent::Stopped, Vec::new());
     }
@@ -667,6 +689,14 @@ impl<D: Disk> GroupCopy<D> {
         match self.change_files(anew).and_then(|()| self.open_again()) {
             Ok(log) => self.place.handle(Source::Copy, GroupEvent::Opened { log }, Vec::new()),
             Err(why) => self.cannot_open(&why),
+        }
+    }
+
+    fn open_if_due(&self) {
+        let mut opens_ms = self.opens_ms.lock().expect("no panic while it is held");
+        if opens_ms.take_if(|at| self.clock.boot_ms() >= *at).is_some() {
+            drop(opens_ms);
+            self.push_task(Task::Reopen(Anew::AsItIs));
         }
     }
 

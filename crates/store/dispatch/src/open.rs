@@ -121,6 +121,21 @@ impl OpenError {
     }
 }
 
+impl OpenError {
+    /// The disk, or somebody's part of it, is full: the copy can be opened when there is room.
+    pub fn is_no_space(&self) -> bool {
+        let is_full = |error: &std::io::Error| {
+            matches!(error.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded)
+        };
+        match self {
+            Self::Body(_, why) => why.is_no_space(),
+            Self::Snapshot(_, why) => why.is_no_space(),
+            Self::Log(_, LogError::Io(error)) | Self::Io(_, error) => is_full(error),
+            _ => false,
+        }
+    }
+}
+
 /// The report of a recovery.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Report {

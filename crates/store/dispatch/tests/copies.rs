@@ -234,3 +234,27 @@ fn what_was_held_leaves_without_the_lock_of_the_door() {
     assert!(mouth.has_answered(id), "it has not left");
     assert_eq!(*mouth.has_ended.lock().unwrap(), [true]);
 }
+
+/// Found as `groups_disks --seed 237`: the last copy had no room for bytes that its records carry, when it was to lead, and stopped
+/// for good.
+#[test]
+fn a_full_copy_leads_when_there_is_room() {
+    let mut group = Group::new(2);
+    let p = group.attach();
+    let m = group.others(p)[0];
+    let ino = group.create(p, b"file");
+    group.write(p, ino, 0, b"old");
+    group.pass(1_000);
+    let disk = group.machine(m).disk.clone();
+    disk.set_space(Some(disk.used()));
+    group.write(p, ino, 100_000, b"carried");
+    group.end(p, Fault::ProcessDeath);
+    let mouth = group.mouth(m);
+    mouth.may_fail.store(true, Ordering::Relaxed);
+    group.pass(10_000);
+    assert_eq!(group.leader(), None, "its bytes have no room");
+    assert_ne!(*mouth.failures.lock().unwrap(), [""; 0], "it says so");
+    disk.set_space(None);
+    assert_eq!(group.attach(), m);
+    assert_eq!(group.read(m, ino, 100_000, 7), b"carried");
+}
