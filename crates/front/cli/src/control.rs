@@ -100,7 +100,7 @@ impl Move {
 impl Status {
     fn run(self) -> Result<()> {
         let list = Members::of_data(&self.of.data)?.list(Some(&self.of.data))?;
-        let Some(Told { place, members }) = status(&self.of.data, &list.cluster)? else {
+        let Some(Told { place, members, .. }) = status(&self.of.data, &list.cluster)? else {
             if self.json {
                 say::json(&json!({ "groups_in": null, "members": [] }));
             } else {

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use anyhow::Result;
 use atoll_control::rfc3339;
+use atoll_proto::cluster::ClusterNode;
 use atoll_rpc::Address;
-use atoll_volume::drain::Leaving;
+use atoll_volume::drain::{Leaving, drained};
 use atoll_volume::machines::{DATA, LINE_HOURS};
 use atoll_volume::members::Members;
 use serde_json::json;
@@ -208,6 +209,8 @@ impl List {
     fn run(self) -> Result<()> {
         let list = Members::of_data(&self.of.data)?.list(Some(&self.of.data))?;
         let cluster = &list.cluster;
+        let drained = drained(cluster);
+        let drained = |node: &ClusterNode| drained.get(&node.daemon).cloned().unwrap_or_default();
         if self.json {
             let nodes = cluster.nodes.iter().map(|node| {
                 json!({
@@ -217,6 +220,7 @@ impl List {
                     "joined": rfc3339(node.joined),
                     "keeps_list": node.daemon == cluster.store,
                     "keeps_ca_key": node.has_ca_key,
+                    "drained": drained(node),
                 })
             });
             say::json(&json!(nodes.collect::<Vec<_>>()));
@@ -224,9 +228,13 @@ impl List {
         }
         for node in &cluster.nodes {
             let list = if node.daemon == cluster.store { "  keeps the list" } else { "" };
+            let drained = match &drained(node)[..] {
+                [] => String::new(),
+                volumes => format!("  DRAINED of {}", volumes.join(", ")),
+            };
             let key = if node.has_ca_key { "  keeps the CA's key" } else { "" };
             say::line(format_args!(
-                "{:<20} {:016x}  {:<24} joined {}{list}{key}",
+                "{:<20} {:016x}  {:<24} joined {}{list}{key}{drained}",
                 node.name,
                 node.daemon,
                 node.address,

@@ -292,6 +292,30 @@ fn an_etcd_of_yesterday_is_refused_and_told_and_a_rebuild_mends_it() {
     });
 }
 
+#[test]
+fn the_doctor_says_how_etcd_is() {
+    needs!(Programs(&["etcd", "etcdctl"]));
+    let mut etcd = Etcd::start(3);
+    let host = |nth: usize| format!("127.0.0.1:{}", etcd.members[nth].plan.client_port);
+    let hosts = [host(0), host(1), host(2)];
+    let nodes = Nodes::new(&["--control", &format!("etcd://{}", hosts.join(","))]);
+    let data = nodes.data(1);
+    let says = || {
+        let output = common::run(["doctor", "--json", "--data", text(&data)]);
+        let told: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let found = told.as_array().unwrap().iter().find(|one| one["about"] == "etcd").unwrap().clone();
+        (found["level"].as_str().unwrap().to_owned(), found["what"].as_str().unwrap().to_owned())
+    };
+    let (level, what) = says();
+    assert!(level == "good" && what.starts_with("all 3 members of etcd 3."), "{what}");
+    etcd.kill(1);
+    let (level, what) = says();
+    assert!(level == "wrong" && what.contains("1 of 3") && what.contains(&hosts[1]), "{what}");
+    (0..3).filter(|nth| *nth != 1).for_each(|nth| etcd.kill(nth));
+    let (level, what) = says();
+    assert!(level == "wrong" && what.contains("no member of etcd answers"), "{what}");
+}
+
 /// How long etcd is away in the test below, in seconds, if not 20: for the long form.
 const AWAY: &str = "ATOLL_ETCD_AWAY_S";
 

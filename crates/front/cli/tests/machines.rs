@@ -517,6 +517,10 @@ fn a_node_is_drained_while_its_volume_is_used_and_may_be_removed_then() {
     let said = good(node(&["drain", "node2", "--json"]));
     let last: serde_json::Value = serde_json::from_str(said.lines().last().unwrap()).unwrap();
     assert_eq!((&last["node"], &last["left"]), (&"node2".into(), &serde_json::json!([])), "{said}");
+    let listed: serde_json::Value = serde_json::from_str(&good(node(&["list", "--json"]))).unwrap();
+    let drained: Vec<_> = (0..4).map(|nth| listed[nth]["drained"].clone()).collect();
+    assert_eq!(serde_json::json!(drained), serde_json::json!([[], ["home"], [], []]));
+    assert!(good(node(&["list"])).lines().nth(1).unwrap().ends_with("DRAINED of home"));
     files.extend(some_files(&mount, 2));
     eventually("the files of its copies are gone", || {
         let folder = cluster.data(2).join("islands/home");

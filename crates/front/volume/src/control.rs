@@ -7,7 +7,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use atoll_control::{ClusterStore, ControlStore, EmbeddedStore, ServedStore};
 use atoll_etcd::{
-    EtcdAdmin, EtcdControl, EtcdError, EtcdSource, EtcdSourceError, EtcdStore, MemberStatus, Password,
+    EtcdAdmin, EtcdAlarm, EtcdControl, EtcdError, EtcdSource, EtcdSourceError, EtcdStore, MemberStatus,
+    Password,
 };
 use atoll_proto::{Cluster, ControlPlace};
 use atoll_rpc::{Address, ClusterId, DaemonId};
@@ -114,6 +115,12 @@ pub struct Told {
     pub place: String,
     /// Members, by their addresses.
     pub members: Vec<(Address, Result<MemberStatus, EtcdError>)>,
+    /// How many have a vote, if a member tells it.
+    pub voters: Option<usize>,
+    /// The alarms that are on.
+    pub alarms: Vec<EtcdAlarm>,
+    /// It is the cluster's own.
+    pub is_own: bool,
 }
 
 /// Asks etcd how it is, as a node with this data directory; none if nodes have the records.
@@ -121,17 +128,20 @@ pub fn status(data: &Path, cluster: &Cluster) -> Result<Option<Told>> {
     let Some(source) = source(data, cluster)? else { return Ok(None) };
     let admin = EtcdAdmin::open(&source)?;
     let mut members = admin.status();
+    let known = admin.members().ok();
+    let voters = known.as_ref().map(|known| known.iter().filter(|member| !member.is_learner).count());
+    let is_own = cluster.control == ControlPlace::OwnEtcd;
     // Of the cluster's own etcd: nodes that shall have no member yet are none that fails.
-    if cluster.control == ControlPlace::OwnEtcd
-        && let Ok(known) = admin.members()
-    {
+    if let Some(known) = known.filter(|_| is_own) {
         let is_known = |host: &Address| {
             let url = format!("https://{host}");
             known.iter().any(|member| member.client_urls.contains(&url))
         };
         members.retain(|(host, told)| told.is_ok() || is_known(host));
     }
-    Ok(Some(Told { place: source.to_string(), members }))
+    // If nobody answers, that is told of each member.
+    let alarms = admin.alarms().unwrap_or_default().into_iter().map(|(_, alarm)| alarm).collect();
+    Ok(Some(Told { place: source.to_string(), members, voters, alarms, is_own }))
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use atoll_proto::group::GroupRecord;
 use atoll_proto::{Control, ControlReply, VolumeConfig};
 use atoll_rpc::Address;
 
-use crate::ask::{QUESTION, ask_all};
+use crate::ask::{QUESTION, ask, ask_all};
 use crate::change::{Changer, answering, no_place, with_node};
 use crate::members::Members;
 use crate::order::{check_force, copies, force_island};
@@ -75,6 +75,35 @@ impl Part {
 /// An island of which only the leaving node had everything, and the nodes that have an older copy.
 type Only = (IslandId, Vec<NodeId>);
 
+/// The volumes of nodes that others reach, each with the first of the nodes that has told of it.
+fn volumes(nodes: &[&ClusterNode]) -> Vec<(Address, String)> {
+    let addresses: Vec<Address> = nodes.iter().filter_map(|node| node.address.parse().ok()).collect();
+    let (mut all, mut seen) = (Vec::new(), BTreeSet::new());
+    for (address, answer) in addresses.iter().zip(ask_all(&addresses, &Control::Describe, QUESTION)) {
+        let Ok(ControlReply::Described { volumes, .. }) = answer else { continue };
+        for volume in volumes.into_iter().filter(|volume| !volume.nodes.iter().all(String::is_empty)) {
+            if seen.insert(volume.id.0) {
+                all.push((address.clone(), volume.name));
+            }
+        }
+    }
+    all
+}
+
+/// The volumes that are to have no copies on a node, by the nodes' daemons. Of volumes whose nodes do not answer nothing is known.
+pub fn drained(cluster: &Cluster) -> BTreeMap<u64, Vec<String>> {
+    let mut all: BTreeMap<u64, Vec<String>> = BTreeMap::new();
+    for (address, name) in volumes(&cluster.nodes.iter().collect::<Vec<_>>()) {
+        let order = Control::Volume { name };
+        let Ok(ControlReply::Volume { config, .. }) = ask(&address, order, QUESTION) else { continue };
+        let drained = config.copies.iter().flat_map(|copies| &copies.drained);
+        for daemon in drained.filter_map(|node| config.daemon_of(*node)) {
+            all.entry(daemon).or_default().push(config.name.clone());
+        }
+    }
+    all
+}
+
 /// A node of a cluster, and the volumes of which it keeps a part, as far as nodes answer.
 #[derive(Debug)]
 pub struct Leaving {
@@ -98,20 +127,13 @@ impl Leaving {
         // Those that stay tell the same, and go on telling it.
         let mut nodes: Vec<&ClusterNode> = cluster.nodes.iter().collect();
         nodes.sort_by_key(|other| other.daemon == node.daemon);
-        let addresses: Vec<Address> = nodes.iter().filter_map(|node| node.address.parse().ok()).collect();
-        let (mut parts, mut seen) = (Vec::new(), BTreeSet::new());
-        for (address, answer) in addresses.iter().zip(ask_all(&addresses, &Control::Describe, QUESTION)) {
-            let Ok(ControlReply::Described { volumes, .. }) = answer else { continue };
-            for volume in volumes.into_iter().filter(|volume| !volume.nodes.iter().all(String::is_empty)) {
-                if !seen.insert(volume.id.0) {
-                    continue;
-                }
-                let changer = Changer::at(address.clone())?;
-                let config = changer.config(&volume.name)?;
-                let number = config.nodes.iter().find(|n| n.daemon == node.daemon).map(|n| n.node);
-                if let Some(node) = number {
-                    parts.push(Part { changer, config, node });
-                }
+        let mut parts = Vec::new();
+        for (address, name) in volumes(&nodes) {
+            let changer = Changer::at(address)?;
+            let config = changer.config(&name)?;
+            let number = config.nodes.iter().find(|n| n.daemon == node.daemon).map(|n| n.node);
+            if let Some(node) = number {
+                parts.push(Part { changer, config, node });
             }
         }
         parts.sort_by(|a, b| a.config.name.cmp(&b.config.name));

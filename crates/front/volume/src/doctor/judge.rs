@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use atoll_etcd::EtcdAlarm;
 use atoll_proto::control::{Connection, IslandPhase, VolumeStatus};
 
 use super::Diagnosis;
@@ -18,6 +19,7 @@ const NODES: &str = "nodes";
 const VERSIONS: &str = "versions";
 const CA_KEY: &str = "CA key";
 const CERTIFICATE: &str = "certificate";
+const ETCD: &str = "etcd";
 
 /// Clocks that differ by more are wrong: people and programs notice it in the times of files.
 const OFFSET_MS_MAX: u64 = 5_000;
@@ -212,7 +214,7 @@ pub(super) fn own_port(address: &str, why: &str) -> Diagnosis {
     Diagnosis::wrong(
         PORT,
         format!("this node cannot be reached at {address}, where others look for it: {why}"),
-        "Does the daemon listen there (--listen), is the address still this machine's, and does a firewall let it through?",
+        "Does the daemon listen there (--listen), and does a firewall let it through? If the node has moved, tell the others: atoll node set-address NODE HOST:PORT",
     )
 }
 
@@ -296,6 +298,97 @@ pub(super) fn ca_key(keepers: usize, nodes: usize) -> Diagnosis {
     }
 }
 
+/// A member of the etcd with the records of groups.
+#[derive(Debug)]
+pub(super) struct Member {
+    pub(super) host: String,
+    /// Its version, and whether it knows a leader; or why it does not answer.
+    pub(super) told: Result<(String, bool), String>,
+}
+
+/// What is wrong with members.
+pub(super) fn etcd_members(members: &[Member]) -> Vec<Diagnosis> {
+    let silent: Vec<String> = members
+        .iter()
+        .filter_map(|member| Some(format!("{}: {}", member.host, member.told.as_ref().err()?)))
+        .collect();
+    if silent.len() == members.len() {
+        return vec![Diagnosis::wrong(
+            ETCD,
+            format!("no member of etcd answers: {}", silent.join("; ")),
+            "Start it: files are served, but no other copy can begin to lead until it is back. Of the cluster's own etcd, etcd.log in the data directory of its nodes says why it does not run.",
+        )];
+    }
+    let mut all = Vec::new();
+    if !silent.is_empty() {
+        all.push(Diagnosis::wrong(
+            ETCD,
+            format!(
+                "{} of {} members of etcd do not answer: {}",
+                silent.len(),
+                members.len(),
+                silent.join("; ")
+            ),
+            "Start them: if one more fails, groups may not change any more.",
+        ));
+    }
+    let told = || members.iter().filter_map(|member| member.told.as_ref().ok());
+    if told().any(|(_, has_leader)| !has_leader) {
+        all.push(Diagnosis::wrong(
+            ETCD,
+            "etcd has no leader, so no group can change",
+            "More than half of its members must run and reach each other: atoll control status",
+        ));
+    }
+    let mut versions: Vec<&str> = told().map(|(version, _)| version.as_str()).collect();
+    versions.sort_unstable();
+    versions.dedup();
+    if versions.len() > 1 {
+        all.push(Diagnosis::advice(
+            ETCD,
+            format!("its members have the versions {}", versions.join(", ")),
+            "Finish the upgrade: the same version on all, one member after the other.",
+        ));
+    }
+    all
+}
+
+pub(super) fn etcd_alarm(alarm: EtcdAlarm) -> Diagnosis {
+    match alarm {
+        EtcdAlarm::NoSpace => Diagnosis::wrong(
+            ETCD,
+            "etcd is full, and takes no change: no group can change",
+            "Make room there: etcdctl compact, etcdctl defrag, etcdctl alarm disarm. A greater --quota-backend-bytes helps if other programs use it too.",
+        ),
+        EtcdAlarm::Corrupt => Diagnosis::wrong(
+            ETCD,
+            "the data of a member of etcd differs from that of the others",
+            "Take that member out and add it anew with empty data: etcdctl alarm list, etcdctl member remove, etcdctl member add",
+        ),
+        EtcdAlarm::Other(number) => Diagnosis::wrong(
+            ETCD,
+            format!("etcd has the alarm {number}, which this program does not know"),
+            "See what it means: etcdctl alarm list",
+        ),
+    }
+}
+
+/// So many members have a vote, and all is well with them.
+pub(super) fn etcd_voters(voters: usize, version: &str, is_own: bool) -> Diagnosis {
+    let what = match voters {
+        1 => format!("etcd {version} answers, and has one member"),
+        n => format!("all {n} members of etcd {version} answer, and have a leader"),
+    };
+    let next = match (voters, is_own) {
+        (3.., _) => return Diagnosis::good(ETCD, what),
+        (_, true) => {
+            "If the machine of one member is lost the records of groups are too, and are made anew by hand (atoll control rebuild). With three nodes that have etcd installed there are three members."
+        }
+        (_, false) => "Let it have three members: with fewer the loss of one is that of all.",
+    };
+    Diagnosis::advice(ETCD, what, next)
+}
+
 /// A certificate that ends at `until`, in seconds since 1970.
 pub(super) fn certificate(file: &Path, until: u64, now: u64, is_node: bool) -> Diagnosis {
     let (file, days) = (file.display(), until.saturating_sub(now) / DAY);
@@ -363,6 +456,33 @@ pub(super) fn volume(volume: &VolumeStatus) -> Vec<Diagnosis> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn etcd_is_well_with_three_members_that_have_a_leader_and_no_alarm() {
+        let member = |told: Result<(&str, bool), &str>| Member {
+            host: "n:7102".to_owned(),
+            told: told.map(|(version, leads)| (version.to_owned(), leads)).map_err(str::to_owned),
+        };
+        let (well, away) = (|| member(Ok(("3.4.23", true))), || member(Err("no answer")));
+        assert_eq!(etcd_members(&[well(), well(), well()]), []);
+        for (members, level, word) in [
+            (vec![away(), away()], Level::Wrong, "no member of etcd answers: n:7102: no answer; n:7102"),
+            (vec![well(), away(), well()], Level::Wrong, "1 of 3 members of etcd do not answer: n:7102"),
+            (vec![member(Ok(("3.4.23", false))), well()], Level::Wrong, "no leader"),
+            (vec![member(Ok(("3.5.1", true))), well()], Level::Advice, "3.4.23, 3.5.1"),
+        ] {
+            let found = etcd_members(&members);
+            assert!(
+                matches!(&found[..], [one] if one.level == level && one.what.contains(word)),
+                "{found:?}"
+            );
+        }
+        assert!(etcd_alarm(EtcdAlarm::NoSpace).what.contains("is full"));
+        assert!(etcd_alarm(EtcdAlarm::Corrupt).what.contains("differs"));
+        assert!(etcd_alarm(EtcdAlarm::Other(7)).what.contains("alarm 7"));
+        let level = |voters| etcd_voters(voters, "3.4.23", true).level;
+        assert_eq!([1, 2, 3, 5].map(level), [Level::Advice, Level::Advice, Level::Good, Level::Good]);
+    }
     use crate::doctor::Level::{self, Advice, Good, Wrong};
 
     fn of(diagnosis: &Diagnosis) -> Level {

@@ -10,17 +10,18 @@ use std::time::Duration;
 
 use anyhow::Result;
 use atoll_ca::valid_until;
+use atoll_etcd::{EtcdError, MemberStatus};
 use atoll_proto::control::{Connection, Daemon, VolumeStatus};
-use atoll_proto::{Control, ControlReply};
+use atoll_proto::{Cluster, Control, ControlReply};
 use atoll_rpc::{Address, Peer};
 use serde_json::{Value, json};
 
 use crate::ask::{NoAnswer, QUESTION, try_ask};
-use crate::credentials;
 use crate::members::Members;
 use crate::places::{data_socket, reach};
 use crate::status::first_line;
-use judge::{Offset, Speed};
+use crate::{control, credentials};
+use judge::{Member, Offset, Speed};
 
 /// How long the disk is tried.
 const SYNC_TIME_MAX: Duration = Duration::from_secs(5);
@@ -128,6 +129,25 @@ fn certificate(file: &Path) -> Option<Diagnosis> {
     }
 }
 
+/// The etcd with the records of groups, if they are in one.
+fn etcd(data: &Path, cluster: &Cluster) -> Result<Vec<Diagnosis>> {
+    let Some(told) = control::status(data, cluster)? else { return Ok(Vec::new()) };
+    let member = |(host, told): &(Address, Result<MemberStatus, EtcdError>)| {
+        let told = told.as_ref().map_err(|why| first_line(&why.to_string()).trim_end_matches('.').to_owned());
+        let told = told.map(|told| (told.version.clone(), told.leader.is_some()));
+        Member { host: host.to_string(), told }
+    };
+    let members: Vec<Member> = told.members.iter().map(member).collect();
+    let mut all = judge::etcd_members(&members);
+    all.extend(told.alarms.iter().map(|alarm| judge::etcd_alarm(*alarm)));
+    if all.is_empty() {
+        let version = members.iter().find_map(|member| member.told.as_ref().ok()).map(|told| told.0.as_str());
+        let voters = told.voters.unwrap_or(members.len());
+        all.push(judge::etcd_voters(voters, version.unwrap_or_default(), told.is_own));
+    }
+    Ok(all)
+}
+
 /// A daemon and its part of volumes, or why it does not answer.
 type Status = Result<(Daemon, Vec<VolumeStatus>), String>;
 
@@ -166,6 +186,7 @@ fn node(data: &Path, all: &mut Vec<Diagnosis>) -> Result<Vec<(String, Offset)>> 
             listed.iter().for_each(|node| add(&node.name, &node.address, node.daemon == daemon.daemon));
             let keepers = listed.iter().filter(|node| node.has_ca_key).count();
             all.push(judge::ca_key(keepers, listed.len()));
+            all.extend(etcd(data, &list.cluster)?);
         }
         Err(_) => {
             for volume in &volumes {
