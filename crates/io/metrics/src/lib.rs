@@ -96,6 +96,14 @@ fn left(until: Instant) -> io::Result<Duration> {
     if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
 }
 
+/// What is answered to these bytes, and whether that is the page: for fuzzers.
+pub fn judge(head: &[u8]) -> (&'static str, bool) {
+    match verdict(head) {
+        Verdict::Page => ("200 OK", true),
+        Verdict::Refused(status) => (status, false),
+    }
+}
+
 fn verdict(head: &[u8]) -> Verdict {
     if head.len() > REQUEST_BYTES_MAX {
         return Verdict::Refused("431 Request Header Fields Too Large");

@@ -26,6 +26,7 @@ pub mod frame;
 mod greetings;
 mod handshake;
 pub mod hello;
+pub mod hostile;
 pub mod link;
 pub mod listener;
 mod outbox;

@@ -161,6 +161,8 @@ struct Configs {
     client: Arc<ClientConfig>,
     /// Only nodes accept connections over TCP.
     server: Option<Arc<ServerConfig>>,
+    /// Who is let in there.
+    verifier: Option<Arc<dyn ClientCertVerifier>>,
     certificate: CertificateDer<'static>,
 }
 
@@ -256,6 +258,13 @@ impl Security {
         }
     }
 
+    /// What a certificate shows, if its owner is let in at this time.
+    pub(crate) fn verified(&self, certificate: &CertificateDer<'_>, now: UnixTime) -> Option<Shown> {
+        let configs = self.configs.load();
+        configs.verifier.as_ref()?.verify_client_cert(certificate, &[], now).ok()?;
+        self.shown_by(Some(certificate)).ok()
+    }
+
     /// What the certificate of the other side shows. Its signature was verified.
     pub(crate) fn shown_by(&self, certificate: Option<&CertificateDer<'_>>) -> Result<Shown, rustls::Error> {
         let unnamed = || rustls::Error::InvalidCertificate(CertificateError::BadEncoding);
@@ -300,25 +309,26 @@ fn configs(credentials: &Credentials, guests: &Guests) -> Result<Configs, BadCre
     let mut client = client.with_client_auth_cert(chain.clone(), credentials.key.clone_key()).map_err(bad)?;
     // A link lives long: resumption would save nothing, and a ticket would be one more secret.
     client.resumption = Resumption::disabled();
-    let server = match (peer, &credentials.trust) {
+    let (server, verifier) = match (peer, &credentials.trust) {
         (Peer::Node(_), Trust::Ca(ca)) => {
             let known =
                 WebPkiClientVerifier::builder_with_provider(roots(ca).map_err(bad)?, Arc::clone(&provider));
             let known = known.build().map_err(|why| BadCredentials(why.to_string()))?;
-            let verifier = Arc::new(KnownOrInvited { known, guests: Arc::clone(guests) });
+            let verifier: Arc<dyn ClientCertVerifier> =
+                Arc::new(KnownOrInvited { known, guests: Arc::clone(guests) });
             let mut server = ServerConfig::builder_with_provider(provider)
                 .with_protocol_versions(&[&rustls::version::TLS13])
                 .map_err(bad)?
-                .with_client_cert_verifier(verifier)
+                .with_client_cert_verifier(Arc::clone(&verifier))
                 .with_single_cert(chain, credentials.key.clone_key())
                 .map_err(bad)?;
             server.session_storage = Arc::new(NoServerSessionStorage {});
             server.send_tls13_tickets = 0;
-            Some(Arc::new(server))
+            (Some(Arc::new(server)), Some(verifier))
         }
-        _ => None,
+        _ => (None, None),
     };
-    Ok(Configs { client: Arc::new(client), server, certificate: credentials.certificate.clone() })
+    Ok(Configs { client: Arc::new(client), server, verifier, certificate: credentials.certificate.clone() })
 }
 
 fn roots(ca: &CertificateDer<'static>) -> Result<Arc<RootCertStore>, rustls::Error> {

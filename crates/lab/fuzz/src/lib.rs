@@ -7,9 +7,11 @@
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
 mod read;
+mod stranger;
 mod stream;
 
 pub use read::{forget_node_file, message, nfs, node_file, record, row, segment, source, volume};
+pub use stranger::{certificate, greeting, join_line, metrics};
 pub use stream::frame;
 
 /// A function of bytes.
@@ -26,4 +28,8 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("node_file", node_file),
     ("source", source),
     ("nfs", nfs),
+    ("greeting", greeting),
+    ("certificate", certificate),
+    ("join_line", join_line),
+    ("metrics", metrics),
 ];

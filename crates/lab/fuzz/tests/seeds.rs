@@ -7,13 +7,16 @@ mod samples;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
+use atoll_ca::{Authority, Holder, JoinLine, Key, to_pem};
 use atoll_core::{Encode, Ino, IslandId, Name, SessionId, Time, VolumeId};
 use atoll_fuzz::TARGETS;
 use atoll_rpc::header::{VERSION_HIGHEST, encode_head};
-use atoll_rpc::{ClusterId, DaemonId, FrameKind, Goodbye, Hello, HelloOk, Reason, Role};
+use atoll_rpc::{ClusterId, DaemonId, FrameKind, Goodbye, Hello, HelloOk, Reason, Role, Security, hostile};
 use atoll_state::RowKey;
 use atoll_state::state::Meta;
+use data_encoding::BASE64URL_NOPAD;
 
 /// Most bytes that all corpora together may have.
 const BYTES_MAX: u64 = 200 << 10;
@@ -206,6 +209,72 @@ fn nfs_calls() -> Seeds {
     [("getattr", sys), ("create", none), ("rule", rule)].map(|(name, seed)| (name.to_owned(), seed)).into()
 }
 
+/// The first bytes of a client and a node. They are drawn, so what was captured once stays.
+fn greetings() -> Seeds {
+    let folder = corpus().join("greeting");
+    let captured = |name: &str, make: &dyn Fn() -> Vec<u8>| {
+        let kept = std::fs::read(folder.join(name));
+        (name.to_owned(), kept.unwrap_or_else(|_| make()))
+    };
+    let ca = Authority::new(SystemTime::now()).unwrap();
+    let uses = |holder| {
+        let key = Key::generate().unwrap();
+        let certificate = ca.issue(holder, &key.public(), SystemTime::now()).unwrap();
+        Security::new(&key.with(&certificate, ca.certificate())).unwrap()
+    };
+    let (node, client) = (uses(Holder::Node(DaemonId(5))), uses(Holder::Client(7)));
+    let hello = || hostile::handshake(&client, false, b"").0;
+    let answer = || hostile::handshake(&node, true, &hello()).0;
+    let with = |how: u8, bytes: &[u8]| [&[how], bytes].concat();
+    // What is no TLS: a link in the clear, and HTTP.
+    let clear = frame_of(FrameKind::Hello, &self::hello(), b"");
+    [
+        captured("client-hello", &|| with(0, &hello())),
+        captured("server-hello", &|| with(1, &answer())),
+        ("clear".to_owned(), with(0, &clear)),
+        ("clear-answer".to_owned(), with(1, &clear)),
+        ("http".to_owned(), with(0, b"GET / HTTP/1.1\r\n\r\n")),
+    ]
+    .into()
+}
+
+/// Certificates of a node, a client and a guest, as they are and changed; and bytes that are none.
+fn certificates() -> Seeds {
+    let changed = |which: u8, changes: &[[u8; 3]]| [&[which][..], &changes.concat()].concat();
+    let pem = [&[9][..], to_pem("PRIVATE KEY", &[1; 48]).as_bytes()].concat();
+    [
+        ("node", changed(0, &[])),
+        ("client", changed(1, &[])),
+        ("guest", changed(2, &[])),
+        ("changed", changed(0, &[[40, 0, 1], [200, 0, 7]])),
+        ("longer", changed(1, &[[3, 0, 0xff]])),
+        ("other", [&[9, 0x30, 0x82, 1, 0][..], &[0x30; 40]].concat()),
+        ("key", pem),
+    ]
+    .map(|(name, seed)| (name.to_owned(), seed))
+    .into()
+}
+
+fn join_lines() -> Seeds {
+    let addresses = vec!["10.0.0.1:7100".parse().unwrap(), "[fd00::1]:7100".parse().unwrap()];
+    let line = JoinLine { addresses, secret: [7; 16], ca: [9; 32], until: 1_800_000_000 }.to_string();
+    let body = BASE64URL_NOPAD.decode(line.rsplit('.').next().unwrap().as_bytes()).unwrap();
+    [
+        ("line", [b"\0", line.as_bytes()].concat()),
+        ("newer", [b"\0", line.replace("-1.", "-2.").as_bytes()].concat()),
+        ("body", [b"\x01", &body[..body.len() - 4]].concat()),
+    ]
+    .map(|(name, seed)| (name.to_owned(), seed))
+    .into()
+}
+
+fn requests() -> Seeds {
+    let get = b"GET /metrics HTTP/1.1\r\nHost: n1:9100\r\n\r\n".to_vec();
+    let asks = b"GET /metrics?a=b HTTP/1.0\r\n\r\n".to_vec();
+    let post = b"POST / HTTP/1.1\r\n\r\n".to_vec();
+    [("get", get), ("asks", asks), ("post", post)].map(|(name, seed)| (name.to_owned(), seed)).into()
+}
+
 fn all() -> BTreeMap<&'static str, Seeds> {
     let (node_files, sources) = texts();
     let volumes = of("volume").into_iter().chain(of("table")).chain(of("group")).collect();
@@ -219,6 +288,10 @@ fn all() -> BTreeMap<&'static str, Seeds> {
         ("node_file", node_files),
         ("source", sources),
         ("nfs", nfs_calls()),
+        ("greeting", greetings()),
+        ("certificate", certificates()),
+        ("join_line", join_lines()),
+        ("metrics", requests()),
     ]
     .into()
 }

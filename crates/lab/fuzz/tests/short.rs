@@ -7,7 +7,7 @@ use atoll_fuzz::{TARGETS, forget_node_file};
 
 /// Changed inputs of each target.
 const ROUNDS: u64 = 100_000;
-/// Those that go through the file system.
+/// Those that go through the file system, or reckon with keys.
 const SLOW_ROUNDS: u64 = 5_000;
 /// Longest input.
 const BYTES_MAX: usize = 40_000;
@@ -82,7 +82,7 @@ fn run(name: &str, target: atoll_fuzz::Target) {
     let seeds: Vec<Vec<u8>> = paths.iter().map(|path| std::fs::read(path).unwrap()).collect();
     assert!(!seeds.is_empty(), "no corpus");
     let mut rng = Rng(name.len() as u64);
-    let rounds = if name == "node_file" { SLOW_ROUNDS } else { ROUNDS };
+    let rounds = if ["node_file", "greeting", "certificate"].contains(&name) { SLOW_ROUNDS } else { ROUNDS };
     for seed in &seeds {
         let _shown = Shown(name, seed);
         target(seed);
