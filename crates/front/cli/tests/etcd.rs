@@ -489,6 +489,28 @@ fn nodes_that_move_keep_their_identity_and_everybody_finds_them() {
 }
 
 #[test]
+fn the_only_node_moves_to_another_host_with_its_etcd() {
+    needs!(Programs(&["etcd"]));
+    let mut nodes = Nodes::new(&[]);
+    eventually("its member answers", || members(&nodes, 1) == (1, 0));
+    let data = nodes.data(1);
+    let made = ["volume", "create", "home", "--data", text(&data), "--nodes", &nodes.addresses[0]];
+    good(made);
+    nodes.nodes[0].take().unwrap().stop();
+    nodes.addresses[0] = address().replace("127.0.0.1", "127.0.0.2");
+    nodes.start(1);
+    good(["node", "set-address", "node1", &nodes.addresses[0], "--data", text(&data)]);
+    eventually("its volume knows where it is", || nodes.know_addresses());
+    // At another host it needs another certificate.
+    eventually("its member answers there", || members(&nodes, 1) == (1, 0));
+    let told = good(["control", "status", "--data", text(&data)]);
+    assert!(told.contains("member   127.0.0.2:"), "{told}");
+    nodes.nodes[0].take().unwrap().stop();
+    nodes.start(1);
+    eventually("its member answers again", || members(&nodes, 1) == (1, 0));
+}
+
+#[test]
 fn the_node_with_the_records_moves_and_the_others_follow() {
     needs!(Mounts, Root);
     let mut nodes = Nodes::new(&["--control", "embedded"]);
