@@ -294,13 +294,24 @@ fn ask_store<D: Disk>(
         let Some(volume) = volume.upgrade() else { return };
         // One that is here no more waits for no answer.
         let Some(copy) = volume.copy_or_opening(island) else { continue };
+        let name = volume.config().name.clone();
         drop(volume);
         match question {
             Question::Read { number, .. } => {
                 let found = store.group(id, island).ok();
                 let found = found.map(|group| match group {
                     Some(group) => (group.revision.0, Some(group.record)),
-                    None => (Revision::NONE.0, None),
+                    None => {
+                        let remembered = copy.with_group(|group| group.seat().record.as_ref().map(|r| r.1.epoch));
+                        if let Some(epoch) = remembered {
+                            tracing::warn!(
+                                volume = %name, %island,
+                                "the control store has no record of it, and epoch {epoch} was seen: it was put back, and nobody leads the \
+                                 island. If it is etcd, \"atoll control rebuild\" makes its records anew"
+                            );
+                        }
+                        (Revision::NONE.0, None)
+                    }
                 });
                 copy.read_done(number, found);
             }
