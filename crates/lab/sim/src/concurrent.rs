@@ -42,11 +42,12 @@ impl Trouble {
             Self::Groups(_) => crate::groups::groups_of(seed, clients),
             _ => config_of(seed, clients),
         };
-        if matches!(self, Self::Full | Self::Groups(crate::groups::Trouble::Disks)) {
+        use crate::groups::Trouble::{All, Disks, Fill, Rings};
+        if matches!(self, Self::Full | Self::Groups(Disks | All)) {
             config.reserve_bytes = RESERVE_BYTES;
         }
-        config.short_logs = self == Self::Groups(crate::groups::Trouble::Fill);
-        config.rings = self == Self::Groups(crate::groups::Trouble::Rings);
+        config.short_logs = matches!(self, Self::Groups(Fill | All));
+        config.rings = matches!(self, Self::Groups(Rings | All));
         let mut world = World::new(config)?;
         if self == Self::Partitions && world.is_chosen(Choice::Doubles) {
             world.config.doubles = 5;
@@ -207,7 +208,7 @@ pub(crate) fn full(world: &mut World) {
 }
 
 /// An effect of an island's disk fails, or all do for a while, or a part of a file cannot be read.
-fn errors(world: &mut World) {
+pub(crate) fn errors(world: &mut World) {
     let node = world.any_machine();
     match world.rng.below(100) {
         0..12 if world.is_up(node) => {

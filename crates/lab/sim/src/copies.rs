@@ -207,7 +207,8 @@ impl World {
             Err(error) => {
                 self.laying_failed(id, &error);
                 self.after_effects(id);
-                false
+                // If its disk fails, its process goes on without.
+                self.copies[id].is_open()
             }
         }
     }
@@ -699,6 +700,10 @@ impl World {
         let record = self.store.as_ref().and_then(|recorded| recorded.store.record(island));
         let Some((_, record)) = record else { return false };
         self.copies.iter().filter(|copy| copy.island == island && !but.contains(&copy.node)).any(|copy| {
+            // A disk that fails or has failed may not have what was synced.
+            if self.machines[copy.node].ailment.fails {
+                return false;
+            }
             let tenure = copy.member().map(|member| member.with_group(|group| group.seat().tenure));
             tenure.is_some_and(|tenure| record.in_sync.contains(&Seat { node: copy.node, tenure }))
         })

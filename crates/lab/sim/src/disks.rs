@@ -75,7 +75,10 @@ impl IslandCopy {
 impl World {
     /// A life begins: what failed in the last one is over, if nothing is told to fail any more.
     pub(crate) fn life_ails(&mut self, node: NodeId) {
-        let told = self.copies_on(node).iter().any(|copy| self.copies[*copy].disk.is_told_to_fail());
+        let told = self.copies_on(node).iter().any(|copy| {
+            let IslandCopy { disk, seat, .. } = &self.copies[*copy];
+            disk.is_told_to_fail() || seat.as_ref().is_some_and(SimDisk::is_told_to_fail)
+        });
         let ailment = &mut self.machines[node].ailment;
         ailment.was_full = false;
         ailment.fails &= told;
@@ -135,13 +138,27 @@ impl World {
     /// An effect on a machine's disk will fail for each copy, or from then on all do until it is mended.
     pub fn fail_disk(&mut self, node: NodeId, effects: u64, for_good: bool) {
         self.note(format_args!("machine {node}: effect {effects} of its disk will fail, {for_good}"));
-        self.machines[node].ailment.fails = true;
         for copy in self.copies_on(node) {
-            let disk = &self.copies[copy].disk;
-            if for_good {
-                disk.fail_all(Some(Native::IO));
-            } else {
-                disk.fail_after(effects, Native::IO);
+            self.fail_files(copy, effects, for_good);
+        }
+    }
+
+    /// The same, for the files of the copy of one island there, if there is one.
+    pub fn fail_copy(&mut self, island: IslandId, node: NodeId, effects: u64, for_good: bool) {
+        let Some(copy) = self.copy_at(island, node) else { return };
+        self.note(format_args!("island {island} on {node}: effect {effects} will fail, {for_good}"));
+        self.fail_files(copy, effects, for_good);
+    }
+
+    fn fail_files(&mut self, id: CopyId, effects: u64, for_good: bool) {
+        let IslandCopy { node, disk, seat, .. } = &self.copies[id];
+        self.machines[*node].ailment.fails = true;
+        // Much less is written where its seat is.
+        for (disk, effects) in [(Some(disk), effects), (seat.as_ref(), 1 + effects / 4)] {
+            match disk {
+                Some(disk) if for_good => disk.fail_all(Some(Native::IO)),
+                Some(disk) => disk.fail_after(effects, Native::IO),
+                None => {}
             }
         }
     }
@@ -175,11 +192,19 @@ impl World {
             self.free_disk(node);
             let ailment = &mut self.machines[node].ailment;
             ailment.slow_us = 0;
-            if ailment.fails {
-                for copy in self.copies_on(node) {
-                    self.copies[copy].disk.fail_all(None);
-                    self.copies[copy].disk.heal_all_reads();
+            let fails = ailment.fails;
+            let copies = self.copies_on(node);
+            if fails {
+                for copy in &copies {
+                    let IslandCopy { disk, seat, .. } = &self.copies[*copy];
+                    for disk in [Some(disk), seat.as_ref()].into_iter().flatten() {
+                        disk.fail_all(None);
+                        disk.heal_all_reads();
+                    }
                 }
+            }
+            // What has failed in an earlier life may have left a copy unopened in this one.
+            if fails || self.is_up(node) && copies.into_iter().any(|copy| !self.copies[copy].is_open()) {
                 self.kill(node, Fault::ProcessDeath);
             }
         }
@@ -221,7 +246,8 @@ impl World {
         }
     }
 
-    /// A copy has stopped. Over its disk: its process ends, and is started again.
+    /// A copy has stopped. Over its disk: its process ends, and is started again. If it is one of several, its process goes on
+    /// with others, and starts again when the disk is mended.
     pub(crate) fn halted(&mut self, id: CopyId, why: &str) {
         let IslandCopy { island, node, .. } = self.copies[id];
         // A disk that is full stops no island.
@@ -230,9 +256,11 @@ impl World {
             return self.fail(format!("island {island} has halted: {why}"));
         }
         self.note(format_args!("island {island}: has halted: {why}"));
-        self.machines[node].fault = Fault::ProcessDeath;
-        self.copies[id].halted = true;
         self.halts += 1;
+        if !self.has_groups() {
+            self.machines[node].fault = Fault::ProcessDeath;
+            self.copies[id].halted = true;
+        }
     }
 
     /// A process has ended because it could not open a copy for its disk: it is tried again.

@@ -1,7 +1,7 @@
 //! Islands with several copies each, on five machines, and what disturbs them. Whatever fails, clients see what they would see
 //! of islands with one copy; and at rest all copies of an island are the same.
 //!
-//! Not in these worlds: disks that fail. Beacons have no bytes of their own, and links of
+//! Beacons have no bytes of their own, and links of
 //! clients are read also while there is no lease: what was asked then is held at the door, or dropped and asked again.
 
 use atoll_disk::sim::Fault;
@@ -10,7 +10,7 @@ use atoll_model::rng;
 use atoll_core::NodeId;
 
 use crate::cause::Failure;
-use crate::concurrent::{full, partition, slow};
+use crate::concurrent::{errors, full, partition, slow};
 use crate::scenario::Run;
 use crate::sequential::config_of;
 use crate::world::{Config, Happening, World};
@@ -30,13 +30,29 @@ pub(crate) enum Trouble {
     Store,
     /// Islands are moved, processes stop in order, and some die.
     Moves,
-    /// Disks are slow, or have no room for a while.
+    /// Disks are slow, have no room for a while, or fail to write, to sync and to read: all of one, or the files of one copy.
     Disks,
     /// Other machines shall keep islands, and more or fewer, while links break, processes end and some machines lose their power.
     Rings,
     /// Copies are wiped, or come back when the log has let go of what they lack, and die while they are filled.
     Fill,
+    /// Everything of the others.
+    All,
 }
+
+/// Those of which [`Trouble::All`] draws some each time.
+const OTHERS: [Trouble; 8] = [
+    Trouble::Links,
+    Trouble::Power,
+    Trouble::Partitions,
+    Trouble::Store,
+    Trouble::Moves,
+    Trouble::Disks,
+    Trouble::Rings,
+    Trouble::Fill,
+];
+/// How many.
+const DRAWN: usize = 2;
 
 /// How a world with several copies is made.
 pub(crate) const fn groups_of(seed: u64, clients: usize) -> Config {
@@ -92,6 +108,8 @@ impl Trouble {
                 links(world);
                 slow(world);
                 full(world);
+                errors(world);
+                one_copy_fails(world);
             }
             Self::Rings => {
                 links(world);
@@ -120,6 +138,12 @@ impl Trouble {
                 if world.rng.percent(20) {
                     let island = world.any_island();
                     world.checkpoint(island);
+                }
+            }
+            Self::All => {
+                for _ in 0..DRAWN {
+                    let other = *world.rng.pick(&OTHERS);
+                    other.disturb(world);
                 }
             }
         }
@@ -196,6 +220,19 @@ fn power(world: &mut World) {
             let seed = world.rng.bits();
             world.kill(node, Fault::PowerCut { seed });
         }
+    }
+}
+
+/// The files of one copy fail, once or until the disk is mended: its machine and the other copies there go on.
+fn one_copy_fails(world: &mut World) {
+    let (island, node) = (world.any_island(), world.any_machine());
+    match world.rng.below(100) {
+        0..6 => {
+            let effects = 1 + world.rng.below(25);
+            world.fail_copy(island, node, effects, false);
+        }
+        6..8 => world.fail_copy(island, node, 1, true),
+        _ => {}
     }
 }
 

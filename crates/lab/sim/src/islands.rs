@@ -75,6 +75,10 @@ impl World {
                 return;
             }
         }
+        if !self.is_up(node) {
+            // It has opened nothing.
+            return self.start_later(node);
+        }
         self.open_links_of(node);
     }
 
@@ -156,7 +160,7 @@ impl World {
         }
     }
 
-    /// A copy cannot be opened. False: nothing of its process goes on.
+    /// A copy cannot be opened. False: nothing of its process goes on, or nothing else of it is opened.
     pub(crate) fn not_opened(&mut self, id: CopyId, error: &OpenError) -> bool {
         let IslandCopy { island, node, .. } = self.copies[id];
         match error {
@@ -170,8 +174,12 @@ impl World {
             }
             _ if self.machines[node].ailment.excuses() && !error.is_damage() => {
                 self.note(format_args!("island {island}: cannot be opened: {error}"));
-                // Its process ends with the log in use: for all that it knows, something may be lost.
                 self.halts += 1;
+                if self.has_groups() {
+                    // It hides its own island only.
+                    return true;
+                }
+                // Its process ends with the log in use: for all that it knows, something may be lost.
                 self.start_later(node);
             }
             _ => self.fail(format!("island {island} cannot be opened: {error}")),

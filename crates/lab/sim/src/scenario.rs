@@ -368,7 +368,7 @@ pub const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "groups_disks",
-        what: "two or three copies of each island, and disks that are slow, or have no room left, for a while",
+        what: "two or three copies of each island, and disks that are slow, have no room left for a while, or fail to write, to sync and to read",
         steps: 60,
         body: |run| crate::concurrent::run(run, Groups(crate::groups::Trouble::Disks)),
     },
@@ -383,6 +383,12 @@ pub const SCENARIOS: &[Scenario] = &[
         what: "one to three copies of each island, and other machines shall keep them, or more or fewer, while links break and processes end",
         steps: 100,
         body: |run| crate::concurrent::run(run, Groups(crate::groups::Trouble::Rings)),
+    },
+    Scenario {
+        name: "groups_all",
+        what: "everything of groups_power to groups_rings at once",
+        steps: 100,
+        body: |run| crate::concurrent::run(run, Groups(crate::groups::Trouble::All)),
     },
     Scenario {
         name: "groups_history",

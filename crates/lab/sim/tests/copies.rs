@@ -71,6 +71,36 @@ fn a_primary_that_hears_late_of_its_claim() {
     bench.has(S, "a", ino, 1);
 }
 
+/// The files of one copy fail until the disk is mended. Its machine goes on with the other island that it keeps, and the other copy
+/// leads.
+#[test]
+fn a_copy_whose_files_fail_hides_its_own_island_on_its_machine_only() {
+    for seed in 0..3 {
+        let mut bench = copies(seed);
+        bench.settle();
+        // The only machine that keeps two islands: it leads one, and follows the other.
+        let (led, followed, node) = (1, 0, NodeId(1));
+        assert_eq!(
+            (bench.world.machine_of(id(led)), bench.world.machine_of(id(followed))),
+            (node, NodeId(0))
+        );
+        bench.world.fail_copy(id(led), node, 1, true);
+        for (island, name) in [(led, "first"), (followed, "second")] {
+            let began_us = bench.world.now_us();
+            bench.file(island, name);
+            assert!(bench.world.now_us() < began_us + SOON_US, "seed {seed}: {name}");
+        }
+        assert!(!bench.world.leads(node, id(led)) && bench.world.is_up(node), "seed {seed}");
+        let old = leader_dies(&mut bench, followed);
+        bench.file(followed, "third");
+        assert!(bench.world.leads(node, id(followed)), "seed {seed}");
+        bench.world.come_back(old);
+        bench.settle();
+        let follows = bench.world.machine_of(id(led)) != node;
+        assert!(follows, "seed {seed}: it is back, and follows");
+    }
+}
+
 /// A rename between two islands is asked, and `island` changes its primary after so many steps.
 fn rename_over_a_promotion(island: usize, steps: usize) {
     let mut bench = copies(steps as u64);

@@ -199,6 +199,12 @@ fn copies_that_move_to_other_machines_are_never_fewer_than_are_needed() {
 }
 
 #[test]
+fn what_happens_to_copies_at_once_is_what_happens_to_them_alone() {
+    seeds("groups_disks", 1, 10);
+    seeds("groups_all", 1, 6);
+}
+
+#[test]
 fn at_most_one_copy_leads_whatever_is_cut_or_away() {
     seeds("groups_partition", 1, 2);
     seeds("groups_store", 1, 2);
