@@ -6,7 +6,7 @@ use atoll_model::{Step, Strictness};
 use atoll_posix::{
     Allocation, Answer, Caller, Errno, Kind, LockKind, LockRange, Op, RenameMode, SetAttr, XattrMode,
 };
-use atoll_sim::{Config, Judge, World, invariants};
+use atoll_sim::{Config, Judge, Verdict, World, invariants};
 use bytes::Bytes;
 
 mod plain;
@@ -128,6 +128,22 @@ fn changes_of_bytes_by_others_than_root_take_set_id_bits() {
         bench.by(0, &USER, op, &[]);
         bench.root(Op::GetAttr { ino });
     }
+    bench.end();
+}
+
+/// The time of change of a removed directory is by the clock of the island that owned it, and not of the one that removed the name.
+#[test]
+fn taking_away_an_acl_that_a_removed_directory_has_not_changes_nothing() {
+    let mut config = Config::new(1, 2);
+    config.mounts = true;
+    let n = foreign(&config, &[]);
+    let mut bench = Bench::new(config);
+    let ino = bench.mkdir(Ino::ROOT, &n);
+    bench.root(Op::Rmdir { dir: Ino::ROOT, name: name(&n), meant: None });
+    let step = |op| Step { session: SessionId(1), caller: Caller::ROOT, op, data: Bytes::new() };
+    let remove = step(Op::RemoveXattr { ino, name: Bytes::from_static(b"system.posix_acl_access") });
+    let verdict = bench.judge.run(&mut bench.world, 0, &remove).unwrap_or_else(|e| panic!("{e}"));
+    assert!(matches!(verdict, Verdict::Same), "it was not asked");
     bench.end();
 }
 
