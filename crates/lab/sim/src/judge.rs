@@ -10,6 +10,7 @@ use bytes::Bytes;
 use crate::cause::Failure;
 use crate::client::Done;
 use crate::frontend::is_at_or_above;
+use crate::lost_links::{self, LostLinks};
 use crate::world::World;
 
 /// The model, and how it is kept in step with the world.
@@ -23,6 +24,7 @@ pub struct Judge {
     removed: Vec<Ino>,
     /// Files that have lost their last name in this round, where nobody says that he has one open.
     nameless: Vec<Ino>,
+    lost_links: LostLinks,
 }
 
 /// What the world did with an operation, as far as the model needs to be told.
@@ -42,7 +44,8 @@ impl Judge {
             other => return Err(Failure::new(format!("the root's attributes: {other:?}"))),
         };
         let model = Model::new(root.btime, AtimeRule::Never).walked();
-        Ok(Self { model, orphans: Vec::new(), removed: Vec::new(), nameless: Vec::new() })
+        let (orphans, removed, nameless) = (Vec::new(), Vec::new(), Vec::new());
+        Ok(Self { model, orphans, removed, nameless, lost_links: LostLinks::default() })
     }
 
     /// Runs an operation in the world, then in the model, and compares.
@@ -51,6 +54,7 @@ impl Judge {
             return Ok(Verdict::Refused);
         }
         world.walk_to(client, &self.model, &step.op)?;
+        self.lost_links.forget_told(world);
         let (faults, calm) = (world.faults, world.is_calm());
         let began = world.walls().0;
         let got = world.run_as(client, &step.caller, &step.op, &step.data)?;
@@ -86,13 +90,15 @@ impl Judge {
             let why = format!("{:?}: decided at {at:?}, but it ran from {began:?}", step.op);
             return Err(Failure::new(why));
         }
+        let links = lost_links::linked_by(&self.model, &step.op);
         let expected = self.apply(world, step, &got, decided.unwrap_or(began));
+        self.lost_links.note(links, &self.model, world.now_us());
         self.forget_removed(world);
         let got = as_if_here(world, client, &self.model, &step.op, &expected, got);
         let strict = world.strict(Strictness::FULL);
         let mut what = verdict(&expected, &got, disturbed, strict);
         what.extend(around.iter().flat_map(|around| self.around_differences(&before, around, strict)));
-        if what.is_empty() {
+        if what.is_empty() || disturbed && self.lost_links.explain(&step.op, &got) {
             return Ok(Verdict::Same);
         }
         Err(Failure::new(format!("{:?} of uid {}:\n  {}", step.op, step.caller.uid, what.join("\n  "))))

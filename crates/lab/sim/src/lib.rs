@@ -35,6 +35,7 @@ mod limited;
 mod link;
 mod links;
 mod locks;
+mod lost_links;
 mod machines;
 mod net;
 #[cfg(feature = "planted")]

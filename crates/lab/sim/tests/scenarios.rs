@@ -216,6 +216,12 @@ fn an_operation_between_islands_with_copies_happens_or_not_wherever_one_dies() {
     run_steps("groups_points", 2, 4);
 }
 
+/// A link lost its name, and its island died before it had told another one, which showed the link.
+#[test]
+fn a_link_that_lost_its_name_in_the_last_moment_may_be_shown_while_its_island_is_away() {
+    one("limited_deaths", 1890, None);
+}
+
 /// A follower took a FIFO of its plain tree for a body to be synced, and a symbolic link that went.
 #[test]
 fn a_follower_syncs_only_what_has_bytes() {
