@@ -442,7 +442,12 @@ impl<D: Disk> Engine<D> {
                 following.waiting.push_back(Waiting { seq, change, size, size_after, born });
             }
         }
-        if marker || (planted(Bug::OwnCheckpoints) && seq.is_multiple_of(8)) {
+        // Which blocks are missing only the records behind the snapshot tell, if this process dies: these stay until all have come.
+        // What is filled has its mark for that.
+        let would_forget = !following.missing.is_empty() && following.walk.is_none();
+        if marker && would_forget {
+            following.is_behind_marker = true;
+        } else if marker || (planted(Bug::OwnCheckpoints) && seq.is_multiple_of(8)) {
             self.take_marker(following);
         }
         Ok(())
