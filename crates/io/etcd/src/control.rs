@@ -1,7 +1,8 @@
 //! The control store of a node whose cluster has its groups in etcd. Volumes stay in the node's own store.
 
 use std::sync::{Arc, RwLock};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use atoll_control::{
     ClusterStore, ConfigStore, ControlError, ControlStore, GroupStore, VolumeRef, check_config,
@@ -15,6 +16,12 @@ use crate::store::EtcdStore;
 
 /// The version of a volume that was made just now.
 const FIRST_VERSION: u64 = 1;
+
+/// The first records of a volume are put in again for so long, while etcd does not answer: after the last node has joined, members are
+/// added, and each time there is no leader for a moment.
+const PUT_IN_MAX: Duration = Duration::from_secs(10);
+/// Pause between two attempts.
+const PUT_IN_PAUSE: Duration = Duration::from_millis(200);
 
 /// See the module.
 pub struct EtcdControl {
@@ -152,7 +159,14 @@ impl ControlStore for EtcdControl {
     fn create_groups(&self, id: VolumeId, first: &[(IslandId, GroupRecord)]) -> Result<(), ControlError> {
         // An etcd without a head is one that has lost its data: the head was made with the cluster.
         self.own.create_groups(id, first)?;
-        self.etcd().create_groups(id, first)
+        let until = Instant::now() + PUT_IN_MAX;
+        let mut done = self.etcd().create_groups(id, first);
+        while matches!(done, Err(ControlError::Unavailable { .. })) && Instant::now() < until {
+            thread::sleep(PUT_IN_PAUSE);
+            // An attempt without an answer may have put in some of them. Nobody else has a volume of this id.
+            done = self.etcd().remove_groups(id).and_then(|()| self.etcd().create_groups(id, first));
+        }
+        done
     }
 
     fn discard_groups(&self, id: VolumeId) -> Result<(), ControlError> {

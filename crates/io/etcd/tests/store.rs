@@ -64,6 +64,26 @@ fn swap_surely(store: &EtcdStore, expected: Revision, epoch: u32) -> Revision {
     }
 }
 
+/// A volume is made while members are added: they elect a leader meanwhile.
+#[test]
+fn the_groups_of_a_volume_are_put_in_although_there_is_no_leader_for_a_moment() {
+    needs!(Programs(&["etcd", "etcdctl"]));
+    let mut cluster = Cluster::start(3);
+    let folder = tempfile::tempdir().unwrap();
+    let own = EmbeddedStore::open(&folder.path().join("own")).unwrap();
+    let store = fresh(&cluster.source());
+    let puts = EtcdControl::new(Box::new(own), EtcdStore::open(&cluster.source(), store.cluster()).unwrap());
+    cluster.kill(0);
+    cluster.kill(1);
+    thread::scope(|scope| {
+        let put = scope.spawn(|| puts.create_groups(VOLUME, &[(ISLAND, record(1))]));
+        thread::sleep(Duration::from_secs(2));
+        cluster.begin(0);
+        put.join().unwrap().unwrap();
+    });
+    assert_eq!(store.group(VOLUME, ISLAND).unwrap().unwrap().record, record(1));
+}
+
 #[test]
 fn three_members_keep_groups_as_every_store_does() {
     needs!(Programs(&["etcd", "etcdctl"]));
