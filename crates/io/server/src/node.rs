@@ -82,7 +82,7 @@ pub enum NodeError {
     },
     /// The volume is of a kind that cannot be served.
     #[error("Volume {volume} cannot be served: {why}")]
-    FrameKind {
+    Kind {
         /// Its name.
         volume: String,
         /// Why, and what to do next.
@@ -380,7 +380,7 @@ impl Node {
 
     /// The server for volumes of this one's kind.
     fn kind(&self, config: &VolumeConfig) -> Result<Arc<dyn Serve>, NodeError> {
-        let refused = |why| NodeError::FrameKind { volume: config.name.clone(), why };
+        let refused = |why| NodeError::Kind { volume: config.name.clone(), why };
         (self.setup.kinds)(config).map_err(refused)
     }
 
