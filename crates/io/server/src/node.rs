@@ -5,7 +5,6 @@
 //! the outcome from the others: a node that connects for that volume has it active.
 
 use std::collections::BTreeMap;
-use std::io::ErrorKind;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
@@ -528,10 +527,7 @@ impl Node {
 /// A step that is only a precaution finds no space: the disk is full, which is no reason not to serve its
 /// files.
 pub(crate) fn unless_full(error: std::io::Error) -> std::io::Result<()> {
-    match error.kind() {
-        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Ok(()),
-        _ => Err(error),
-    }
+    if atoll_disk::is_no_space(&error) { Ok(()) } else { Err(error) }
 }
 
 impl Node {

@@ -52,8 +52,7 @@ impl BodyError {
 
     /// The disk, or somebody's part of it, is full.
     pub fn is_no_space(&self) -> bool {
-        matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::StorageFull
-            || source.kind() == io::ErrorKind::QuotaExceeded)
+        matches!(self, Self::Io { source, .. } if atoll_disk::is_no_space(source))
     }
 
     /// The errno of a native error.

@@ -24,6 +24,11 @@ const XATTR_BYTES_MAX: usize = 65536;
 /// Largest length of a file: what a signed 64-bit offset can say.
 pub const FILE_BYTES_MAX: u64 = i64::MAX as u64;
 
+/// Whether a disk, or somebody's part of it, is full: the same call may succeed later.
+pub fn is_no_space(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
 /// Where a disk keeps its files: a folder.
 ///
 /// Paths are bytes, relative to the folder, without a leading slash, components separated by one

@@ -7,7 +7,7 @@ use atoll_body::{Bodies, BodyError, Correction, Redo};
 use atoll_core::planted::{Bug, planted};
 use atoll_core::sum::BLOCK_BYTES;
 use atoll_core::{Decode, Ino, IslandId, SessionId, VolumeId};
-use atoll_disk::Disk;
+use atoll_disk::{Disk, is_no_space};
 use atoll_group::{Epochs, OpenedLog};
 use atoll_island::{Config, PreviousEnd};
 use atoll_log::{Damage, Identity, Log, LogError, Opened, Position};
@@ -119,18 +119,13 @@ impl OpenError {
             Self::Malformed(..) | Self::Missing(..) | Self::OlderVersion(_) | Self::Older { .. } => true,
         }
     }
-}
 
-impl OpenError {
     /// The disk, or somebody's part of it, is full: the copy can be opened when there is room.
     pub fn is_no_space(&self) -> bool {
-        let is_full = |error: &std::io::Error| {
-            matches!(error.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded)
-        };
         match self {
             Self::Body(_, why) => why.is_no_space(),
             Self::Snapshot(_, why) => why.is_no_space(),
-            Self::Log(_, LogError::Io(error)) | Self::Io(_, error) => is_full(error),
+            Self::Log(_, LogError::Io(error)) | Self::Io(_, error) => is_no_space(error),
             _ => false,
         }
     }

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, OnceLock};
 
-use atoll_disk::Disk;
+use atoll_disk::{Disk, is_no_space};
 
 use crate::boot::Boot;
 use crate::frame::{HEADER_BYTES, SegmentHeader, push_record, record_bytes};
@@ -356,11 +356,6 @@ impl<D: Disk> Log<D> {
         }
         removed.result
     }
-}
-
-/// The disk, or a quota, is full: the call may succeed later.
-fn is_no_space(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
 /// Bytes of a page of the native file system's cache.

@@ -26,8 +26,7 @@ pub enum SnapshotError {
 impl SnapshotError {
     /// There was no space or quota left.
     pub fn is_no_space(&self) -> bool {
-        use io::ErrorKind::{QuotaExceeded, StorageFull};
-        matches!(self, Self::Io(error) if matches!(error.kind(), StorageFull | QuotaExceeded))
+        matches!(self, Self::Io(error) if atoll_disk::is_no_space(error))
     }
 
     pub(crate) fn damaged(what: impl ToString) -> Self {
