@@ -23,8 +23,8 @@ const E2BIG: Errno = Errno(7);
 /// The connection to the islands of one node.
 pub struct Remote {
     outgoing: Outgoing,
-    /// The daemon that is meant; 0: any.
-    daemon: u64,
+    /// The daemon that is meant; none: any.
+    daemon: Option<DaemonId>,
     incoming: Arc<Incoming>,
 }
 
@@ -71,16 +71,15 @@ impl Remote {
         let greeting = Box::new(move || Hello::new(Role::Client { volume, session }, None));
         let incoming = Arc::new(Incoming { node: Mutex::default(), client, nodes, number });
         let handler = Arc::clone(&incoming);
-        let daemon = place.daemon;
-        let expects = Some(DaemonId(daemon)).filter(|_| daemon != 0);
-        let options = Options { expects, ..Options::default() };
+        let daemon = DaemonId::named(place.daemon);
+        let options = Options { expects: daemon, ..Options::default() };
         let outgoing = Outgoing::with_relays(place.address.clone(), greeting, handler, options, relays);
         Arc::new(Self { outgoing, daemon, incoming })
     }
 
     /// Whether it is the connection to this node.
     pub(crate) fn is_at(&self, place: &NodePlace) -> bool {
-        self.outgoing.address() == &place.address && self.daemon == place.daemon
+        self.outgoing.address() == &place.address && self.daemon == DaemonId::named(place.daemon)
     }
 
     /// Where the node is reached.

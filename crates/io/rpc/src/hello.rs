@@ -41,6 +41,13 @@ drawn_id!(/// A cluster, drawn at random when its first node is made; never 0.
 drawn_id!(/// A data directory and the daemon on it, drawn at random when it is made; never 0.
     DaemonId);
 
+impl DaemonId {
+    /// The daemon that a configuration names by this number; 0: it names none.
+    pub fn named(number: u64) -> Option<Self> {
+        (number != 0).then_some(Self(number))
+    }
+}
+
 wire_struct! {
     /// The protocol versions that a side speaks.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]

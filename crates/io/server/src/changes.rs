@@ -39,8 +39,7 @@ impl Node {
             return Ok(Arc::clone(store) as _);
         }
         let address: Address = at.parse().map_err(|why: atoll_rpc::AddressError| why.to_string())?;
-        let of_node = Some(node.daemon).filter(|daemon| *daemon != 0).map(DaemonId);
-        let store = Arc::new(ServedStore::of_node(address, PATIENCE, of_node));
+        let store = Arc::new(ServedStore::of_node(address, PATIENCE, DaemonId::named(node.daemon)));
         keepers.insert(config.id, (at.clone(), Arc::clone(&store)));
         Ok(store)
     }

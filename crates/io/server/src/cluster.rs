@@ -18,7 +18,7 @@ use atoll_proto::control::{
 };
 use atoll_proto::group::{Revision, StoredGroup};
 use atoll_proto::{Copies, VolumeConfig};
-use atoll_rpc::{Address, Closed, Frame, Handler, Link};
+use atoll_rpc::{Address, Closed, DaemonId, Frame, Handler, Link};
 use atoll_state::{LoadedRows, RowKey, RowLoad};
 
 use crate::arrange::Care;
@@ -83,8 +83,7 @@ impl<D: Disk> Islands<D> {
             let at = config.nodes.iter().find(|n| n.node == copies.store);
             let address = at.map_or("", |n| n.address.as_str()).parse();
             let address = address.map_err(|why| VolumeError::Address { node: copies.store, why })?;
-            let of_node =
-                config.daemon_of(copies.store).filter(|daemon| *daemon != 0).map(atoll_rpc::DaemonId);
+            let of_node = config.daemon_of(copies.store).and_then(DaemonId::named);
             let store = Arc::new(ServedStore::of_node(address, STORE_PATIENCE, of_node));
             *self.elsewhere.lock().expect("no panic while it is held") = Some(Arc::clone(&store));
             store

@@ -164,7 +164,7 @@ impl<D: Disk> Volume<D> {
         let relays = Relays { volume, to: to.node(), others: relays };
         let number = to.begin_link(self);
         let peers = Arc::new(Peers { volume: Arc::downgrade(self), other: Arc::clone(to), number });
-        let expects = self.config().daemon_of(to.node()).filter(|daemon| *daemon != 0).map(DaemonId);
+        let expects = self.config().daemon_of(to.node()).and_then(DaemonId::named);
         let options = Options { expects, ..Options::default() };
         Arc::new(Outgoing::with_relays(address, greeting, peers, options, relays))
     }

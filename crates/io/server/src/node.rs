@@ -615,11 +615,15 @@ impl Acceptor for Node {
     /// The nodes of the cluster whose addresses in the list have no names.
     fn knows(&self, from: IpAddr) -> bool {
         let Some(list) = self.cluster_list() else { return false };
-        let hosts = list.cluster.nodes.iter().filter_map(|node| match node.address.parse() {
+        let host = |address: &str| match address.parse() {
             Ok(Address::Tcp { host, .. }) => host.parse::<IpAddr>().ok(),
             _ => None,
-        });
-        hosts.into_iter().any(|host| host.to_canonical() == from.to_canonical())
+        };
+        list.cluster
+            .nodes
+            .iter()
+            .filter_map(|node| host(&node.address))
+            .any(|host| host.to_canonical() == from.to_canonical())
     }
 
     fn welcome(&self, hello: &Hello) -> Result<HelloOk, Goodbye> {
