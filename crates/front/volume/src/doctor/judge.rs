@@ -456,6 +456,7 @@ pub(super) fn volume(volume: &VolumeStatus) -> Vec<Diagnosis> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::doctor::Level::{self, Advice, Good, Wrong};
 
     #[test]
     fn etcd_is_well_with_three_members_that_have_a_leader_and_no_alarm() {
@@ -483,7 +484,6 @@ mod tests {
         let level = |voters| etcd_voters(voters, "3.4.23", true).level;
         assert_eq!([1, 2, 3, 5].map(level), [Level::Advice, Level::Advice, Level::Good, Level::Good]);
     }
-    use crate::doctor::Level::{self, Advice, Good, Wrong};
 
     fn of(diagnosis: &Diagnosis) -> Level {
         assert_eq!(diagnosis.next.is_empty(), diagnosis.level == Good, "{diagnosis:?}");
