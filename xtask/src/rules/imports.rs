@@ -20,9 +20,9 @@ const FRONT_MAY: &[&str] = &["atoll-vfs", "atoll-handover"];
 /// The crates that put everything together, so that they may import everything but the lab.
 const ASSEMBLY: &[&str] = &["atoll-cli", "atoll-volume"];
 
-/// Pure crates that all others may import: words and rows. Every other pure crate is a machine, and
+/// Pure crates that all others may import: words, rows, and what sites know of each other's changes. Every other pure crate is a machine, and
 /// machines do not import each other.
-const VOCABULARY: &[&str] = &["atoll-core", "atoll-posix", "atoll-proto", "atoll-state"];
+const VOCABULARY: &[&str] = &["atoll-causal", "atoll-core", "atoll-posix", "atoll-proto", "atoll-state"];
 
 /// Foreign crates that a pure crate may not link, because they reach the world or make chance.
 const IMPURE: &[&str] = &[
