@@ -303,7 +303,8 @@ pub struct World {
     pub(crate) table: Table,
     pub(crate) time: Arc<TrueTime>,
     pub(crate) rng: Rng,
-    agenda: BTreeMap<(u64, u64), Happening>,
+    /// What happens, and when. Boxed, so that nodes of the map stay small.
+    agenda: BTreeMap<(u64, u64), Box<Happening>>,
     next_event: u64,
     pub(crate) machines: Numbered<NodeId, Machine>,
     pub(crate) copies: Numbered<CopyId, IslandCopy>,
@@ -491,7 +492,7 @@ impl World {
 
     pub(crate) fn schedule_at(&mut self, at_us: u64, what: Happening) {
         self.next_event += 1;
-        self.agenda.insert((at_us, self.next_event), what);
+        self.agenda.insert((at_us, self.next_event), Box::new(what));
     }
 
     // ------------------------------------------------------------------ running
@@ -500,7 +501,7 @@ impl World {
     pub fn step(&mut self) -> Result<(), Failure> {
         let ((at, _), what) = self.agenda.pop_first().expect("clocks tick for ever");
         self.time.set(at.max(self.now_us()));
-        self.happen(what);
+        self.happen(*what);
         if self.has_groups() {
             self.judge_groups();
         }

@@ -19,6 +19,7 @@ mod redo;
 mod shape;
 mod table;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -137,14 +138,11 @@ impl<D: Disk> Bodies<D> {
         };
         mkdir(prefix)?;
         let listed = disk.list(prefix)?;
-        let missing: Vec<u8> = (0..=u8::MAX)
-            .filter(|f| {
-                let name = format!("{f:02x}");
-                !listed.iter().any(|(n, kind)| n == name.as_bytes() && *kind == FileKind::Directory)
-            })
-            .collect();
-        for folder in &missing {
-            mkdir(&folder_path(prefix, *folder))?;
+        let is_there =
+            |(name, kind): &(Vec<u8>, FileKind)| (*kind == FileKind::Directory).then(|| name.clone());
+        let there: BTreeSet<Vec<u8>> = listed.iter().filter_map(is_there).collect();
+        for folder in (0..=u8::MAX).filter(|folder| !there.contains(format!("{folder:02x}").as_bytes())) {
+            mkdir(&folder_path(prefix, folder))?;
         }
         // Also when nothing is missing: whoever made them may have died before this.
         disk.sync_dir(prefix)?;

@@ -171,8 +171,11 @@ impl Membership {
 
     /// Whether what was read of the rows so far may be told: this copy leads, and no other one can.
     pub(crate) fn may_tell(&self) -> bool {
-        let until = self.lease_until.load(Ordering::Acquire);
-        until == u64::MAX || self.clock.boot_ms() < until
+        match self.lease_until.load(Ordering::Acquire) {
+            0 => false,
+            u64::MAX => true,
+            until => self.clock.boot_ms() < until,
+        }
     }
 
     /// Whether changes may be decided: there are copies enough, and they keep up.
