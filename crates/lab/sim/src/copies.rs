@@ -621,7 +621,8 @@ impl World {
         }
     }
 
-    /// Whatever a copy calls committed, all others that call so much committed have, too.
+    /// Whatever a copy calls committed, all others that call so much committed have, too. A copy that has not heard of a power
+    /// cut may still call committed what that has taken.
     fn judge_committed(&mut self, id: CopyId) {
         let copy = &self.copies[id];
         let (island, node) = (copy.island, copy.node);
@@ -631,6 +632,9 @@ impl World {
         let broken = member.with_group(|own| {
             let (committed, synced) = own.reached();
             let own_epochs = own.epochs();
+            if own_epochs.last().epoch < group.cut_in {
+                return (None, None);
+            }
             let both = committed.min(*known);
             let is_same = own_epochs.at(both).zip(epochs.at(both)).is_none_or(|(own, other)| own == other);
             let shown = format!("{:?}, where {:?} was known", own_epochs.at(both), epochs.at(both));

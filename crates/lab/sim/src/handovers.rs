@@ -27,6 +27,7 @@ impl World {
     pub(crate) fn leave(&mut self, node: NodeId) {
         self.note(format_args!("machine {node}: stops in order"));
         let life = self.machines[node].life;
+        self.machines[node].stops_in = Some(life);
         for copy in self.copies_on(node) {
             self.tell_member(copy, GroupEvent::Leave { to: None });
         }

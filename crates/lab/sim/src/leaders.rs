@@ -70,6 +70,7 @@ impl World {
         if is_power_cut {
             // No copy was whole: only what was synced is still there.
             group.committed = group.synced.clone();
+            group.cut_in = epoch;
             group.time = Time::default();
         }
         let (given, time) = (group.given, group.time);

@@ -76,8 +76,9 @@ impl World {
 
     /// The machine's process ends now, wherever it is.
     pub fn kill(&mut self, node: NodeId, fault: Fault) {
-        self.machines[node].fault = fault;
+        // A process that is down has ended already: what ends the next one is for others to say.
         if self.is_up(node) {
+            self.machines[node].fault = fault;
             self.die(node);
         }
     }

@@ -101,6 +101,8 @@ pub(crate) struct Machine {
     pub(crate) life: u64,
     /// How it ends when its disk dies.
     pub(crate) fault: Fault,
+    /// The life in which its process was last told to stop in order.
+    pub(crate) stops_in: Option<u64>,
     /// Its process stays down until told otherwise.
     pub(crate) held_down: bool,
     /// It stands still until then, by true time; 0: it does not.
@@ -244,6 +246,8 @@ pub(crate) struct Group {
     pub(crate) committed: (u64, Epochs),
     /// The same of what any copy has called synced.
     pub(crate) synced: (u64, Epochs),
+    /// The last epoch that began with what a power cut had left; 0 if there was none.
+    pub(crate) cut_in: u32,
     /// The last stamp that any life of any of them has given.
     pub(crate) given: Stamp,
     /// When it lost the last copy that led it.
@@ -259,6 +263,7 @@ impl Group {
             epoch: 0,
             committed: Default::default(),
             synced: Default::default(),
+            cut_in: 0,
             given: Stamp::default(),
             lost_us: None,
             time: Time::default(),
@@ -329,6 +334,7 @@ impl Machine {
             clock: SimClock::new(Arc::clone(time), paces.next()),
             life: 0,
             fault: Fault::ProcessDeath,
+            stops_in: None,
             held_down: false,
             frozen_until_us: 0,
             boot: 1,

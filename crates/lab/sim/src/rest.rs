@@ -42,6 +42,10 @@ impl World {
             // It is replaced when the direct way is tried again: for a moment its machine is away then.
             return Some("a link goes through a relay".to_owned());
         }
+        let stops = |node: &NodeId| self.machines[*node].stops_in == Some(self.machines[*node].life);
+        if let Some(node) = self.machines.ids().find(stops) {
+            return Some(format!("machine {node} is about to stop in order"));
+        }
         for copy in self.copies.iter() {
             let i = copy.island;
             if !copy.threads.is_empty() || copy.waiting > 0 {
