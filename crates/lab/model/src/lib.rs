@@ -6,6 +6,7 @@
 //! - `ModelFiles` is a volume made of a model, for frontends to mount.
 //! - `Dump` is what a whole tree looks like, taken from any volume; two of them are compared.
 //! - `Workload` draws random operations that mostly hit something.
+//! - `Moves` says where the directories of a wide volume are, by all moves that its sites ever made.
 //!
 //! Never used by the product.
 
@@ -16,6 +17,7 @@ pub mod content;
 pub mod dump;
 mod file;
 pub mod mounted;
+pub mod moves;
 mod names;
 mod node;
 pub mod rng;
