@@ -1,8 +1,9 @@
-//! Where directories are after all moves that were ever made: the algorithm of Kleppmann et al. 2021 ("A highly-available
-//! move operation for replicated trees") as a slow list. Judges `pure/spine`, and shares no code with it.
+//! Where directories are after all moves that were ever made: the algorithm of Kleppmann et al. 2021 ("A
+//! highly-available move operation for replicated trees") as a slow list. Judges `pure/spine`, and shares no code
+//! with it.
 //!
-//! Moves stand in the order of their stamps. Each is tried on the tree that those before it have made; if some directory
-//! would be below itself then, the move has no effect.
+//! Moves stand in the order of their stamps. Each is tried on the tree that those before it have made; if some
+//! directory would be below itself then, the move has no effect.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -34,6 +34,8 @@ pub enum Shown {
     OfIsland,
     /// A test of copies by hand, in `store/dispatch`.
     OfCopies,
+    /// The small world of `pure/spine`.
+    OfSpine,
 }
 
 /// Runs all scenarios in turn, with seeds from `first` on, until one fails that does not without the bug.
@@ -110,6 +112,7 @@ pub const fn shown_by(bug: Bug) -> Shown {
         Bug::LocalEndsAtOnce | Bug::OrphanOfAll => return Shown::OfIsland,
         Bug::LinkedWithoutScope | Bug::LentToScope | Bug::FoundAnywhere => "limited",
         Bug::AnswerOverNewer | Bug::BytesOfUnsynced => return Shown::OfCopies,
+        Bug::NoCycleCheck | Bug::FoldsByAge | Bug::ChainOnly | Bug::BaseNotKept => return Shown::OfSpine,
         Bug::HasBeforePlaced
         | Bug::UnknownIsSkipped
         | Bug::IncarnationOfLast

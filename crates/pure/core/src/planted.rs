@@ -167,6 +167,10 @@ bugs! {
     FoundAnywhere: "a file is shown to a client that sees a part of the tree, whatever name it was found by",
     OrphanOfAll: "a client that sees a part of the tree hears of every file that loses its last name",
     AwayInFailOver: "an island counts as out of reach as soon as its primary does",
+    NoCycleCheck: "a directory of a wide volume is moved below itself",
+    FoldsByAge: "a site forgets moves of directories that another one may not have seen",
+    ChainOnly: "a move tells of the directories that are above it, and not of those that were",
+    BaseNotKept: "the place of a moved directory is forgotten with the move",
 }
 
 impl fmt::Display for Bug {
