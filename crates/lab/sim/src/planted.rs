@@ -36,6 +36,8 @@ pub enum Shown {
     OfCopies,
     /// The small world of `pure/spine`.
     OfSpine,
+    /// A test of `pure/shown`.
+    OfShown,
 }
 
 /// Runs all scenarios in turn, with seeds from `first` on, until one fails that does not without the bug.
@@ -113,6 +115,12 @@ pub const fn shown_by(bug: Bug) -> Shown {
         Bug::LinkedWithoutScope | Bug::LentToScope | Bug::FoundAnywhere => "limited",
         Bug::AnswerOverNewer | Bug::BytesOfUnsynced => return Shown::OfCopies,
         Bug::NoCycleCheck | Bug::FoldsByAge | Bug::ChainOnly | Bug::BaseNotKept => return Shown::OfSpine,
+        Bug::AbsentIsRemoved
+        | Bug::RemovalSeesAll
+        | Bug::RevivedByAnyChild
+        | Bug::CopyIsNew
+        | Bug::OldStaysDead
+        | Bug::TwinGoesEarly => return Shown::OfShown,
         Bug::HasBeforePlaced
         | Bug::UnknownIsSkipped
         | Bug::IncarnationOfLast

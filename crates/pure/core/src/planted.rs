@@ -171,6 +171,12 @@ bugs! {
     FoldsByAge: "a site forgets moves of directories that another one may not have seen",
     ChainOnly: "a move tells of the directories that are above it, and not of those that were",
     BaseNotKept: "the place of a moved directory is forgotten with the move",
+    AbsentIsRemoved: "a join takes what the other state has not for removed, whatever its context says",
+    RemovalSeesAll: "a removal counts as having seen all that was done",
+    RevivedByAnyChild: "a removed directory is shown for a child that its removal had seen",
+    CopyIsNew: "the copy that a conflict makes is another object at each site",
+    OldStaysDead: "a child is not entered anew whose entry the removal of its directory has seen, although it lives",
+    TwinGoesEarly: "a file that is shown as one with another is unlinked before all sites know of both",
 }
 
 impl fmt::Display for Bug {
