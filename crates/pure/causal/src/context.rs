@@ -44,6 +44,12 @@ impl Context {
         }
     }
 
+    /// Whether both together have at most [`Self::WRITERS_MAX`] writers.
+    pub fn fits(&self, other: &Self) -> bool {
+        let new = other.iter().filter(|(writer, _)| self.find(*writer).is_err()).count();
+        self.0.len() + new <= Self::WRITERS_MAX
+    }
+
     /// Whether everything that `other` knows is known.
     pub fn includes(&self, other: &Self) -> bool {
         other.iter().all(|(writer, n)| self.get(writer) >= n)

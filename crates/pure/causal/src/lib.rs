@@ -5,10 +5,20 @@
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
+mod attrs;
+mod change;
 mod context;
+mod dir;
+mod dots;
+mod file;
 mod id;
 mod stamp;
 
+pub use attrs::{AttrPart, AttrState, XattrName, XattrValue};
+pub use change::{ObjectChange, Taken};
 pub use context::Context;
+pub use dir::{DirBirth, DirChange, DirHead, DirPart, DirState, EntryKey, EntryWord};
+pub use dots::{DotFun, DotMap, DotSet, Lww, NoValue};
+pub use file::{FileBirth, FileChange, FileGrave, FilePart, FileState, FileVersion, LinkPlace};
 pub use id::{Dot, FileId, Writer};
 pub use stamp::{HybridClock, HybridStamp};
