@@ -7,6 +7,7 @@
 //! - `Dump` is what a whole tree looks like, taken from any volume; two of them are compared.
 //! - `Workload` draws random operations that mostly hit something.
 //! - `Moves` says where the directories of a wide volume are, by all moves that its sites ever made.
+//! - `life` is the oracle of what is left in a wide volume.
 //!
 //! Never used by the product.
 
@@ -16,6 +17,7 @@ pub mod answer;
 pub mod content;
 pub mod dump;
 mod file;
+pub mod life;
 pub mod mounted;
 pub mod moves;
 mod names;
