@@ -17,19 +17,19 @@ pub(crate) fn soak(root: &Path, args: &[&str]) -> bool {
 }
 
 /// Plants bugs; whether all are found: by runs of the simulator, by the sequences that are written down for them,
-/// by the small worlds of `pure/group` and `pure/spine`, or by a test of `pure/island` or `store/dispatch`.
+/// by the small worlds of `pure/group` and `pure/spine`, or by a test of `pure/island`, `pure/shown` or `store/dispatch`.
 pub(crate) fn planted(root: &Path, args: &[&str]) -> bool {
     simulator(root, &["planted"], args) && (args.contains(&"--bug") || planted_tests(root))
 }
 
 /// So many programs plant bugs.
-const PLANTED_PROGRAMS: usize = 5;
+const PLANTED_PROGRAMS: usize = 6;
 
 /// The tests that plant bugs: built together, since each package would be built anew for another choice of packages.
 fn planted_tests(root: &Path) -> bool {
     let build = "test --quiet --locked --profile sim --features planted --no-run --message-format json-render-diagnostics \
                  --package atoll-sim --package atoll-group --package atoll-spine --package atoll-island --package atoll-dispatch \
-                 --test planted --test across";
+                 --package atoll-shown --test planted --test across";
     let Some(programs) = crate::run_tests::built(cargo(root).args(build.split_whitespace())) else {
         return false;
     };

@@ -60,15 +60,15 @@ pub enum Did {
     },
     /// Of a file: a version was written over those that had been seen.
     Wrote {
-        /// When.
-        stamp: (u64, u64),
+        /// Which version, by a number.
+        version: u64,
         /// The bytes, by a number.
         bytes: u64,
     },
     /// Of a file: a version became a file of its own.
     Settled {
-        /// When the version was written.
-        stamp: (u64, u64),
+        /// Which version.
+        version: u64,
     },
     /// Of a directory: it was made, renamed, or kept because somebody worked in it.
     Kept,
@@ -143,8 +143,8 @@ impl History {
         let wrote = |event: usize| matches!(self.events[event].did, Did::Wrote { .. });
         let removed = |event: usize| matches!(self.events[event].did, Did::Unlinked { .. });
         let is_settled = |event: usize| {
-            let Did::Wrote { stamp, .. } = self.events[event].did else { return false };
-            events.iter().any(|&by| self.events[by].did == Did::Settled { stamp })
+            let Did::Wrote { version, .. } = self.events[event].did else { return false };
+            events.iter().any(|&by| self.events[by].did == Did::Settled { version })
         };
         let is_last = |event: usize| {
             let is_over = |&by: &usize| wrote(by) && has_seen(by, event);
@@ -186,9 +186,9 @@ mod tests {
     fn a_removal_counts_for_what_it_had_seen() {
         let mut history = History::default();
         let born = history.add(0, Did::Linked { link: 1, place: place(1, "a") }, &seen(&[]));
-        let wrote = history.add(0, Did::Wrote { stamp: (1, 0), bytes: 1 }, &seen(&[0]));
+        let wrote = history.add(0, Did::Wrote { version: 1, bytes: 1 }, &seen(&[0]));
         let gone = history.add(0, Did::Unlinked { link: 1 }, &seen(&[born, wrote]));
-        let over = history.add(0, Did::Wrote { stamp: (2, 1), bytes: 2 }, &seen(&[born, wrote]));
+        let over = history.add(0, Did::Wrote { version: 2, bytes: 2 }, &seen(&[born, wrote]));
         let moved = history.add(0, Did::Linked { link: 1, place: place(3, "b") }, &seen(&[born]));
         let all = [born, wrote, gone, over, moved];
         assert_eq!(history.file(0, &seen(&all[..2])).links[&1].name, b"a");

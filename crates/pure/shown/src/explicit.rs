@@ -8,6 +8,7 @@ use atoll_core::planted::{Bug, planted};
 use crate::group::DirGroup;
 use crate::life::{FilePlace, Life};
 use crate::listing::{ShownObject, named};
+use crate::names::unmarked;
 use crate::objects::Objects;
 use crate::versions::is_in_conflict;
 
@@ -20,8 +21,10 @@ pub enum ExplicitStep {
     Rename(FilePlace, Name),
     /// The versions of a file are settled ([`settle`](crate::settle)), so that the operation is about one of them.
     Settle(FileId),
-    /// A rescued file gets a link, in the directory where it is, under the name under which it is shown; the versions that its grave has
-    /// seen go.
+    /// A rescued file gets a link, in the directory where it is, under the name under which it is shown. Its latest version that no
+    /// removal had seen is written once more, as it is, over all others: else versions that a removal had seen would be shown again.
+    /// They must not just go: a site that knows of a link of the file may have settled the version that is left in favour of one
+    /// of these.
     Link(FilePlace, Name),
 }
 
@@ -49,8 +52,11 @@ pub fn keep(objects: &impl Objects, dir: FileId) -> Vec<ExplicitStep> {
 /// another one the first is used, and the others are unlinked in the same record.
 pub fn explicit(objects: &impl Objects, group: &DirGroup, own: &Name) -> Vec<ExplicitStep> {
     let mut steps: Vec<ExplicitStep> = Vec::new();
-    for shown in named(objects, group, own) {
+    // If the name is one beside another, what is shown beside that one may avoid it.
+    let names = [Some(own.clone()), unmarked(own)].into_iter().flatten();
+    for shown in names.flat_map(|own| named(objects, group, &own)) {
         let ShownObject::File(files) = shown.object else { continue };
+        let is_explicit = shown.name == shown.own && files.iter().all(|place| place.link.is_some());
         // The first one last, so that its stamp is the highest and it stays the first.
         for place in files.into_iter().rev() {
             let is_split = objects.file(place.file).is_some_and(|state| is_in_conflict(&state));
@@ -59,7 +65,7 @@ pub fn explicit(objects: &impl Objects, group: &DirGroup, own: &Name) -> Vec<Exp
             }
             let place_dir = place.dir;
             let step = match place.link {
-                Some(_) if shown.name == *own => continue,
+                Some(_) if is_explicit => continue,
                 Some(_) => ExplicitStep::Rename(place, shown.name.clone()),
                 None => ExplicitStep::Link(place, shown.name.clone()),
             };

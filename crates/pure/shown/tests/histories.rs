@@ -14,7 +14,7 @@ mod world;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Histories of a usual run.
-const HISTORIES: u64 = 1_000;
+const HISTORIES: u64 = 800;
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()

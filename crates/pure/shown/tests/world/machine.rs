@@ -110,8 +110,7 @@ impl World {
         }
         // After the dots above, so that the dots of the file rise.
         let dot = self.sites[at].dot();
-        let stamps = settlement.settled.iter().filter_map(|dot| Some(file.versions.get(*dot)?.stamp));
-        let dids = stamps.map(|stamp| Did::Settled { stamp: (stamp.time_us, stamp.writer.0) }).collect();
+        let dids = settlement.settled.iter().map(|dot| Did::Settled { version: number_of(*dot) }).collect();
         self.change_file(at, id, dot, vec![FileState::settle(settlement.settled)], dids);
         for copy in settlement.unlinked {
             self.unlink_all(at, copy);
@@ -177,11 +176,10 @@ impl World {
                     parts.push(self.entry_part(at, place.dir, &key(&name), Some(word), known));
                     self.change_dir(at, place.dir, entry, parts, vec![]);
                     let to = atoll_causal::LinkPlace { stamp, dir: place.dir, name, entry };
-                    let live: Vec<_> = live_versions(&file).iter().map(|(dot, _)| *dot).collect();
-                    let buried = file.versions.dots().into_iter().filter(|dot| !live.contains(dot)).collect();
-                    let did = linked(dot, &to);
-                    let parts = vec![FileState::link(dot, to), FileState::settle(buried)];
-                    self.change_file(at, place.file, dot, parts, vec![did]);
+                    let (_, version) = live_versions(&file)[0];
+                    let dids = vec![linked(dot, &to), super::ops::wrote(dot, version.root as u64)];
+                    let parts = vec![FileState::link(dot, to), file.write(version)];
+                    self.change_file(at, place.file, dot, parts, dids);
                 }
             }
         }

@@ -106,7 +106,7 @@ impl World {
             let place = given(stamp, FileId::ROOT, &name("copy"));
             let none = Seen::default();
             let linked = self.history.add(number, Did::Linked { link: number_of(dot), place }, &none);
-            let wrote = Did::Wrote { stamp: (stamp.time_us, stamp.writer.0), bytes };
+            let wrote = Did::Wrote { version: number_of(dot), bytes };
             let wrote = self.history.add(number, wrote, &none);
             self.copies.insert((of, dot), (number, [linked, wrote]));
         }

@@ -17,7 +17,7 @@ use atoll_shown::{
 use bytes::Bytes;
 
 use super::site::{Moved, What};
-use super::{World, linked, name, with};
+use super::{World, linked, name, number_of, with};
 
 /// What is at a path: a directory, or a file with its mode and the bytes of the version that is shown, by a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -117,7 +117,7 @@ impl World {
         self.change_dir(at, dir, entry, vec![part], vec![]);
         let birth = FileBirth { kind: Kind::Regular, rdev: 0, target: Bytes::new(), copy_of: None };
         let place = LinkPlace { stamp, dir, name: new.clone(), entry };
-        let dids = vec![linked(dot, &place), wrote(stamp, bytes)];
+        let dids = vec![linked(dot, &place), wrote(dot, bytes)];
         let state = FileState::new(birth, dot, Self::attrs(stamp, 0o644), place, version(stamp, bytes));
         self.born(at, id, What::File(state), dids);
         id
@@ -142,13 +142,12 @@ impl World {
 
     /// The version that users see goes: they write over it, or remove the file.
     pub fn end_version(&mut self, at: usize, id: FileId) {
-        let Some((_, version)) = live_versions(&self.sites[at].held.files[&id]).first().copied() else {
+        let Some((dot, _)) = live_versions(&self.sites[at].held.files[&id]).first().copied() else {
             return;
         };
         let number = self.number(id);
-        let stamp = (version.stamp.time_us, version.stamp.writer.0);
         let ghost = &self.sites[at].held.ghosts[&id];
-        let is_it = |event: &usize| matches!(&self.history.event(*event).did, Did::Wrote { stamp: at, .. } if *at == stamp);
+        let is_it = |event: &usize| matches!(&self.history.event(*event).did, Did::Wrote { version, .. } if *version == number_of(dot));
         let ended: Vec<usize> = self.history.of(number, ghost).into_iter().filter(is_it).collect();
         self.ended.extend(ended);
     }
@@ -173,7 +172,7 @@ impl World {
         let stamp = self.stamp(at, &[id]);
         let dot = self.sites[at].dot();
         let part = self.sites[at].held.files[&id].write(version(stamp, bytes));
-        self.change_file(at, id, dot, vec![part], vec![wrote(stamp, bytes)]);
+        self.change_file(at, id, dot, vec![part], vec![wrote(dot, bytes)]);
     }
 
     fn unlink_twins(&mut self, at: usize, files: &[FilePlace]) {
@@ -469,6 +468,7 @@ fn version(stamp: atoll_causal::HybridStamp, bytes: u64) -> FileVersion {
     FileVersion { stamp, size: bytes, mtime: Time::default(), root: bytes.into() }
 }
 
-fn wrote(stamp: atoll_causal::HybridStamp, bytes: u64) -> Did {
-    Did::Wrote { stamp: (stamp.time_us, stamp.writer.0), bytes }
+/// The history's word for a version.
+pub fn wrote(dot: Dot, bytes: u64) -> Did {
+    Did::Wrote { version: number_of(dot), bytes }
 }
