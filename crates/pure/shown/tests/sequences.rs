@@ -188,6 +188,33 @@ fn a_rescued_file_that_is_used_keeps_its_bytes_wherever_it_was_settled() {
 }
 
 #[test]
+fn a_version_goes_only_for_a_later_one() {
+    let mut world = sites(4);
+    // The clock of the first site is ahead by an hour.
+    world.sites[0].skew_us = 3_600_000_000;
+    let file = world.create(1, &root(), &name("f"), 1);
+    world.exchange();
+    world.write(0, &root(), &name("f"), 3);
+    world.send_state(0, 2, file);
+    world.unlink_shown(0, &root(), &name("f"));
+    world.write(1, &root(), &name("f"), 4);
+    world.send_state(1, 0, file);
+    world.write(1, &root(), &name("f"), 5);
+    world.send_state(1, 3, file);
+    // There the last version loses against that of the first site, which is removed.
+    world.send_state(2, 1, file);
+    assert!(world.settle(1, file));
+    // Here the file is rescued by the version before, and is used. Then it hears of the last one.
+    world.rename(0, (&root(), &name("f")), (&root(), &name("g")));
+    world.send_state(3, 0, file);
+    assert!(world.settle(0, file));
+    world.rest();
+    let mut all: Vec<_> = paths(&world, 2).iter().filter_map(|path| bytes(&world, 2, path)).collect();
+    all.sort_unstable();
+    assert!(all.contains(&4) && all.contains(&5), "{:?}", world.tree(2));
+}
+
+#[test]
 fn two_names_that_two_sites_remove_leave_nothing_and_an_edit_is_rescued() {
     for is_edited in [false, true] {
         let mut world = sites(3);

@@ -87,7 +87,7 @@ impl World {
                 is_rescued,
                 left.is_rescued,
                 "whether {id:?} is rescued: {state:?}\n{}",
-                self.story(*id)
+                self.story(0, *id)
             );
             // Each place is shown, and each name of a place shows something.
             for place in shown {
@@ -110,8 +110,8 @@ impl World {
     }
 
     /// What was done to an object.
-    pub fn story(&self, id: FileId) -> String {
-        let events = self.history.of(self.numbers[&id], &self.heard(id));
+    pub fn story(&self, at: usize, id: FileId) -> String {
+        let events = self.history.of(self.numbers[&id], &self.sites[at].held.ghosts[&id]);
         events.iter().map(|event| format!("{event}: {:?}\n", self.history.event(*event))).collect()
     }
 

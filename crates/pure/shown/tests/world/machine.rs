@@ -178,7 +178,7 @@ impl World {
                     let to = atoll_causal::LinkPlace { stamp, dir: place.dir, name, entry };
                     let (_, version) = live_versions(&file)[0];
                     let dids = vec![linked(dot, &to), super::ops::wrote(dot, version.root as u64)];
-                    let parts = vec![FileState::link(dot, to), file.write(version)];
+                    let parts = vec![FileState::link(dot, to), file.write(FileVersion { stamp, ..version })];
                     self.change_file(at, place.file, dot, parts, dids);
                 }
             }

@@ -43,7 +43,10 @@ impl World {
                     ShownObject::Away { .. } => At::Away,
                     ShownObject::File(files) => {
                         let state = &self.sites[at].held.files[&files[0].file];
-                        let version = live_versions(state)[0].1;
+                        let live = live_versions(state);
+                        let Some((_, version)) = live.first() else {
+                            panic!("a file without bytes: {state:?}\n{}", self.story(at, files[0].file));
+                        };
                         At::File {
                             file: files[0].file,
                             mode: state.attrs.mode.value,
