@@ -42,15 +42,15 @@ impl<P> ObjectChange<P> {
         Self { dot, prev, parts }
     }
 
-    /// Whether a state with this context may apply the change, which removes the dots `removed`.
+    /// Whether a state with this context may apply the change, which needs the dots `needed`: those that it removes, first of all.
     ///
-    /// The dots must have been seen here. Otherwise one of them could arrive later, and nothing would be left that says that
+    /// Those must have been seen here. Otherwise one of them could arrive later, and nothing would be left that says that
     /// it was removed.
-    pub(crate) fn judge(&self, context: &Context, removed: impl IntoIterator<Item = Dot>) -> Taken {
+    pub(crate) fn judge(&self, context: &Context, needed: impl IntoIterator<Item = Dot>) -> Taken {
         let have = context.get(self.dot.writer);
         if have >= self.dot.n {
             Taken::Known
-        } else if have != self.prev || removed.into_iter().any(|dot| !context.covers(dot)) {
+        } else if have != self.prev || needed.into_iter().any(|dot| !context.covers(dot)) {
             Taken::Gap
         } else if have == 0 && context.iter().len() >= Context::WRITERS_MAX {
             Taken::Full

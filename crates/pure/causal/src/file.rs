@@ -104,12 +104,12 @@ wire_enum! {
             /// The new place.
             place: Option<LinkPlace>,
         },
-        /// A version is written, or versions are settled.
+        /// A version is written.
         2 => Version {
             /// The versions that were seen, and go.
             removed: Vec<Dot>,
             /// The new version.
-            version: Option<FileVersion>,
+            version: FileVersion,
         },
         /// A name was removed by somebody who had seen this.
         3 => Buried { /// The grave.
@@ -117,15 +117,25 @@ wire_enum! {
         /// An attribute.
         4 => Attr { /// Which, and to what.
             part: AttrPart },
+        /// Versions are settled in favour of a later one. A site that has not got that one yet must not apply this, or the file would
+        /// have no bytes there.
+        5 => Settled {
+            /// The versions that go.
+            removed: Vec<Dot>,
+            /// The later one.
+            kept: Dot,
+        },
     }
 }
 
 impl FilePart {
-    fn removed(&self) -> &[Dot] {
+    /// The dots that must be known before this can be applied.
+    fn needs(&self) -> Vec<Dot> {
         match self {
-            Self::Link { removed, .. } | Self::Version { removed, .. } => removed,
-            Self::Buried { .. } => &[],
-            Self::Attr { part } => part.removed(),
+            Self::Link { removed, .. } | Self::Version { removed, .. } => removed.clone(),
+            Self::Buried { .. } => Vec::new(),
+            Self::Attr { part } => part.removed().to_vec(),
+            Self::Settled { removed, kept } => [removed, &[*kept][..]].concat(),
         }
     }
 }
@@ -219,12 +229,12 @@ impl FileState {
 
     /// A version over all that were seen.
     pub fn write(&self, version: FileVersion) -> FilePart {
-        FilePart::Version { removed: self.versions.dots(), version: Some(version) }
+        FilePart::Version { removed: self.versions.dots(), version }
     }
 
-    /// Versions go that are in a copy now, or that a removal had seen.
-    pub const fn settle(removed: Vec<Dot>) -> FilePart {
-        FilePart::Version { removed, version: None }
+    /// Versions go in favour of a later one.
+    pub const fn settle(removed: Vec<Dot>, kept: Dot) -> FilePart {
+        FilePart::Settled { removed, kept }
     }
 
     /// A change of this file by its parts.
@@ -234,8 +244,7 @@ impl FileState {
 
     /// Applies a change, of this site or of another one. A change that is refused leaves everything as it was.
     pub fn apply(&mut self, change: &FileChange) -> Taken {
-        let removed = change.parts.iter().flat_map(|part| part.removed().iter().copied());
-        let taken = change.judge(&self.context, removed);
+        let taken = change.judge(&self.context, change.parts.iter().flat_map(FilePart::needs));
         if taken != Taken::Applied {
             return taken;
         }
@@ -246,8 +255,9 @@ impl FileState {
                     self.links.apply(link, removed, change.dot, place.clone());
                 }
                 FilePart::Version { removed, version } => {
-                    self.versions.apply(removed, change.dot, *version);
+                    self.versions.apply(removed, change.dot, Some(*version));
                 }
+                FilePart::Settled { removed, .. } => self.versions.apply(removed, change.dot, None),
                 FilePart::Buried { grave } => self.bury_with(grave),
                 FilePart::Attr { part } => self.attrs.apply(change.dot, part),
             }

@@ -73,6 +73,11 @@ impl Object for FileState {
             (4, _) => {
                 vec![FilePart::Attr { part: AttrPart::Mode { to: Lww::new(stamp(dot.n), nth.into()) } }]
             }
+            _ if self.versions.len() > 1 && nth & 1 == 0 => {
+                let kept = self.versions.highest().expect("there are two").0;
+                let others = self.versions.dots().into_iter().filter(|dot| *dot != kept).collect();
+                vec![Self::settle(others, kept)]
+            }
             _ => vec![self.write(version)],
         };
         self.change(dot, parts)

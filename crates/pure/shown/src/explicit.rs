@@ -48,8 +48,8 @@ pub fn keep(objects: &impl Objects, dir: FileId) -> Vec<ExplicitStep> {
 ///
 /// Before a file's bytes or mode change, this is asked for each of its places: it will be like other files than before.
 ///
-/// Files that are shown as one stay together. An operation on them is one on all: a removal or change of attributes is done to each; for
-/// another one the first is used, and the others are unlinked in the same record.
+/// Files that are shown as one stay together. A removal is done to each of them. For any other operation the first is used, and
+/// the others are unlinked in the same record: they may have other names, at which nothing is to change.
 pub fn explicit(objects: &impl Objects, group: &DirGroup, own: &Name) -> Vec<ExplicitStep> {
     let mut steps: Vec<ExplicitStep> = Vec::new();
     // If the name is one beside another, what is shown beside that one may avoid it.

@@ -20,6 +20,8 @@ pub struct Settlement {
     /// The versions that go from the file: all whose bytes are not those of the latest. Who wrote the same bytes as another one keeps
     /// the file alive as well, against a removal that has seen the other one only.
     pub settled: Vec<Dot>,
+    /// The latest one.
+    pub kept: Dot,
     /// Those of them that become files beside it, the latest first. The others have bytes of one of these, or are too many.
     pub copies: Vec<NewCopy>,
     /// Earlier copies that are unlinked, because there are too many now.
@@ -66,7 +68,7 @@ pub fn copy_id(file: FileId, dot: Dot) -> FileId {
 /// copies of the file that are shown, each with its version.
 pub fn settle(id: FileId, file: &FileState, by: Dot, copies: &[(FileId, FileVersion)]) -> Option<Settlement> {
     let live = live_versions(file);
-    let (_, kept) = *live.first()?;
+    let (kept_dot, kept) = *live.first()?;
     let losers: Vec<(Dot, FileVersion)> =
         live.into_iter().filter(|(_, version)| !version.is_equal(&kept)).collect();
     if losers.is_empty() {
@@ -90,7 +92,8 @@ pub fn settle(id: FileId, file: &FileState, by: Dot, copies: &[(FileId, FileVers
     let is_too_many = |id: FileId| too_many.iter().any(|(_, other)| *other == id);
     new.retain(|copy| !is_too_many(copy.id));
     let unlinked = copies.iter().map(|(id, _)| *id).filter(|id| is_too_many(*id)).collect();
-    Some(Settlement { settled: losers.iter().map(|(dot, _)| *dot).collect(), copies: new, unlinked })
+    let settled = losers.iter().map(|(dot, _)| *dot).collect();
+    Some(Settlement { settled, kept: kept_dot, copies: new, unlinked })
 }
 
 impl NewCopy {

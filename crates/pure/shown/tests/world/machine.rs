@@ -111,7 +111,7 @@ impl World {
         // After the dots above, so that the dots of the file rise.
         let dot = self.sites[at].dot();
         let dids = settlement.settled.iter().map(|dot| Did::Settled { version: number_of(*dot) }).collect();
-        self.change_file(at, id, dot, vec![FileState::settle(settlement.settled)], dids);
+        self.change_file(at, id, dot, vec![FileState::settle(settlement.settled, settlement.kept)], dids);
         for copy in settlement.unlinked {
             self.unlink_all(at, copy);
         }

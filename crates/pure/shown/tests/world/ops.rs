@@ -186,12 +186,12 @@ impl World {
 
     pub fn chmod(&mut self, at: usize, group: &DirGroup, shown: &Name, mode: u32) {
         let Some(files) = self.changed(at, group, shown) else { return };
-        for place in files {
-            let stamp = self.stamp(at, &[place.file]);
-            let dot = self.sites[at].dot();
-            let part = FilePart::Attr { part: AttrPart::Mode { to: Lww::new(stamp, mode) } };
-            self.change_file(at, place.file, dot, vec![part], vec![]);
-        }
+        let id = files[0].file;
+        self.unlink_twins(at, &files);
+        let stamp = self.stamp(at, &[id]);
+        let dot = self.sites[at].dot();
+        let part = FilePart::Attr { part: AttrPart::Mode { to: Lww::new(stamp, mode) } };
+        self.change_file(at, id, dot, vec![part], vec![]);
     }
 
     pub fn unlink_shown(&mut self, at: usize, group: &DirGroup, shown: &Name) {
