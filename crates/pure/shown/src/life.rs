@@ -76,14 +76,12 @@ pub fn life(objects: &impl Objects, dir: FileId) -> Life {
     while let Some(at) = removed.pop() {
         let Some(head) = objects.dir(at) else { continue };
         for key in objects.near(at, None) {
-            match objects.dir(key.child) {
-                Some(child) if is_removed(key.child, &child) => {
-                    if is_placed(objects, at, &key) {
-                        removed.push(key.child);
-                    }
+            if objects.dir(key.child).is_some_and(|child| is_removed(key.child, &child)) {
+                if is_placed(objects, at, &key) {
+                    removed.push(key.child);
                 }
-                _ if revives(objects, at, &head, &key) => return Life::Revived,
-                _ => {}
+            } else if revives(objects, at, &head, &key) {
+                return Life::Revived;
             }
         }
     }
