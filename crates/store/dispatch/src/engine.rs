@@ -23,7 +23,7 @@ use crate::follow::Following;
 use crate::grouped::{Grouped, Rounds};
 use crate::open::Reached;
 use crate::role::Role;
-use crate::ship::Window;
+use crate::ship::{Readers, Window};
 use crate::space::{Lack, Space, SpaceState};
 
 /// The receiver of answers and messages. Called without the island's lock, on the thread that brought the
@@ -89,6 +89,7 @@ pub struct Engine<D: Disk> {
     pub(crate) net: Arc<dyn Net>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) behind: Behind,
+    pub(crate) readers: Readers,
     /// Effects that no request's thread performs, such as checkpoints.
     pub(crate) background: Mutex<VecDeque<Effect>>,
     /// Bodies to be removed, which takes a disk long.
@@ -229,6 +230,7 @@ impl<D: Disk> Engine<D> {
             net,
             clock,
             behind: Behind::default(),
+            readers: Readers::default(),
             background: Mutex::default(),
             drops: Mutex::default(),
             disk_uses: AtomicU64::new(0),

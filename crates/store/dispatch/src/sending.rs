@@ -151,7 +151,7 @@ impl<D: Disk> GroupCopy<D> {
         upto: Position,
     ) -> Option<HeldFrame> {
         let GroupMessage::Append { after, .. } = message else { return None };
-        let shipment = match engine.shipment(*after, FRAME_BYTES) {
+        let shipment = match engine.shipment_upto(*after, upto.seq, FRAME_BYTES) {
             Ok(shipment) => shipment,
             Err(why) => {
                 self.group_net.trouble(self.island(), format!("records for node {to}: {why}"));

@@ -5,6 +5,7 @@
 //! fit the checksums of now. They may be newer than the record. Every record that made them so follows.
 
 use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use atoll_body::BodyError;
@@ -219,6 +220,39 @@ pub(crate) struct Extent {
     pub(crate) promised: bool,
 }
 
+/// Where copies that catch up are in the log. Without it each shipment would search a segment for its first record, and a copy
+/// might never catch up with what clients write meanwhile.
+#[derive(Debug, Default)]
+pub(crate) struct Readers(Mutex<VecDeque<Cursor>>);
+
+/// A read of the log for few records asks for so many bytes for each, and for so many at least.
+const RECORD_BYTES: usize = 2 << 10;
+const READ_BYTES: usize = 64 << 10;
+
+/// So many are remembered: more copies than catch up at once.
+const READERS_MAX: usize = 8;
+
+impl Readers {
+    /// The reader that has everything up to this record.
+    fn take(&self, after: Position) -> Cursor {
+        let mut cursors = self.lock();
+        let known = cursors.iter().position(|cursor| cursor.position() == after);
+        known.and_then(|at| cursors.remove(at)).unwrap_or_else(|| Cursor::after(after))
+    }
+
+    fn keep(&self, cursor: Option<Cursor>) {
+        let mut cursors = self.lock();
+        cursors.extend(cursor);
+        if cursors.len() > READERS_MAX {
+            cursors.pop_front();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, VecDeque<Cursor>> {
+        self.0.lock().expect("no panic while it is held")
+    }
+}
+
 impl Extent {
     pub(crate) fn of(record: &Record) -> Option<Self> {
         record.bodies.iter().find_map(|change| match *change {
@@ -231,11 +265,21 @@ impl Extent {
 impl<D: Disk> Engine<D> {
     /// Records behind `after`, about so many bytes of them, or one; none if there are none.
     pub fn shipment(&self, after: Position, bytes_max: usize) -> Result<Shipment, NotShipped> {
+        self.shipment_upto(after, u64::MAX, bytes_max)
+    }
+
+    /// The same, without records behind `upto`: nothing of those is read in vain.
+    pub(crate) fn shipment_upto(
+        &self,
+        after: Position,
+        upto: u64,
+        bytes_max: usize,
+    ) -> Result<Shipment, NotShipped> {
         if let Some(shipment) = self.shipment_in_memory(after, bytes_max) {
             return Ok(shipment);
         }
         let _used = self.in_use().ok_or_else(|| NotShipped::Unreadable("it is closed".to_owned()))?;
-        let records = self.read_log(after, bytes_max)?;
+        let records = self.read_log(after, upto, bytes_max)?;
         Ok(Shipment { after, records })
     }
 
@@ -256,14 +300,20 @@ impl<D: Disk> Engine<D> {
         }
     }
 
-    fn read_log(&self, after: Position, bytes_max: usize) -> Result<Vec<Shipped>, NotShipped> {
-        let mut cursor = Cursor::after(after);
-        let (mut shipped, mut bytes) = (Vec::new(), 0);
+    fn read_log(&self, after: Position, upto: u64, bytes_max: usize) -> Result<Vec<Shipped>, NotShipped> {
+        let mut cursor = self.readers.take(after);
+        let (mut shipped, mut bytes): (Vec<Shipped>, _) = (Vec::new(), 0);
+        let count = usize::try_from(upto.saturating_sub(after.seq)).unwrap_or(usize::MAX);
+        let read_max = bytes_max.min(count.saturating_mul(RECORD_BYTES).max(READ_BYTES));
         while shipped.is_empty() {
-            let Some(read) = self.lock().log.take_read(&cursor, bytes_max)? else { break };
+            let Some(read) = self.lock().log.take_read(&cursor, read_max)? else { break };
             let read = read.perform();
             let records = self.lock().log.read(read)?;
             for view in records.iter() {
+                if view.position.seq > upto {
+                    self.readers.keep(shipped.last().and_then(|last| records.cursor_behind(last.position)));
+                    return Ok(shipped);
+                }
                 let record = Record::decode_whole(view.payload)
                     .map_err(|error| NotShipped::Unreadable(error.to_string()))?;
                 let payload = Bytes::copy_from_slice(view.payload);
@@ -276,11 +326,13 @@ impl<D: Disk> Engine<D> {
                 shipped.push(one);
                 // The bytes that records name are more than the log has.
                 if bytes >= bytes_max {
+                    self.readers.keep(records.cursor_behind(view.position));
                     return Ok(shipped);
                 }
             }
             cursor = records.into_cursor();
         }
+        self.readers.keep(Some(cursor));
         Ok(shipped)
     }
 

@@ -369,6 +369,35 @@ fn a_follower_that_was_away_catches_up_from_the_log() {
     pair.same();
 }
 
+/// Otherwise a copy never catches up with clients that write as fast as segments are searched.
+#[test]
+fn a_follower_that_catches_up_is_not_searched_for_in_the_log_each_time() {
+    let mut pair = Pair::new(1);
+    pair.holds_back = true;
+    let ino = work(&mut pair);
+    pair.write(ino, 10_000, &[7; LARGE]);
+    pair.primary.engine.acknowledged(u64::MAX);
+    pair.primary.engine.reach().unwrap();
+    let ship = |pair: &Pair| pair.primary.engine.shipment(pair.follower.engine.last(), 4_000).unwrap();
+    let first = ship(&pair);
+    pair.follow(first);
+    // Whoever begins at the front of a segment fails now.
+    for (name, _) in pair.disks[0].list(b"log").unwrap() {
+        pair.disks[0].fail_reads(&[b"log/", &name[..]].concat(), 0..1).unwrap();
+    }
+    let mut pieces = 0;
+    loop {
+        let shipment = ship(&pair);
+        if shipment.records.is_empty() {
+            break;
+        }
+        pieces += 1;
+        pair.follow(shipment);
+    }
+    assert!(pieces > 2, "{pieces} pieces");
+    assert_eq!(pair.follower.engine.last(), pair.primary.engine.last());
+}
+
 #[test]
 fn a_follower_leads_over_the_rows_that_it_has() {
     let mut pair = Pair::new(1);

@@ -79,6 +79,8 @@ pub struct ReadBytes {
 #[derive(Debug)]
 pub struct Records {
     bytes: Vec<u8>,
+    /// Where in the segment those bytes begin.
+    offset: u64,
     /// Position, predecessor and marker of each, and where its payload lies in `bytes`.
     found: Vec<(Position, Position, u64, Range<usize>)>,
     next: Cursor,
@@ -93,6 +95,15 @@ impl Records {
             synced: *synced,
             payload: &self.bytes[payload.clone()],
         })
+    }
+
+    /// Where to go on behind one of the records; none if it is none of these.
+    pub fn cursor_behind(&self, record: Position) -> Option<Cursor> {
+        let (.., payload) = self.found.iter().find(|(position, ..)| *position == record)?;
+        let end = payload.start - RECORD_HEADER_BYTES + record_bytes(payload.len());
+        let place = self.next.place.as_ref()?;
+        let place = SegmentPlace { offset: self.offset + end as u64, passed: record, ..place.clone() };
+        Some(Cursor { after: record, place: Some(place) })
     }
 
     /// Where to go on. There may be more also if there are no records: then the cursor's own is still searched for.
@@ -213,6 +224,6 @@ impl<D: Disk> Log<D> {
         let after = if passed.seq > after.seq { passed } else { after };
         let place =
             SegmentPlace { life: Arc::clone(&self.life), first_seq, offset: offset + at as u64, passed };
-        Ok(Records { bytes, found, next: Cursor { after, place: Some(place) } })
+        Ok(Records { bytes, offset, found, next: Cursor { after, place: Some(place) } })
     }
 }

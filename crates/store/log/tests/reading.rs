@@ -74,6 +74,21 @@ fn a_reader_gets_each_written_record_once_and_in_order_over_many_segments() {
 }
 
 #[test]
+fn a_reader_goes_on_behind_any_record_of_a_read_at_once() {
+    let mut log = create(&sim());
+    let all: Vec<Position> = (0..20u8).map(|n| put(&mut log, &[n; 40])).collect();
+    write(&mut log);
+    let records = step(&log, &Cursor::after(START), 1 << 20).unwrap().unwrap();
+    for pair in all.windows(2) {
+        let cursor = records.cursor_behind(pair[0]).unwrap();
+        assert_eq!(cursor.position(), pair[0]);
+        let next = step(&log, &cursor, 1).unwrap().unwrap();
+        assert_eq!(next.iter().map(|record| record.position).collect::<Vec<_>>(), [pair[1]]);
+    }
+    assert!(records.cursor_behind(START).is_none());
+}
+
+#[test]
 fn a_reader_of_a_real_disk_gets_the_same() {
     let path = std::env::temp_dir().join(format!("atoll-log-reading-{}", std::process::id()));
     follows_while_it_grows(Arc::new(RealDisk::create(&path).unwrap()), 700);
