@@ -268,7 +268,7 @@ impl<D: Disk> Engine<D> {
         self.shipment_upto(after, u64::MAX, bytes_max)
     }
 
-    /// The same, without records behind `upto`: nothing of those is read in vain.
+    /// The same. Of the log none behind `upto` is among them; of those in memory some may be.
     pub(crate) fn shipment_upto(
         &self,
         after: Position,
