@@ -32,6 +32,15 @@ pub type Tree = BTreeMap<String, At>;
 
 const NAMES: &[&str] = &["a", "b", "c", "d.txt"];
 
+/// What a new entry and its child are made with.
+struct Entered {
+    dir: FileId,
+    stamp: atoll_causal::HybridStamp,
+    entry: Dot,
+    /// The child's birth.
+    dot: Dot,
+}
+
 impl World {
     /// Everything that is shown at a site.
     pub fn tree(&self, at: usize) -> Tree {
@@ -107,17 +116,23 @@ impl World {
         AttrState::new(stamp, mode, 0, 0, Time::default())
     }
 
-    pub fn create(&mut self, at: usize, group: &DirGroup, new: &Name, bytes: u64) -> FileId {
+    /// A directory gets the entry of what is about to be born there.
+    fn enter(&mut self, at: usize, group: &DirGroup, new: &Name, is_dir: bool) -> Entered {
         let dir = group.first();
         let steps = keep(&self.sites[at], dir);
         self.carry_out(at, steps);
         let stamp = self.stamp(at, &[dir]);
         let (entry, dot) = (self.sites[at].dot(), self.sites[at].dot());
-        let id = FileId::born(dot);
-        let key = EntryKey { name: new.clone(), child: id };
-        let word = EntryWord { stamp, is_dir: false };
+        let key = EntryKey { name: new.clone(), child: FileId::born(dot) };
+        let word = EntryWord { stamp, is_dir };
         let part = self.entry_part(at, dir, &key, Some(word), Context::default());
         self.change_dir(at, dir, entry, vec![part], vec![]);
+        Entered { dir, stamp, entry, dot }
+    }
+
+    pub fn create(&mut self, at: usize, group: &DirGroup, new: &Name, bytes: u64) -> FileId {
+        let Entered { dir, stamp, entry, dot } = self.enter(at, group, new, false);
+        let id = FileId::born(dot);
         let birth = FileBirth { kind: Kind::Regular, rdev: 0, target: Bytes::new(), copy_of: None };
         let place = LinkPlace { stamp, dir, name: new.clone(), entry };
         let dids = vec![linked(dot, &place), wrote(dot, bytes)];
@@ -127,16 +142,8 @@ impl World {
     }
 
     pub fn mkdir(&mut self, at: usize, group: &DirGroup, new: &Name) -> FileId {
-        let dir = group.first();
-        let steps = keep(&self.sites[at], dir);
-        self.carry_out(at, steps);
-        let stamp = self.stamp(at, &[dir]);
-        let (entry, dot) = (self.sites[at].dot(), self.sites[at].dot());
+        let Entered { dir, stamp, dot, .. } = self.enter(at, group, new, true);
         let id = FileId::born(dot);
-        let key = EntryKey { name: new.clone(), child: id };
-        let word = EntryWord { stamp, is_dir: true };
-        let part = self.entry_part(at, dir, &key, Some(word), Context::default());
-        self.change_dir(at, dir, entry, vec![part], vec![]);
         let birth = DirBirth { stamp, parent: dir };
         let state = DirState::new(birth, dot, Self::attrs(stamp, 0o755), new.clone());
         self.born(at, id, What::Dir(state), vec![Did::Kept]);
