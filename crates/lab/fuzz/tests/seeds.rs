@@ -171,6 +171,7 @@ fn rows() -> Seeds {
         stamp: samples::STAMP,
         clean: true,
         time: Time::from_nanos(1_800_000_000_000_000_007),
+        ..Meta::default()
     };
     seeds.insert("meta".to_owned(), seed(&RowKey::Meta, &meta.to_vec()));
     seeds.insert("view".to_owned(), seed(&RowKey::View(ino), b""));

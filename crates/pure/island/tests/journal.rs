@@ -55,6 +55,7 @@ impl World {
             children: 0,
             foreign_names: 1,
             owned: None,
+            beside: None,
         };
         world.island.correct(vec![RowChange::Dir { ino: DIR, row: Some(Box::new(row)) }], Vec::new());
         world.event(Event::Tick { bytes_available: 1 << 40 });
@@ -332,6 +333,7 @@ fn two_directories_that_change_places_do_so_in_one_record() {
         children: below,
         foreign_names: homes,
         owned: None,
+        beside: None,
     };
     // Nothing but the one that leaves it keeps the directory that the other goes to.
     for (ino, row) in [(above, dir(at(Ino::ROOT, "above", 0), 1, 0)), (other, dir(at(above, "o", 0), 0, 1))] {

@@ -59,7 +59,7 @@ impl World {
                     self.loads += 1;
                     let loaded = match &load {
                         RowLoad::Row(key) => self.snapshot.row(key),
-                        RowLoad::Dirs { .. } => LoadedRows::Dirs { dirs: Vec::new(), more: false },
+                        RowLoad::Dirs { .. } | RowLoad::Sides { .. } => load.nothing(),
                         RowLoad::Names { dir, .. } => {
                             let end = RowKey::entries_from(Ino(dir.0 + 1), 0);
                             let rows = self.snapshot.0.range(RowKey::entries_from(*dir, 0)..end);

@@ -202,6 +202,11 @@ wire_enum! {
         40 => Skipped { /// Which.
             island: IslandId, /// Stamp.
             upto: Stamp },
+        /// A row of a machine beside the island, in its table of this number. Islands keep it and never read it.
+        41 => Side { /// The table.
+            table: u8, /// Which of its rows.
+            id: u128, /// The row.
+            row: Option<Bytes> },
         /// A checkpoint is made of what is here, this record included, at every copy of the island that can.
         25 => Checkpoint { /// The island was stopped in order behind this.
             clean: bool },

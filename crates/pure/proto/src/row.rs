@@ -26,6 +26,8 @@ wire_struct! {
         /// The mounts that may still have it open although it has no name. Empty while it has one.
         /// Never empty for a removed directory.
         pub orphan_of: Vec<SessionId>,
+        /// What a machine beside the island keeps of the file. Islands carry it along and never read it.
+        pub beside: Option<Bytes>,
     }
 }
 
@@ -140,6 +142,8 @@ wire_struct! {
         pub foreign_names: u32,
         /// Present at its owner.
         pub owned: Option<OwnedDir>,
+        /// As that of a file.
+        pub beside: Option<Bytes>,
     }
 }
 

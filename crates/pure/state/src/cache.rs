@@ -36,23 +36,33 @@ pub struct Slot<V> {
 }
 
 impl<V> Slot<V> {
-    fn clean(value: Option<V>) -> Self {
+    pub(crate) fn clean(value: Option<V>) -> Self {
         Self { value, seq: 0, age: Age::Clean, hot: Cell::new(true) }
     }
 
+    /// Of a record.
+    pub(crate) fn dirty(value: Option<V>, seq: u64) -> Self {
+        Self { value, seq, age: Age::Dirty, hot: Cell::new(true) }
+    }
+
+    /// Its value, without a use of it.
+    pub(crate) const fn value(&self) -> Option<&V> {
+        self.value.as_ref()
+    }
+
     /// Changes the row; true if it was not dirty before.
-    fn set(&mut self, value: Option<V>, seq: u64) -> bool {
+    pub(crate) fn set(&mut self, value: Option<V>, seq: u64) -> bool {
         let news = self.age != Age::Dirty;
-        *self = Self { value, seq, age: Age::Dirty, hot: Cell::new(true) };
+        *self = Self::dirty(value, seq);
         news
     }
 
-    fn freeze(&mut self) {
+    pub(crate) fn freeze(&mut self) {
         self.age = Age::Frozen;
     }
 
     /// The checkpoint is written. True if the row may leave memory at once: it does not exist.
-    fn thaw(&mut self) -> bool {
+    pub(crate) fn thaw(&mut self) -> bool {
         if self.age == Age::Frozen {
             self.age = Age::Clean;
             return self.value.is_none();
@@ -61,11 +71,11 @@ impl<V> Slot<V> {
     }
 
     /// A sweep passes: true if the row may leave memory.
-    fn cold(&self) -> bool {
+    pub(crate) fn cold(&self) -> bool {
         !self.hot.replace(false) && self.age == Age::Clean
     }
 
-    fn see(&self, seen: &Cell<u64>) -> Option<&V> {
+    pub(crate) fn see(&self, seen: &Cell<u64>) -> Option<&V> {
         self.hot.set(true);
         seen.set(seen.get().max(self.seq));
         self.value.as_ref()
@@ -103,7 +113,7 @@ impl<K: Copy + Eq + Hash, V> Cached<K, V> {
         let news = match self.rows.get_mut(&key) {
             Some(slot) => slot.set(value, seq),
             None => {
-                self.rows.insert(key, Slot { value, seq, age: Age::Dirty, hot: Cell::new(true) });
+                self.rows.insert(key, Slot::dirty(value, seq));
                 true
             }
         };

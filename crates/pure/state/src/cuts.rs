@@ -278,6 +278,7 @@ mod tests {
             children: 0,
             foreign_names: 0,
             owned: Some(owned),
+            beside: None,
         };
         state.apply(1, &RowChange::Dir { ino: DIR, row: Some(Box::new(row)) });
         (0..40).for_each(|n| set(&mut state, n, Some(entry(n))));

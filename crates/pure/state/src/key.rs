@@ -49,6 +49,8 @@ pub enum RowKey {
     Link(Ino),
     /// Which of this island's links an island has said it has.
     LinksTold(IslandId),
+    /// A row of a machine beside the island: its table, and which of its rows.
+    Side(u8, u128),
     /// What the view has not laid out yet: an id.
     View(Ino),
     /// What the view has not laid out yet: a name.
@@ -122,6 +124,10 @@ impl RowKey {
                 out.extend_from_slice(&island.0.to_be_bytes());
             }
             Self::Renamed(i) => ino(&mut out, b'h', i),
+            Self::Side(table, id) => {
+                out.extend_from_slice(&[b'a', *table]);
+                out.extend_from_slice(&id.to_be_bytes());
+            }
             Self::View(i) => ino(&mut out, b'v', i),
             Self::ViewName(dir, name) => {
                 ino(&mut out, b'w', dir);
@@ -176,6 +182,7 @@ impl RowKey {
             b'y' => Self::Link(Ino(int(rest)?)),
             b'g' => Self::LinksTold(island(rest)?),
             b'h' => Self::Renamed(Ino(int(rest)?)),
+            b'a' => Self::Side(*rest.first()?, u128::from_be_bytes(rest[1..].try_into().ok()?)),
             b'v' => Self::View(Ino(int(rest)?)),
             b'w' => Self::ViewName(Ino(int(rest.get(..8)?)?), Name::new(rest.get(8..)?).ok()?),
             _ => return None,
@@ -210,6 +217,7 @@ mod tests {
             RowKey::Renamed(Ino(10)),
             RowKey::Link(Ino(11)),
             RowKey::LinksTold(IslandId(6)),
+            RowKey::Side(b'f', 7 << 64 | 9),
             RowKey::View(Ino(6)),
             RowKey::ViewName(Ino(6), name),
         ] {

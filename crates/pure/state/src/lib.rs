@@ -16,6 +16,7 @@ mod meta;
 pub mod pending;
 pub mod renamed;
 mod sessions;
+mod sides;
 pub mod state;
 mod sums;
 

@@ -26,6 +26,15 @@ pub enum RowLoad {
         /// Smallest id.
         from: Ino,
     },
+    /// Up to [`NAMES_PER_PAGE`] rows of a table of a machine beside the island, from this id on.
+    ///
+    /// [`NAMES_PER_PAGE`]: crate::state::NAMES_PER_PAGE
+    Sides {
+        /// The table.
+        table: u8,
+        /// Smallest id.
+        from: u128,
+    },
 }
 
 /// What the snapshot has.
@@ -47,6 +56,13 @@ pub enum LoadedRows {
         /// There are more.
         more: bool,
     },
+    /// Ids and rows' bytes.
+    Sides {
+        /// They.
+        rows: Vec<(u128, Vec<u8>)>,
+        /// The last id that is covered.
+        to: u128,
+    },
 }
 
 impl RowLoad {
@@ -56,6 +72,7 @@ impl RowLoad {
             Self::Row(_) => LoadedRows::Row(None),
             Self::Names { .. } => LoadedRows::Names { names: Vec::new(), to: u64::MAX },
             Self::Dirs { .. } => LoadedRows::Dirs { dirs: Vec::new(), more: false },
+            Self::Sides { .. } => LoadedRows::Sides { rows: Vec::new(), to: u128::MAX },
         }
     }
 }

@@ -4,7 +4,7 @@ use atoll_core::{Decode, Encode, Stamp, Time, wire_struct};
 
 wire_struct! {
     /// What an island must not forget about itself.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct Meta {
         /// Log position that the snapshot stands for.
         pub seq: u64,
@@ -20,14 +20,24 @@ wire_struct! {
         pub clean: bool,
         /// The last time that a change was given: the greatest ctime that a record has set.
         pub time: Time,
+        /// Version of the rows' layout: 1 since rows have a place for a machine beside the island.
+        pub layout: u8,
+    }
+}
+
+impl Default for Meta {
+    fn default() -> Self {
+        let (stamp, time) = (Stamp::default(), Time::default());
+        Self { seq: 0, mint_limit: 0, incarnation: 0, power: 0, stamp, clean: false, time, layout: 1 }
     }
 }
 
 impl Meta {
-    /// Whether these bytes are the row of a version before islands had copies: it ends before the time.
+    /// Whether these bytes are the row of an older version. It had less at its end.
     pub fn is_of_older_version(bytes: &[u8]) -> bool {
-        let with_time = [bytes, &Time::default().to_vec()].concat();
-        Self::from_slice(bytes).is_err() && Self::from_slice(&with_time).is_ok()
+        let whole = Self::default().to_vec();
+        let lacks = whole.len().saturating_sub(bytes.len());
+        lacks > 0 && Self::from_slice(&[bytes, &whole[whole.len() - lacks..]].concat()).is_ok()
     }
 
     /// A record sets this ctime.

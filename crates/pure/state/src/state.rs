@@ -13,6 +13,7 @@ use atoll_posix::locks::Locks;
 use atoll_proto::{
     CarriedLink, Dir, Entry, Forward, Inode, JournalEntry, LifeEnd, RowChange, Session, Txn, Xattrs,
 };
+use bytes::Bytes;
 
 use crate::cache::{Cached, Names};
 use crate::cuts::Cuts;
@@ -24,6 +25,7 @@ pub use crate::meta::Meta;
 use crate::pending::{Pending, ToLay};
 use crate::renamed::Renamed;
 use crate::sessions::{hold, remember};
+use crate::sides::SideRows;
 use atoll_core::cookie_of;
 
 pub use checkpoint::CheckpointRows;
@@ -77,6 +79,7 @@ pub struct State {
     survived_dirty: BTreeSet<u32>,
     renamed: Renamed,
     pub(crate) links: LinkRows,
+    sides: SideRows,
     /// Bodies that may differ from their checksums.
     dirty_bodies: IdSet<Ino>,
     view: Pending,
@@ -181,6 +184,21 @@ impl State {
     /// Locks on a file.
     pub fn locks(&self, ino: Ino) -> Result<Option<&Locks>, NotInMemory> {
         self.locks.get(ino, &self.seen).ok_or(NotInMemory(RowLoad::Row(RowKey::Locks(ino))))
+    }
+
+    /// A row of a machine beside the island.
+    pub fn side(&self, table: u8, id: u128) -> Result<Option<&Bytes>, NotInMemory> {
+        let miss = NotInMemory(RowLoad::Row(RowKey::Side(table, id)));
+        self.sides.get((table, id), &self.seen).ok_or(miss)
+    }
+
+    /// Rows of such a table from this id on, in order, and the last id up to which these are all.
+    pub fn sides_from(
+        &self,
+        table: u8,
+        from: u128,
+    ) -> Result<(impl Iterator<Item = (u128, &Bytes)>, u128), NotInMemory> {
+        self.sides.page(table, from).ok_or(NotInMemory(RowLoad::Sides { table, from }))
     }
 
     /// A transaction under way.
@@ -420,6 +438,7 @@ impl State {
             RowChange::Link { ino, row } => self.links.set(self.seed, *ino, row.as_deref().cloned(), seq),
             RowChange::LinksTold { island, digest } => self.links.tell(*island, *digest),
             RowChange::Renamed { ino } => self.renamed.insert(*ino),
+            RowChange::Side { table, id, row } => self.sides.set((*table, *id), row.clone(), seq),
         }
     }
 
@@ -464,6 +483,7 @@ impl State {
         self.xattrs.sweep(max / 8);
         self.locks.sweep(max / 8);
         self.sums.sweep(max);
+        self.sides.sweep(max);
         if self.names.values().map(|n| n.len() + 1).sum::<usize>() > max {
             // A directory that is used stays whole, unless it alone is most of what may stay.
             self.names.retain(|_, names| !names.sweep(max / 2));
@@ -476,6 +496,7 @@ impl State {
         self.inodes.dirty_len()
             + self.dirs.dirty_len()
             + self.sums.dirty_len()
+            + self.sides.dirty_len()
             + self.names_dirty.len()
             + self.view.settled_len()
     }
@@ -497,6 +518,7 @@ impl State {
             LoadedRows::Row(_) => 1,
             LoadedRows::Names { names, .. } => names.len() + 1,
             LoadedRows::Dirs { .. } => 0,
+            LoadedRows::Sides { rows, .. } => rows.len() + 1,
         });
         fn row<V: Decode>(bytes: Option<Vec<u8>>) -> Result<Option<V>, Malformed> {
             bytes.map(|b| V::from_slice(&b)).transpose()
@@ -512,6 +534,7 @@ impl State {
                     let names = self.names.entry(dir).or_insert_with(Names::unknown);
                     names.load(cookie, name, row(bytes)?);
                 }
+                RowKey::Side(table, id) => self.sides.load((table, id), bytes.map(Bytes::from)),
                 _ => return Err(Malformed::new("load of a row that is always in memory")),
             },
             (RowLoad::Names { dir, from }, LoadedRows::Names { names, to }) => {
@@ -526,6 +549,9 @@ impl State {
                 names.loaded(from, to);
             }
             (RowLoad::Dirs { .. }, LoadedRows::Dirs { .. }) => {}
+            (RowLoad::Sides { table, from }, LoadedRows::Sides { rows, to }) => {
+                self.sides.load_page(table, (from, to), rows);
+            }
             _ => return Err(Malformed::new("load answered with something else")),
         }
         Ok(())

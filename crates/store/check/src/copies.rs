@@ -120,6 +120,7 @@ fn describe(key: &[u8], row: &[u8]) -> (Option<Ino>, String) {
         RowKey::Clock(_) | RowKey::Delivered(_) | RowKey::Skipped(_) => "a row of how far a journal has come",
         RowKey::Moved(_) => "the row of the last move of a directory",
         RowKey::Survived(_) => "the row of how an earlier life has ended",
+        RowKey::Side(..) => "a row of the machine beside the island",
         RowKey::LinksTold(_) => "the row of which links another island has",
         RowKey::Meta | RowKey::View(_) | RowKey::ViewName(..) => "a row of its own",
     };

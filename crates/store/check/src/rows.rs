@@ -155,6 +155,7 @@ impl Rows {
             RowKey::Survived(_)
             | RowKey::Moved(_)
             | RowKey::Renamed(_)
+            | RowKey::Side(..)
             | RowKey::View(_)
             | RowKey::ViewName(..) => {}
         }
@@ -215,6 +216,7 @@ impl Rows {
             | RowChange::Moved { .. }
             | RowChange::Forward { .. }
             | RowChange::Renamed { .. }
+            | RowChange::Side { .. }
             | RowChange::Dirty { .. } => {}
         }
     }

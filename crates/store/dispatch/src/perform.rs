@@ -450,5 +450,52 @@ pub(crate) fn load_from(snapshot: &atoll_snapshot::Snapshot, load: &RowLoad) -> 
             });
             Ok(LoadedRows::Dirs { dirs: dirs.collect(), more })
         }
+        RowLoad::Sides { table, from } => {
+            let limit = atoll_state::state::NAMES_PER_PAGE;
+            // The highest id is given to no row.
+            let (first, end) = (RowKey::Side(*table, *from), RowKey::Side(*table, u128::MAX));
+            let rows = snapshot.range(&first.to_bytes(), &end.to_bytes(), limit).map_err(failed)?;
+            let is_full = rows.len() == limit;
+            let rows: Vec<(u128, Vec<u8>)> = rows
+                .into_iter()
+                .filter_map(|(key, row)| match RowKey::from_bytes(&key)? {
+                    RowKey::Side(_, id) => Some((id, row)),
+                    _ => None,
+                })
+                .collect();
+            let to = rows.last().map_or(u128::MAX, |(last, _)| if is_full { *last } else { u128::MAX });
+            Ok(LoadedRows::Sides { rows, to })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use atoll_disk::sim::SimDisk;
+    use atoll_snapshot::Snapshot;
+
+    use super::*;
+
+    #[test]
+    fn pages_of_a_table_beside_the_island_follow_each_other_and_have_nothing_of_other_tables() {
+        let snapshot = Snapshot::open(&SimDisk::new(1), b"state.redb", 1 << 20).unwrap();
+        let count = atoll_state::state::NAMES_PER_PAGE as u128 + 5;
+        let keys = (0..count)
+            .map(|id| RowKey::Side(b'n', id << 64))
+            .chain([RowKey::Side(b'm', 1), RowKey::Side(b'o', 1)]);
+        let keys: Vec<Vec<u8>> = keys.map(|key| key.to_bytes()).collect();
+        snapshot.commit(keys.iter().map(|key| (key, Some(key)))).unwrap();
+        let (mut from, mut found) = (0, Vec::new());
+        loop {
+            let load = RowLoad::Sides { table: b'n', from };
+            let Ok(LoadedRows::Sides { rows, to }) = load_from(&snapshot, &load) else { panic!("{load:?}") };
+            found.extend(rows);
+            if to == u128::MAX {
+                break;
+            }
+            from = to + 1;
+        }
+        assert_eq!(found.len() as u128, count);
+        assert!(found.iter().enumerate().all(|(n, (id, row))| (*id, row) == ((n as u128) << 64, &keys[n])));
     }
 }

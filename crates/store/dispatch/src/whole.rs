@@ -120,7 +120,7 @@ impl<D: Disk> Whole for WholeState<'_, D> {
                     from = (to != u64::MAX).then_some(to);
                     Some(Ok(names))
                 }
-                Ok(LoadedRows::Row(_) | LoadedRows::Dirs { .. }) => unreachable!("names were asked for"),
+                Ok(_) => unreachable!("names were asked for"),
                 Err(why) => Some(Err(io::Error::other(why))),
             }
         });

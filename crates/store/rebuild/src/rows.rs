@@ -59,6 +59,7 @@ pub(crate) fn write<D: Disk>(
             stamp: Stamp::default(),
             clean: true,
             time: out.time,
+            ..Meta::default()
         };
         out.put(&RowKey::Meta, &meta)?;
         out.commit()?;
@@ -95,6 +96,7 @@ fn directory(volume: &VolumeConfig, plan: &Plan, at: DirAt, out: &mut Rows) -> R
             subdirs: subdir_count as u32,
             ..owned
         }),
+        beside: None,
     };
     if let Some(owned) = &row.owned {
         out.time = out.time.max(owned.ctime);
@@ -262,6 +264,7 @@ impl Rows {
             has_acl: has(&node.xattrs, ACCESS_XATTR),
             moves: 0,
             orphan_of: Vec::new(),
+            beside: None,
         };
         self.time = self.time.max(attr.ctime);
         self.put(&RowKey::Inode(file.ino), &row)?;

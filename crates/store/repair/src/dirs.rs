@@ -193,6 +193,7 @@ impl Work<'_> {
             children: below,
             foreign_names: homes,
             owned,
+            beside: None,
         })
     }
 

@@ -157,6 +157,7 @@ impl Work<'_> {
             children: 0,
             foreign_names: 0,
             owned: Some(owned),
+            beside: None,
         };
         let stub = stub_of(&row);
         let mut changes = vec![(owner, RowChange::MintLimit { limit: limit + 1 })];
@@ -197,8 +198,15 @@ impl Work<'_> {
                 continue;
             }
             let Stray { attr, target, sums, .. } = stray;
-            let row =
-                Inode { attr, target, has_xattrs: false, has_acl: false, moves: 0, orphan_of: Vec::new() };
+            let row = Inode {
+                attr,
+                target,
+                has_xattrs: false,
+                has_acl: false,
+                moves: 0,
+                orphan_of: Vec::new(),
+                beside: None,
+            };
             let mut changes = Vec::new();
             if !rows.sums_end.contains_key(&ino) {
                 let sums = sums.into_iter();

@@ -104,6 +104,7 @@ impl Island {
             has_acl: born.acl.is_some(),
             moves: 0,
             orphan_of: Vec::new(),
+            beside: None,
         });
         if born.acl.is_some() {
             decision.xattrs(ino, Some(xattrs));

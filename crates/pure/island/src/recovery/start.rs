@@ -295,6 +295,7 @@ impl Ctx {
             children: 0,
             foreign_names: 0,
             owned: owner.then_some(owned),
+            beside: None,
         };
         decision.dir(Ino::ROOT, root);
     }

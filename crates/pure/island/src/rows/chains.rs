@@ -207,6 +207,7 @@ mod tests {
             has_acl: false,
             orphan_of: vec![],
             moves: 0,
+            beside: None,
         };
         island.correct(
             vec![

@@ -32,7 +32,15 @@ impl Ctx {
         }
         self.notify_unlinked(&holders, None, ino);
         let (has_xattrs, has_acl) = (row.has_xattrs, row.has_acl);
-        decision.inode(Inode { attr, target: None, has_xattrs, has_acl, moves: 0, orphan_of: holders });
+        decision.inode(Inode {
+            attr,
+            target: None,
+            has_xattrs,
+            has_acl,
+            moves: 0,
+            orphan_of: holders,
+            beside: None,
+        });
     }
 
     /// Whether the attributes of a removed directory are kept here for a mount, as far as memory knows.

@@ -271,6 +271,7 @@ pub(crate) fn new_row(new: &Ancestor, owned: Option<OwnedDir>) -> Dir {
         children: 0,
         foreign_names: 0,
         owned,
+        beside: None,
     }
 }
 

@@ -92,7 +92,15 @@ pub const fn attr() -> Attr {
 }
 
 pub fn inode() -> Inode {
-    Inode { attr: attr(), target: None, has_xattrs: true, has_acl: false, moves: 0, orphan_of: vec![SESSION] }
+    Inode {
+        attr: attr(),
+        target: None,
+        has_xattrs: true,
+        has_acl: false,
+        moves: 0,
+        orphan_of: vec![SESSION],
+        beside: None,
+    }
 }
 
 pub const fn stub() -> Stub {

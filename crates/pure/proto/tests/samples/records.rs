@@ -47,6 +47,7 @@ pub fn dir() -> Dir {
         children: 2,
         foreign_names: 3,
         owned: Some(owned()),
+        beside: None,
     }
 }
 
@@ -210,6 +211,8 @@ fn changes() -> Vec<(&'static str, RowChange)> {
         ("links told", RowChange::LinksTold { island: IslandId(2), digest: 77 }),
         ("no link", RowChange::Link { ino: FILE, row: None }),
         ("renamed", RowChange::Renamed { ino: DIR }),
+        ("side row", RowChange::Side { table: b'f', id: 7 << 64 | 9, row: Some("row".into()) }),
+        ("no side row", RowChange::Side { table: b'f', id: 9, row: None }),
         ("moved", RowChange::Moved { island: IslandId(3), stamp: STAMP }),
         ("forward", RowChange::Forward { ino: FILE, row: Some(forward()) }),
         ("gone", RowChange::Forward { ino: FILE, row: None }),
@@ -258,7 +261,7 @@ fn record() -> Samples {
 pub fn all() -> Vec<Samples> {
     vec![
         record(),
-        samples("change", (1..=24).chain([27]).chain(30..=32).chain([40]), changes()),
+        samples("change", (1..=24).chain([27]).chain(30..=32).chain(40..=41), changes()),
         samples("body_change", 1..=6, bodies()),
         samples(
             "inode",

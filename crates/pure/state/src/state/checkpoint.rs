@@ -70,6 +70,9 @@ impl State {
         for incarnation in std::mem::take(&mut self.survived_dirty) {
             put(&mut rows, &RowKey::Survived(incarnation), self.survived.get(&incarnation));
         }
+        self.sides.freeze(|(table, id), row| {
+            rows.push((RowKey::Side(table, id).to_bytes(), row.map(|row| row.to_vec())));
+        });
         self.renamed.freeze(&mut rows);
         self.links.freeze(&mut rows);
         self.view.freeze(|key, freeze| put(&mut rows, &key, freeze.as_ref()));
@@ -87,6 +90,7 @@ impl State {
         self.sums.thaw();
         self.txns.thaw();
         self.sessions.thaw();
+        self.sides.thaw();
         self.view.thaw();
         for dir in std::mem::take(&mut self.names_frozen) {
             if let Some(names) = self.names.get_mut(&dir) {

@@ -67,6 +67,7 @@ pub fn dir(key: Key, parent: Ino, called: Option<&str>, owned: Option<(u64, u32)
         children: below,
         foreign_names: 0,
         owned: owned.map(|(entries, subdirs)| OwnedDir { entries, subdirs, ..OwnedDir::empty(time) }),
+        beside: None,
     }
 }
 
@@ -87,7 +88,15 @@ pub fn file(ino: Ino, size: u64) -> Inode {
         ctime: time,
         btime: time,
     };
-    Inode { attr, target: None, has_xattrs: false, has_acl: false, moves: 0, orphan_of: Vec::new() }
+    Inode {
+        attr,
+        target: None,
+        has_xattrs: false,
+        has_acl: false,
+        moves: 0,
+        orphan_of: Vec::new(),
+        beside: None,
+    }
 }
 
 /// A directory that was removed, and that no client has open.
@@ -129,6 +138,7 @@ impl World {
             stamp: Stamp::default(),
             clean: true,
             time: Time::default(),
+            ..Meta::default()
         };
 
         let mut here = Rows::new(HERE);

@@ -138,6 +138,7 @@ impl Model {
             children: 0,
             foreign_names: 0,
             owned: is_owned.then_some(owned),
+            beside: None,
         };
         self.dirs.insert(ino, row);
         self.inos.insert(ino);
@@ -217,7 +218,15 @@ impl Model {
             ctime: now,
             btime: now,
         };
-        let row = Inode { attr, target, has_xattrs: false, has_acl: false, moves: 0, orphan_of: Vec::new() };
+        let row = Inode {
+            attr,
+            target,
+            has_xattrs: false,
+            has_acl: false,
+            moves: 0,
+            orphan_of: Vec::new(),
+            beside: None,
+        };
         self.inodes.insert(ino, row);
         self.inos.insert(ino);
         self.set_entry(dir, name, Some(Entry { ino, kind, home: HERE, stub: None }));
