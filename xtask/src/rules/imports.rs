@@ -20,9 +20,12 @@ const FRONT_MAY: &[&str] = &["atoll-vfs", "atoll-handover"];
 /// The crates that put everything together, so that they may import everything but the lab.
 const ASSEMBLY: &[&str] = &["atoll-cli", "atoll-volume"];
 
-/// Pure crates that all others may import: words, rows, and what sites know of each other's changes. Every other pure crate is a machine, and
-/// machines do not import each other.
+/// Pure crates that all others may import: words, rows, and what sites know of each other's changes. Every other pure crate is a machine or
+/// puts some together, and machines do not import each other.
 const VOCABULARY: &[&str] = &["atoll-causal", "atoll-core", "atoll-posix", "atoll-proto", "atoll-state"];
+
+/// Pure crates that put machines together, so that they may import them. No other pure crate may import one of these.
+const COMPOSERS: &[&str] = &["atoll-wide"];
 
 /// Foreign crates that a pure crate may not link, because they reach the world or make chance.
 const IMPURE: &[&str] = &[
@@ -141,7 +144,8 @@ pub(super) fn direction(repo: &Repo) -> Vec<Violation> {
             } else {
                 may.contains(&group)
             };
-            let machines = package.group == "pure" && !VOCABULARY.contains(&other.as_str());
+            let composes = COMPOSERS.contains(&name) && !COMPOSERS.contains(&other.as_str());
+            let machines = package.group == "pure" && !composes && !VOCABULARY.contains(&other.as_str());
             if !allowed {
                 broken
                     .push(package.violation(format!("{} may not import {other} of {group}", package.group)));
@@ -313,6 +317,22 @@ mod tests {
         );
         assert_eq!(broken(direction, &crates("[build-dependencies]\natoll-sim.workspace = true")).len(), 1);
         assert!(broken(direction, &crates("[dev-dependencies]\natoll-sim.workspace = true")).is_empty());
+    }
+
+    #[test]
+    fn a_composer_may_import_machines_and_nobody_of_them_imports_it() {
+        let crates = |composes: &'static str, machine: &'static str| {
+            [
+                ("pure/wide", "atoll-wide", composes),
+                ("pure/island", "atoll-island", machine),
+                ("store/log", "atoll-log", ""),
+            ]
+        };
+        let (island, wide) =
+            ("[dependencies]\natoll-island.workspace = true", "[dependencies]\natoll-wide.workspace = true");
+        assert!(broken(direction, &crates(island, "")).is_empty());
+        assert_eq!(broken(direction, &crates("", wide)).len(), 1);
+        assert_eq!(broken(direction, &crates("[dependencies]\natoll-log.workspace = true", "")).len(), 1);
     }
 
     #[test]
