@@ -1,0 +1,423 @@
+//! The island of a site, with bodies and a snapshot in memory. Everything that it decides is watched; nothing fails, and nothing waits.
+
+#![allow(dead_code, reason = "each test uses a part")]
+
+use std::collections::{BTreeMap, VecDeque};
+
+use atoll_core::sum::{self, BLOCK_BYTES};
+use atoll_core::{Ino, IslandId, Name, SessionId, Table, Time};
+use atoll_island::{BodyDone, BodyOp, Config, Effect, Event, Island, LinkId, Now, PreviousEnd};
+use atoll_posix::{Answer, Caller, Errno, Kind, Op, Whence};
+use atoll_proto::{ClientOp, Notice, Outcome, Record, Request, RowChange};
+use atoll_state::{CheckpointRows, LoadedRows, NotInMemory, RowKey, RowLoad, State};
+use atoll_wide::watch::{Happened, happened};
+use bytes::Bytes;
+
+/// An answer comes at the latest when time has passed so often.
+const PASSES: usize = 40;
+/// The wall clock between two operations: more than two times that one operation gives are apart.
+const STEP_NS: u64 = 1_000_000;
+
+/// Which rows the island has in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Memory {
+    /// All.
+    Whole,
+    /// Those that it has read for what it does. All others leave memory at each [`Site::forget`].
+    Swept,
+}
+
+/// See the module.
+pub(crate) struct Site {
+    island: Island,
+    memory: Memory,
+    /// The rows after the records so far.
+    shadow: State,
+    snapshot: BTreeMap<Vec<u8>, Vec<u8>>,
+    bodies: BTreeMap<Ino, Vec<u8>>,
+    queue: VecDeque<Event>,
+    replies: BTreeMap<u64, (Outcome, Bytes)>,
+    happened: Vec<Happened>,
+    sessions: BTreeMap<SessionId, u64>,
+    wall_ns: u64,
+    ms: u64,
+    next_id: u64,
+    pub(crate) records: u64,
+    /// Records of which all rows that were needed were in the island's memory.
+    pub(crate) watched_in_memory: u64,
+    pub(crate) loads: u64,
+}
+
+impl Site {
+    /// A new site with these clients. As mounts they may have files open that have no name.
+    pub(crate) fn new(memory: Memory, sessions: &[SessionId], is_mount: bool) -> Self {
+        let config = Config::new(IslandId(0), 1, Table::new(1), vec![IslandId(0)]);
+        let rows_max = if memory == Memory::Whole { 1 << 40 } else { 0 };
+        let wall_ns = 1_000_000_000_000;
+        // Later than anything waits.
+        let ms = 1 << 20;
+        let now = Now { wall: Time::from_nanos(wall_ns), ms };
+        let island = Island::new(Config { rows_max, ..config }, State::new(1), PreviousEnd::Orderly, now);
+        let mut site = Self {
+            island,
+            memory,
+            shadow: State::new(1),
+            snapshot: BTreeMap::new(),
+            bodies: BTreeMap::new(),
+            queue: VecDeque::new(),
+            replies: BTreeMap::new(),
+            happened: Vec::new(),
+            sessions: sessions.iter().map(|session| (*session, 0)).collect(),
+            wall_ns,
+            ms,
+            next_id: 0,
+            records: 0,
+            watched_in_memory: 0,
+            loads: 0,
+        };
+        site.pass();
+        for session in sessions {
+            site.send(*session, Caller::ROOT, 0, ClientOp::Attach { mount: is_mount }, Bytes::new());
+        }
+        assert_eq!(site.take_happened(), [], "nobody has done anything");
+        site
+    }
+
+    /// The time that operations have now.
+    pub(crate) fn now(&self) -> Time {
+        Time::from_nanos(self.wall_ns)
+    }
+
+    /// The bytes of a file.
+    pub(crate) fn body(&self, ino: Ino) -> &[u8] {
+        self.bodies.get(&ino).map_or(&[], Vec::as_slice)
+    }
+
+    /// All that has happened since the last call.
+    pub(crate) fn take_happened(&mut self) -> Vec<Happened> {
+        std::mem::take(&mut self.happened)
+    }
+
+    /// Does an operation at a later time than all before. What is answered, and the bytes beside it.
+    pub(crate) fn run(
+        &mut self,
+        session: SessionId,
+        caller: &Caller,
+        op: Op,
+        data: Bytes,
+    ) -> Result<(Answer, Bytes), Errno> {
+        self.wall_ns += STEP_NS;
+        let count = self.sessions.get_mut(&session).expect("it is attached");
+        *count += 1;
+        let seq = if op.changes() { *count } else { 0 };
+        let answer = self.send(session, caller.clone(), seq, ClientOp::Fs { op }, data);
+        // Bytes that are put in place when their record is synced are there at the next tick.
+        self.tick(1);
+        match answer {
+            (Outcome::Ok { answer, .. }, data) => Ok((answer, data)),
+            (Outcome::Data { data }, _) => Ok((Answer::Data, data)),
+            (Outcome::Failed { errno }, _) => Err(errno),
+            (other, _) => panic!("{other:?}"),
+        }
+    }
+
+    /// Does an operation as the superuser of the first client, which succeeds. The id in the answer, if it tells one.
+    pub(crate) fn does(&mut self, op: Op, data: &'static [u8]) -> Option<Ino> {
+        let session = *self.sessions.keys().next().expect("somebody is attached");
+        let told = format!("{op:?}");
+        match self.run(session, &Caller::ROOT, op, Bytes::from_static(data)) {
+            Ok((Answer::Found { found }, _)) => Some(found.attr.ino),
+            Ok((Answer::Removed { orphan }, _)) => orphan,
+            Ok(_) => None,
+            Err(errno) => panic!("{told}: {errno:?}"),
+        }
+    }
+
+    /// A file of the superuser's.
+    pub(crate) fn create(&mut self, dir: Ino, name: &str, kind: Kind, target: &'static [u8]) -> Ino {
+        let (name, target) = (named(name), Bytes::from_static(target));
+        let (mode, umask, rdev, exclusive) = (0o644, 0, 7, true);
+        self.does(Op::Create { dir, name, kind, mode, umask, rdev, exclusive, target }, b"")
+            .expect("it is made")
+    }
+
+    /// A directory of the superuser's.
+    pub(crate) fn mkdir(&mut self, dir: Ino, name: &str) -> Ino {
+        let (name, mode, umask) = (named(name), 0o755, 0);
+        self.does(Op::Mkdir { dir, name, mode, umask }, b"").expect("it is made")
+    }
+
+    /// All clients have let go of these.
+    pub(crate) fn release(&mut self, inos: &[Ino]) {
+        for session in self.sessions.keys().copied().collect::<Vec<_>>() {
+            let op = ClientOp::Release { inos: inos.to_vec() };
+            let (outcome, _) = self.send(session, Caller::ROOT, 0, op, Bytes::new());
+            assert!(matches!(outcome, Outcome::Ok { .. }), "{outcome:?}");
+        }
+    }
+
+    /// The only client goes, with its locks and what it had open.
+    pub(crate) fn detach(&mut self) {
+        let (session, _) = self.sessions.pop_first().expect("it is attached");
+        let (outcome, _) = self.send(session, Caller::ROOT, 0, ClientOp::Detach, Bytes::new());
+        assert!(matches!(outcome, Outcome::Ok { .. }), "{outcome:?}");
+    }
+
+    /// All clients say that they are there.
+    pub(crate) fn renew(&mut self) {
+        for session in self.sessions.keys().copied().collect::<Vec<_>>() {
+            let (outcome, _) = self.send(session, Caller::ROOT, 0, ClientOp::Renew, Bytes::new());
+            assert!(matches!(outcome, Outcome::Attached { .. }), "{outcome:?}");
+        }
+    }
+
+    /// What nobody has used lately leaves memory, as far as memory may not hold all.
+    pub(crate) fn forget(&mut self) {
+        self.queue.push_back(Event::CheckpointWanted);
+        self.settle();
+        (0..4).for_each(|_| self.pass());
+        self.renew();
+    }
+
+    /// The island opens, and its bodies are not as its rows say.
+    pub(crate) fn correct(&mut self, changes: Vec<RowChange>) {
+        self.island.correct(changes, Vec::new());
+        self.pass();
+    }
+
+    /// What a record would do.
+    pub(crate) fn would_do(&self, record: &Record) -> Result<Vec<Happened>, NotInMemory> {
+        happened(&self.shadow, record)
+    }
+
+    /// The rows.
+    pub(crate) const fn state(&self) -> &State {
+        &self.shadow
+    }
+
+    fn send(
+        &mut self,
+        session: SessionId,
+        caller: Caller,
+        seq: u64,
+        op: ClientOp,
+        data: Bytes,
+    ) -> (Outcome, Bytes) {
+        let id = self.ask(session, caller, seq, op, data);
+        self.settle();
+        for _ in 0..PASSES {
+            if let Some(reply) = self.replies.remove(&id) {
+                return reply;
+            }
+            self.pass();
+        }
+        panic!("no answer");
+    }
+
+    fn ask(&mut self, session: SessionId, caller: Caller, seq: u64, op: ClientOp, data: Bytes) -> u64 {
+        self.next_id += 1;
+        let (id, table) = (self.next_id, self.island.config().table.version());
+        let request = Request { session, seq, acked: seq, table, vector: Vec::new(), caller, op };
+        self.queue.push_back(Event::Request { link: LinkId(session.0), id, request, data });
+        id
+    }
+
+    fn pass(&mut self) {
+        self.tick(250);
+    }
+
+    fn tick(&mut self, ms: u64) {
+        self.ms += ms;
+        self.queue.push_back(Event::Tick { bytes_available: 1 << 40 });
+        self.settle();
+    }
+
+    fn settle(&mut self) {
+        while let Some(event) = self.queue.pop_front() {
+            // The rows with which the event is decided, those that it brings among them. What was decided before the event, when the
+            // island began, is told with it: then they are too new.
+            let is_told = self.island.state().seq() == self.shadow.seq();
+            let mut before = (self.memory == Memory::Swept && is_told).then(|| self.island.state().clone());
+            if let (Some(before), Event::Loaded { load, loaded, .. }) = (&mut before, &event) {
+                before.load(load.clone(), loaded.clone()).expect("it was written by this code");
+            }
+            let mut out = Vec::new();
+            self.island.handle(Now { wall: self.now(), ms: self.ms }, event, &mut out);
+            for effect in out {
+                self.perform(effect, &mut before);
+            }
+        }
+    }
+
+    fn watch(&mut self, seq: u64, record: &Record, before: Option<&mut State>) {
+        assert_eq!(seq, self.shadow.seq() + 1);
+        let told = happened(&self.shadow, record).expect("all of it is in memory");
+        if let Some(before) = before {
+            assert_eq!(happened(before, record).as_ref(), Ok(&told), "of {record:?}");
+            self.apply(before, seq, record);
+            self.watched_in_memory += 1;
+        }
+        let mut shadow = std::mem::take(&mut self.shadow);
+        self.apply(&mut shadow, seq, record);
+        self.shadow = shadow;
+        self.happened.extend(told);
+        self.records += 1;
+    }
+
+    /// Applies a record. The checksums of a file that is new are not there, which nobody has said of these rows.
+    fn apply(&self, rows: &mut State, seq: u64, record: &Record) {
+        for change in &record.changes {
+            if let Some(load) = rows.needs(change) {
+                rows.load(load.clone(), self.load(&load)).expect("it was written by this code");
+            }
+            rows.apply(seq, change);
+        }
+    }
+
+    fn perform(&mut self, effect: Effect, before: &mut Option<State>) {
+        match effect {
+            Effect::Append(seq, record, _) => {
+                self.watch(seq, &record, before.as_mut());
+                self.queue.push_back(Event::Committed(seq));
+            }
+            Effect::Sync => self.queue.push_back(Event::Synced(self.island.state().seq())),
+            Effect::Reply { id, reply, data, .. } => drop(self.replies.insert(id, (reply.outcome, data))),
+            Effect::Notice(link, Notice::Recall) => {
+                self.ask(SessionId(link.0), Caller::ROOT, 0, ClientOp::Dropped, Bytes::new());
+            }
+            Effect::Notice(..) => {}
+            Effect::Damaged(damage) => panic!("{damage}"),
+            Effect::Send(..) => unreachable!("there is no other island"),
+            Effect::Load { load, generation } => {
+                self.loads += 1;
+                let loaded = self.load(&load);
+                self.queue.push_back(Event::Loaded { load, generation, loaded });
+            }
+            Effect::Body(ticket, op) => {
+                let done = self.in_body(op);
+                self.queue.push_back(Event::BodyDone(ticket, Ok(done)));
+            }
+            Effect::Checkpoint { frozen, .. } => {
+                self.commit(frozen);
+                self.queue.push_back(Event::CheckpointDone);
+            }
+        }
+    }
+
+    // ----------------------------------------------------------------- snapshot
+
+    fn commit(&mut self, frozen: CheckpointRows) {
+        for (key, row) in frozen.rows {
+            match row {
+                Some(row) => drop(self.snapshot.insert(key, row)),
+                None => drop(self.snapshot.remove(&key)),
+            }
+        }
+    }
+
+    fn load(&self, load: &RowLoad) -> LoadedRows {
+        match load {
+            RowLoad::Row(key) => LoadedRows::Row(self.snapshot.get(&key.to_bytes()).cloned()),
+            RowLoad::Dirs { .. } | RowLoad::Sides { .. } => load.nothing(),
+            RowLoad::Names { dir, from } => {
+                let end = RowKey::entries_from(Ino(dir.0 + 1), 0);
+                let rows = self.snapshot.range(RowKey::entries_from(*dir, *from)..end);
+                let names = rows.map(|(key, row)| match RowKey::from_bytes(key) {
+                    Some(RowKey::Entry(_, cookie, name)) => (cookie, name, row.clone()),
+                    other => panic!("{other:?} among the names"),
+                });
+                LoadedRows::Names { names: names.collect(), to: u64::MAX }
+            }
+        }
+    }
+
+    // ------------------------------------------------------------------- bodies
+
+    fn in_body(&mut self, op: BodyOp) -> BodyDone {
+        match op {
+            BodyOp::Read { id, reply, ino, offset, len, size, .. } => {
+                let data = read(self.body(ino), size, offset, u64::from(len));
+                self.replies.insert(id, (reply.outcome, data.into()));
+            }
+            BodyOp::SumsAfter { ino, offset, data, size, old } => {
+                return BodyDone::Sums(sums_after(self.body(ino), offset, &data, size, &old));
+            }
+            BodyOp::Write { ino, offset, data, size, old, .. } => {
+                let sums = old.map(|old| sums_after(self.body(ino), offset, &data, size, &old));
+                self.put(ino, offset, &data);
+                return sums.map_or(BodyDone::Done, BodyDone::Sums);
+            }
+            BodyOp::SumAfterCut { ino, len, .. } => {
+                let block = len / BLOCK_BYTES;
+                let left = read(self.body(ino), len, block * BLOCK_BYTES, BLOCK_BYTES);
+                return BodyDone::Edges(vec![(block, sum::sum(&left))]);
+            }
+            BodyOp::Cut { ino, len, .. } => self.bodies.entry(ino).or_default().resize(len as usize, 0),
+            BodyOp::SumsAfterZero { ino, offset, len, size, .. } => {
+                let mut after = read(self.body(ino), size, 0, size);
+                zero(&mut after, offset, len);
+                let sum = |block| sum::sum(&read(&after, size, block * BLOCK_BYTES, BLOCK_BYTES));
+                let edges = sum::edges_of_zero(offset, len, size).into_iter();
+                return BodyDone::Edges(edges.map(|block| (block, sum(block))).collect());
+            }
+            BodyOp::Zero { ino, offset, len, .. } => {
+                zero(self.bodies.entry(ino).or_default(), offset, len);
+            }
+            BodyOp::Allocate { ino, offset, len, keep_size, .. } => {
+                let body = self.bodies.entry(ino).or_default();
+                if !keep_size {
+                    body.resize(body.len().max((offset + len) as usize), 0);
+                }
+            }
+            BodyOp::Copy { from: (from, at, from_size, _), to: (to, offset, size, old), len, .. } => {
+                let data = read(self.body(from), from_size, at, len);
+                let sums = sums_after(self.body(to), offset, &data, size, &old);
+                self.put(to, offset, &data);
+                return BodyDone::Copied(sums, data.into());
+            }
+            BodyOp::Seek { offset, whence, size, .. } => {
+                return BodyDone::Offset(Some(if whence == Whence::Data { offset } else { size }));
+            }
+            BodyOp::Fetch { .. } => unreachable!("no file moves to another island"),
+            BodyOp::Sync { .. } => {}
+            BodyOp::Drop { ino } => drop(self.bodies.remove(&ino)),
+        }
+        BodyDone::Done
+    }
+
+    fn put(&mut self, ino: Ino, offset: u64, data: &[u8]) {
+        let (body, end) = (self.bodies.entry(ino).or_default(), offset as usize + data.len());
+        body.resize(body.len().max(end), 0);
+        body[offset as usize..end].copy_from_slice(data);
+    }
+}
+
+/// Bytes of a file of `size` bytes. What a body does not have reads as zeros.
+fn read(body: &[u8], size: u64, offset: u64, len: u64) -> Vec<u8> {
+    let (from, end) = (offset.min(size) as usize, offset.saturating_add(len).min(size) as usize);
+    (from..end).map(|at| body.get(at).copied().unwrap_or(0)).collect()
+}
+
+fn zero(body: &mut [u8], offset: u64, len: u64) {
+    let len_of_all = body.len() as u64;
+    body[offset.min(len_of_all) as usize..offset.saturating_add(len).min(len_of_all) as usize].fill(0);
+}
+
+fn sums_after(body: &[u8], offset: u64, data: &[u8], size: u64, old: &sum::BlockSums) -> sum::BlockSums {
+    let whole = |part: sum::PartialBlock, _| {
+        let start = part.block * BLOCK_BYTES;
+        let end = (start + part.old_len).max((offset + data.len() as u64).min(start + BLOCK_BYTES));
+        let mut after = read(body, size, start, part.old_len);
+        after.resize((end - start) as usize, 0);
+        for (at, byte) in (offset..).zip(data).filter(|(at, _)| (start..end).contains(at)) {
+            after[(at - start) as usize] = *byte;
+        }
+        Ok::<_, ()>(sum::sum(&after))
+    };
+    sum::sums_after_write(offset, data, size, old, whole).expect("nothing fails")
+}
+
+/// The name of these bytes.
+pub(crate) fn named(name: &str) -> Name {
+    Name::new(name.as_bytes()).expect("it is a name")
+}
