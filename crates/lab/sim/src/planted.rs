@@ -200,6 +200,7 @@ const fn first_seed(bug: Bug) -> u64 {
         Bug::CopyWaitsBehind => 160,
         Bug::StubOfThen => 180,
         Bug::NoDirty => 185,
+        Bug::OwnCheckpoints => 210,
         Bug::AnsweredUnapplied => 280,
         Bug::HalfAWrite => 330,
         Bug::GrowsUnrecorded => 440,

@@ -46,6 +46,12 @@ impl World {
         if let Some(node) = self.machines.ids().find(stops) {
             return Some(format!("machine {node} is about to stop in order"));
         }
+        if let Some(copy) = self.unwanted_copy() {
+            return Some(format!(
+                "the copy of island {} on machine {} is yet to be removed",
+                copy.island, copy.node
+            ));
+        }
         for copy in self.copies.iter() {
             let i = copy.island;
             if !copy.threads.is_empty() || copy.waiting > 0 {

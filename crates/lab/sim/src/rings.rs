@@ -175,6 +175,12 @@ impl World {
         planted(Bug::RemovedAtOnce) || (!may_have && !has)
     }
 
+    /// A copy that is not wanted any more and is yet to be removed. Its process ends with it, whatever else is served there.
+    pub(crate) fn unwanted_copy(&self) -> Option<&IslandCopy> {
+        let held = self.rings.iter().flat_map(|rings| &rings.held);
+        held.map(|id| &self.copies[*id]).find(|copy| !self.is_kept(copy))
+    }
+
     /// A copy that is not wanted any more goes with its files. Its process ends with it: so whatever was under way there is void.
     fn remove_copy(&mut self, id: CopyId) {
         let IslandCopy { island, node, .. } = self.copies[id];

@@ -459,6 +459,38 @@ fn appends_keep_their_order() {
     assert_eq!(group.engine(other).last(), group.engine(first).last());
 }
 
+/// A copy comes back while clients write all the time. Each write is a record of its own, with bytes.
+#[test]
+fn a_copy_that_catches_up_gets_what_waits_in_large_frames() {
+    let (mut group, first, ino) = with_file(2);
+    let other = group.others(first)[0];
+    for node in [other, first] {
+        group.end(node, Fault::ProcessDeath);
+    }
+    group.machine(first).in_steps = true;
+    group.start(first);
+    assert_eq!(group.attach(), first);
+    group.write(first, ino, 0, &[1; LARGE]);
+    let frames = Arc::<Mutex<u32>>::default();
+    let counts = Arc::clone(&frames);
+    group.loses = Some(Box::new(move |_, _, message, payload| {
+        let is_frame = matches!(message, GroupMessage::Append { .. }) && !payload.is_empty();
+        *counts.lock().unwrap() += u32::from(is_frame);
+        false
+    }));
+    group.ships_late = true;
+    group.start(other);
+    group.pass(1_000);
+    for round in 0..100 {
+        group.write(first, ino, round * LARGE as u64, &[2; LARGE]);
+    }
+    assert_eq!((*frames.lock().unwrap(), group.store.1.in_sync.len()), (0, 1), "it waits");
+    group.ships_late = false;
+    group.wait_for_all();
+    assert!(*frames.lock().unwrap() <= 20, "{} frames for 100 records", frames.lock().unwrap());
+    group.same();
+}
+
 /// A mount that was alone may keep what it was told. The next primary has only a row that says so.
 #[test]
 fn a_sole_mount_is_waited_for_by_the_next_primary() {

@@ -11,7 +11,7 @@ use atoll_core::{Ino, IslandId, Name, NodeId, Position, SessionId, Table, Time, 
 use atoll_disk::sim::{Fault, SimDisk};
 use atoll_dispatch::seat::SeatStore;
 use atoll_dispatch::{
-    Clock, Engine, GroupCopy, GroupNet, GroupSetup, Net, OpenError, Reached, Setup, SpaceState,
+    Clock, Engine, GroupCopy, GroupNet, GroupSetup, Net, OpenError, Reached, Setup, SpaceState, Task,
 };
 use atoll_group::{Config, Given, GroupEvent, Role, SwapOutcome};
 use atoll_island::{Event, LinkId, Now};
@@ -193,6 +193,10 @@ pub(crate) struct Group {
     /// Nothing comes from the first of these to the second.
     pub(crate) cut_ways: BTreeSet<(NodeId, NodeId)>,
     pub(crate) loses: Option<Loses>,
+    /// Threads of copies that work in steps do not come to records that have to be read from the disk.
+    pub(crate) ships_late: bool,
+    /// What they will come to.
+    late: Mutex<Vec<(NodeId, Task<SimDisk>)>>,
     /// How many copies are wanted, and on which nodes, if not one on each.
     ring: Option<(u8, Vec<NodeId>)>,
     /// Islands of the volume. Only the first is there.
@@ -217,6 +221,8 @@ impl Group {
             store: (1, record),
             cut_ways: BTreeSet::new(),
             loses: None,
+            ships_late: false,
+            late: Mutex::default(),
             ring: None,
             islands,
             links: 0,
@@ -414,15 +420,26 @@ impl Group {
 
     /// Copies that do their work in steps do all of it. False if there was nothing.
     pub(crate) fn do_steps(&self) -> bool {
+        let mut late = self.late.lock().unwrap();
         let mut any = false;
-        for machine in self.machines.iter().filter(|machine| machine.in_steps) {
+        while !self.ships_late
+            && let Some((node, task)) = late.pop()
+        {
+            self.copy(node).perform(task);
+            any = true;
+        }
+        for (machine, node) in self.machines.iter().zip(self.nodes()).filter(|(machine, _)| machine.in_steps)
+        {
             let Some(Process { copy, .. }) = &machine.process else { continue };
             loop {
                 if copy.do_next() {
                     any = true;
                 } else if let Some(task) = copy.take_task() {
-                    copy.perform(task);
                     any = true;
+                    match task {
+                        Task::Ship(_) if self.ships_late => late.push((node, task)),
+                        task => copy.perform(task),
+                    }
                 } else {
                     break;
                 }
