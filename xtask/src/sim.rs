@@ -26,7 +26,7 @@ pub(crate) fn planted(root: &Path, args: &[&str]) -> bool {
 /// The tests of these packages that plant bugs.
 const PLANTED: &[&str] = &["dispatch", "group", "island", "shown", "spine"];
 
-/// The simulator's own tests. Here they take a fifth of the time that they would take with all other tests.
+/// The simulator's own tests. Their time is that of the engine, which is optimised here and not in the build of all other tests.
 const SIMULATED: &[&str] =
     &["across", "copies", "determinism", "explore", "large", "recalls", "regressions", "scenarios"];
 

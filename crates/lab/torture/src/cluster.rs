@@ -433,7 +433,7 @@ impl Cluster {
         place::run(command.args([island.to_string(), node.to_string()])).map(drop)
     }
 
-    /// Puts it aside: ext4 is slow to make files for a while where many were deleted, and a new disk is not.
+    /// Puts copies of a node aside. They are not deleted: ext4 is slow to make files where many were just deleted, and a new disk is not.
     fn wipe(&self, node: usize, which: impl Fn(u16) -> bool) -> Result<()> {
         let folder = self.data(node).join("islands").join(VOLUME);
         let mut aside = (0..).map(|n| self.data(node).with_extension(format!("wiped-{n}")));

@@ -40,7 +40,7 @@ impl<V> Slot<V> {
         Self { value, seq: 0, age: Age::Clean, hot: Cell::new(true) }
     }
 
-    /// Of a record.
+    /// As the record at `seq` sets it.
     pub(crate) fn dirty(value: Option<V>, seq: u64) -> Self {
         Self { value, seq, age: Age::Dirty, hot: Cell::new(true) }
     }

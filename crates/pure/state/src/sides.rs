@@ -10,7 +10,7 @@ use bytes::Bytes;
 
 use crate::cache::Slot;
 
-/// A table, and a row of it.
+/// A table, and the id of a row of it.
 type SideKey = (u8, u128);
 
 /// See the module.

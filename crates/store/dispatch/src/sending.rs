@@ -22,9 +22,9 @@ const FRAME_BYTES: usize = 1 << 20;
 #[derive(Default)]
 pub(crate) struct Behind {
     wanted: Option<Wanted>,
-    /// The first of them.
+    /// The first of these records. They were read and may not leave yet.
     held: Option<HeldFrame>,
-    /// A thread is at it.
+    /// A thread reads or sends them.
     is_busy: bool,
 }
 
