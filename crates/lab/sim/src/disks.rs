@@ -16,6 +16,8 @@ use crate::world::{Choice, Happening, World};
 /// Microseconds after there is room again within which an island may still refuse what grows: it looks
 /// when it keeps house.
 const FULL_US: u64 = 1_000_000;
+/// A disk with less room is full, or was when somebody told of it: one that is not limited has far more.
+const FULL_BYTES: u64 = 1 << 40;
 /// Microseconds until an island is started that could not be.
 const RETRY_US_MAX: u64 = 400_000;
 
@@ -132,6 +134,14 @@ impl World {
             ailment.was_full = true;
             self.note(format_args!("machine {node}: its disk has room again"));
             self.full_until_us = self.now_us() + FULL_US;
+        }
+    }
+
+    /// A primary believes that the disks of its group have room for so many bytes. A copy may have told that its disk was full, and may
+    /// not be heard since: the primary refuses until then, and until its next look.
+    pub(crate) fn note_room(&mut self, bytes: u64) {
+        if bytes < FULL_BYTES {
+            self.full_until_us = self.full_until_us.max(self.now_us() + FULL_US);
         }
     }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use atoll_core::{IslandId, NodeId, VolumeId};
 use atoll_disk::sim::{Fault, SimDisk};
 use atoll_dispatch::{Clock, Engine, Laying, OpenError, Report, Setup};
+use atoll_group::{Group, Role};
 use atoll_island::{Event, MigrationConfig};
 use atoll_links::BothWays;
 use atoll_proto::DaemonLife;
@@ -253,7 +254,10 @@ impl World {
             Some(Opened::Member(member)) => {
                 member.tick();
                 member.housekeep();
+                let led_room =
+                    matches!(member.role(), Role::Leading { .. }).then(|| member.with_group(Group::room));
                 self.take_tasks(id);
+                self.note_room(led_room.unwrap_or(u64::MAX));
             }
         }
         if self.config.lays && self.rng.percent(LAYS_PERCENT) {
