@@ -18,10 +18,11 @@ pub(crate) enum FileClaim {
 }
 
 impl FileClaim {
-    /// Two of them cannot be prepared together: whether the file is left without a name would depend on
-    /// which of them happens.
+    /// Two of them cannot be prepared together. Whether a name more and a name less leave the file without a name would depend
+    /// on which of them happens. The answer to a link tells how many names the file has with it: of two links that are prepared
+    /// together one may be undone, and it would have been counted.
     pub(crate) fn meets(self, other: Self) -> bool {
-        matches!((self, other), (Self::More, Self::Less) | (Self::Less, Self::More))
+        matches!((self, other), (Self::More, Self::More | Self::Less) | (Self::Less, Self::More))
     }
 }
 

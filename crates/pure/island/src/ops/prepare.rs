@@ -193,11 +193,8 @@ impl Island {
                 if !self.reserve_name(decision, message, at, chain)? {
                     return Ok(Err(Vote::Behind));
                 }
-                let pending = self.txns.locks().on_file(ino).filter_map(|txn| self.ctx.state.txn(txn));
-                let more =
-                    pending.filter(|txn| matches!(txn.part.work, ParticipantWork::AddName { .. })).count();
                 let mut attr = row.attr;
-                attr.nlink += 1 + more as u32;
+                attr.nlink += 1;
                 attr.ctime = attr.ctime.max(*time);
                 Ok(Ok(VoteInfo::File { attr }))
             }
