@@ -165,12 +165,12 @@ impl<D: Disk> Laying<D> {
     }
 
     fn lay(&mut self, taken: &Taken) -> io::Result<Report> {
-        let Taken { upto, inos, names, .. } = taken;
+        let Taken { upto, inos, names, is_page } = taken;
         // A name must not outlive its record, nor be laid before the bytes behind it are there.
         self.engine.sync_upto(*upto).map_err(io::Error::other)?;
         self.engine.settle_bodies().map_err(io::Error::other)?;
         let engine = Arc::clone(&self.engine);
-        let source = CommittedState::new(&engine);
+        let source = CommittedState { is_part: *is_page, ..CommittedState::new(&engine) };
         if !self.in_haste && inos.len() + names.len() < COURTESY_MAX {
             source.rests_left.set(RESTS_MAX);
         }
@@ -240,7 +240,11 @@ impl<D: Disk> Laying<D> {
         let engine = Arc::clone(&self.engine);
         let Some(_used) = engine.in_use() else { return Ok(()) };
         self.settled_ms = engine.clock.now().ms;
+        let is_drained = self.is_drained();
         let view = self.view()?;
+        if is_drained {
+            view.all_is_laid();
+        }
         view.settle()?;
         let (inos, names) = view.behind();
         let taken = self.taken.take();
@@ -280,11 +284,13 @@ pub(crate) struct CommittedState<'a, D: Disk> {
     rests_left: Cell<u32>,
     /// The number of uses of the disk by callers at the last look.
     uses_seen: Cell<u64>,
+    /// More waits than is laid with it.
+    is_part: bool,
 }
 
 impl<'a, D: Disk> CommittedState<'a, D> {
     pub(crate) fn new(engine: &'a Engine<D>) -> Self {
-        Self { engine, rests_left: Cell::default(), uses_seen: Cell::default() }
+        Self { engine, rests_left: Cell::default(), uses_seen: Cell::default(), is_part: false }
     }
 
     fn row<T: Decode + Clone>(
@@ -325,6 +331,10 @@ impl<D: Disk> Source for CommittedState<'_, D> {
 
     fn waits(&self, ino: Ino) -> bool {
         self.engine.with_state(|state| state.view_waits_for(ino))
+    }
+
+    fn is_part(&self) -> bool {
+        self.is_part
     }
 
     fn keeps(&self, ino: Ino) -> bool {

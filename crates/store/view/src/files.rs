@@ -105,7 +105,7 @@ impl<D: Disk> View<D> {
             return Ok(None);
         }
         let is_same = mark.as_ref().is_some_and(|mark| mark.native == stat.ino);
-        if mark.is_some() && !is_same {
+        if mark.as_ref().is_some_and(|mark| !is_same || !mark.older.is_empty()) {
             self.remade.insert(ino);
         }
         let known = mark.as_ref().filter(|mark| is_same && (mark.xattrs || !row.has_xattrs));

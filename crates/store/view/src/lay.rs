@@ -43,7 +43,13 @@ impl<D: Disk> View<D> {
         self.tried_names = std::mem::take(&mut self.again_names);
         let inos: Vec<Ino> = inos.iter().chain(self.tried_before.keys()).copied().collect();
         let names: Vec<(Ino, Name)> = names.iter().chain(&self.tried_names).cloned().collect();
-        self.lay_these(&inos, &names, source)
+        // The body of a file may be that of a later record than those behind this list, as in a copy that catches up. The names that
+        // its older objects still have come with the next list.
+        let remade = std::mem::take(&mut self.remade);
+        let laid = self.lay_these(&inos, &names, source);
+        let all_came = laid.is_ok() && !source.is_part();
+        if all_came { &mut self.remade_before } else { &mut self.remade }.extend(remade);
+        laid
     }
 
     /// The same without what is to be laid again.

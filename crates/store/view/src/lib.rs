@@ -102,8 +102,10 @@ pub struct View<D: Disk> {
     leaving: IdSet<Ino>,
     /// What the native file system refused.
     spills: Spills,
-    /// Files that the index has with more native objects than one.
+    /// Files that the index has with more native objects than one, since the last laying found them so.
     remade: IdSet<Ino>,
+    /// The same, found by earlier layings. What had taken away names of their older objects by then was laid since.
+    remade_before: IdSet<Ino>,
     /// Directories that could not go yet, and how often that was tried: again with the next laying.
     again: IdMap<Ino, u32>,
     /// The same before this laying.
@@ -176,6 +178,7 @@ impl<D: Disk> View<D> {
             leaving: IdSet::default(),
             spills,
             remade: IdSet::default(),
+            remade_before: IdSet::default(),
             again: IdMap::default(),
             tried_before: IdMap::default(),
             again_names: BTreeSet::new(),
@@ -245,6 +248,11 @@ impl<D: Disk> View<D> {
         Ok(())
     }
 
+    /// Nothing waits to be laid: no name is left of what files had before.
+    pub fn all_is_laid(&mut self) {
+        self.remade_before.extend(std::mem::take(&mut self.remade));
+    }
+
     /// Makes everything that was laid survive a power cut, and forgets data that was needed only until then.
     /// After it, the ids and names given to [`View::lay`] so far need not be kept. To be called before each
     /// checkpoint and at the end.
@@ -261,7 +269,7 @@ impl<D: Disk> View<D> {
             }
         }
         self.remove_left()?;
-        for ino in std::mem::take(&mut self.remade) {
+        for ino in std::mem::take(&mut self.remade_before) {
             self.index.forget_older(ino)?;
         }
         if !self.index_was_lost {

@@ -23,6 +23,10 @@ pub trait Source {
     fn waits(&self, _ino: Ino) -> bool {
         false
     }
+    /// What is being laid is a part of what has changed: the rest will be listed.
+    fn is_part(&self) -> bool {
+        false
+    }
     /// The file is gone, and somebody is still inside its body, which stays until then: it will be listed again.
     fn keeps(&self, _ino: Ino) -> bool {
         false

@@ -609,3 +609,32 @@ fn a_file_that_goes_and_comes_back_leaves_no_name_behind_after_a_power_cut() {
     }
     assert!(came_back > 5, "the name came back {came_back} times only");
 }
+
+/// Found by groups_fill 101136: a copy lays what it had, and has the bodies of later records already.
+#[test]
+fn an_object_that_a_file_had_before_is_ours_until_the_change_that_takes_its_name_is_laid() {
+    let disk = Arc::new(SimDisk::new(1));
+    let (bodies, mut view) = open(&disk, true).unwrap();
+    let mut model = Model::default();
+    let file = model.create(Ino::ROOT, &name(b"before"), Kind::Regular).unwrap();
+    let entry = model.entries[&(Ino::ROOT, name(b"before"))].clone();
+    bodies.ensure(file, None).unwrap();
+    lay(&mut view, &model).unwrap();
+    view.settle().unwrap();
+    disk.link(b"tree/before", b"kept").unwrap();
+    // It has left its home, and come back under another name.
+    bodies.drop_body(file).unwrap();
+    bodies.ensure(file, None).unwrap();
+    model.entries.remove(&(Ino::ROOT, name(b"before")));
+    model.entries.insert((Ino::ROOT, name(b"after")), entry);
+    for names in [&[][..], &[(Ino::ROOT, name(b"before")), (Ino::ROOT, name(b"after"))]] {
+        assert_eq!(view.lay(&[file], names, &model).unwrap().conflicts, []);
+        view.settle().unwrap();
+    }
+    assert_eq!(view.audit(&model).unwrap(), []);
+    // Nobody needs to know the older object any more.
+    disk.link(b"kept", b"tree/by-hand").unwrap();
+    let laid = view.lay(&[], &[(Ino::ROOT, name(b"by-hand"))], &model).unwrap();
+    assert!(matches!(laid.conflicts[..], [Conflict { why: Why::Replaced, .. }]), "{laid:?}");
+    assert!(disk.stat(b"tree/by-hand").is_ok());
+}
