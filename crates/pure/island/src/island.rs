@@ -4,7 +4,7 @@
 use atoll_core::planted::{Bug, planted};
 use atoll_core::{Ino, IslandId, Stamp, Time};
 use atoll_posix::{Errno, Op};
-use atoll_proto::{BodyChange, ClientOp, Extras, Outcome, RowChange, TxnState};
+use atoll_proto::{ClientOp, Extras, Outcome, TxnState};
 use atoll_state::State;
 
 use crate::bodies::Bodies;
@@ -12,7 +12,7 @@ use crate::client::requests::Requests;
 use crate::client::sessions::Sessions;
 use crate::compare::AntiEntropy;
 use crate::counters::Counters;
-use crate::ctx::decision::{Decision, Entails};
+use crate::ctx::decision::Entails;
 use crate::ctx::request::{Blocked, Next, PendingRequest, Step, WaitFor};
 use crate::ctx::{Config, Ctx, RECOVERY_SESSION};
 use crate::event::{Effect, Event, LinkId, Now};
@@ -78,31 +78,6 @@ impl Island {
         island.begin(ended);
         island.run_next();
         island
-    }
-
-    /// Changes rows whose bodies could not be brought in line with them, when the island opens.
-    /// `bodies`: what other copies have to change in theirs. It is done here.
-    pub fn correct(&mut self, changes: Vec<RowChange>, bodies: Vec<BodyChange>) {
-        if !changes.is_empty() {
-            let mut decision = Decision::new();
-            changes.into_iter().for_each(|change| decision.push(change));
-            bodies.into_iter().for_each(|change| decision.body(change));
-            self.ctx.decide(decision);
-            self.ctx.want_sync();
-            self.settle();
-        }
-    }
-
-    /// Bodies that a recovery has looked at. No sync has covered bytes that the last run put in place, or
-    /// that the recovery did, so the next `fsync` of each body, and the next checkpoint, must sync it.
-    pub fn recovered_bodies(&mut self, bodies: &[Ino]) {
-        bodies.iter().for_each(|ino| self.ctx.state.view_disturbed(*ino));
-        self.bodies.recovered(bodies);
-    }
-
-    /// A checkpoint was begun over these rows before the island led, and is being written.
-    pub fn resume_checkpoint(&mut self) {
-        self.bodies.resume_checkpoint();
     }
 
     /// Whether the record at `seq` survives a power cut, at every member.
@@ -468,7 +443,7 @@ impl Island {
 
     /// Carries out the changes that follow from the records since the last call: parts that look at every
     /// record see them, and each machine hears of changes that it must remember.
-    fn settle(&mut self) {
+    pub(crate) fn settle(&mut self) {
         for effect in self.ctx.durability.observe() {
             if let Effect::Append(_, record, _) = effect {
                 self.quiesce.record_decided(record);

@@ -2,6 +2,7 @@
 //! effects leave. None of these parts asks a machine.
 
 mod around;
+mod beside;
 mod bounded;
 mod claims;
 mod clients;
@@ -29,6 +30,7 @@ use atoll_proto::{Outcome, ParticipantWork, PeerMessage, PeerOp, Reply};
 use atoll_state::{RowLoad, State};
 use bytes::Bytes;
 
+pub use beside::Beside;
 pub(crate) use bounded::Bounded;
 pub(crate) use claims::FileClaim;
 pub(crate) use clients::DEPTH_MAX;
@@ -79,6 +81,8 @@ pub(crate) struct Ctx {
     pub(crate) skeleton: Skeleton,
     pub(crate) counters: Counters,
     pub(crate) latest: LatestNames,
+    /// What sees each record before its rows are set.
+    pub(crate) beside: Option<Box<dyn Beside>>,
     /// Changes that the records since the last [`Ctx::entailed`] entail, with their positions.
     entailed: Vec<(u64, Entails)>,
     pub(crate) todo: Todo,
@@ -101,6 +105,7 @@ impl Ctx {
             skeleton: Skeleton::default(),
             counters: Counters::default(),
             latest: LatestNames::default(),
+            beside: None,
             entailed: Vec::new(),
             todo: Todo::default(),
             config,
@@ -124,6 +129,7 @@ impl Ctx {
             return self.state.seq();
         }
         let seq = self.state.seq() + 1;
+        self.witness(seq, &mut decision.record);
         let before = self.observe_before(&decision.record);
         for change in &decision.record.changes {
             self.state.apply(seq, change);

@@ -187,6 +187,7 @@ impl Island {
         there_by: Option<u32>,
     ) -> Result<Step, Blocked> {
         self.look().check_dirs(call.caller(), &renaming, &Chain::default())?;
+        self.ctx.moves_must_be_allowed(&renaming)?;
         let mut others = self.ctx.works_elsewhere(&renaming, there_by, None)?;
         // What only takes the place of an empty directory beside it needs no room.
         let needs_room = !others.is_empty() || renaming.from.dir != renaming.to.dir;

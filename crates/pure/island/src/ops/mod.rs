@@ -7,6 +7,7 @@ pub(crate) mod commit;
 pub(crate) mod dirs;
 mod fits;
 pub(crate) mod names;
+mod opening;
 pub(crate) mod peers;
 pub(crate) mod prepare;
 pub(crate) mod rows;

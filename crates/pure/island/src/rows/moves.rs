@@ -8,7 +8,7 @@ use std::borrow::Cow;
 
 use atoll_core::planted::{Bug, planted};
 use atoll_core::{Ino, IslandId, Key, Stamp, Time};
-use atoll_posix::Caller;
+use atoll_posix::{Caller, Errno};
 use atoll_proto::{
     Chain, DirPlace, Entry, EntryRef, JournalEntry, ParticipantWork, PlaceVersion, RenameSpec, RowChange,
     Stub,
@@ -95,6 +95,14 @@ pub(crate) fn moves_parents(renaming: &RenameSpec) -> bool {
 }
 
 impl Ctx {
+    /// Makes sure that the machine beside the island can take note of the directories that get another parent.
+    pub(crate) fn moves_must_be_allowed(&self, renaming: &RenameSpec) -> Result<(), Blocked> {
+        let Some(beside) = self.beside.as_ref().filter(|_| moves_parents(renaming)) else { return Ok(()) };
+        let moves: Vec<_> = moving(renaming).into_iter().map(|dir| (dir.entry.ino, dir.to.clone())).collect();
+        let is_allowed = beside.allows_moves(&self.state, self.now, &moves)?;
+        if is_allowed { Ok(()) } else { Err(Errno::EBUSY.into()) }
+    }
+
     /// The coordinator's part: the empty directory that is replaced goes, if it is owned here; places change, here
     /// and through the journal, if `gated` when the record is synced. `early`: the stamps of all of them but the
     /// last. The last stamp of it.
