@@ -117,6 +117,11 @@ impl Spine {
         self.tree.get(dir).map(|known| known.place())
     }
 
+    /// Where a directory was as of the cut, or of its birth if that was later; none for the root and for one that is not known.
+    pub fn base(&self, dir: FileId) -> Option<&SpinePlace> {
+        self.tree.get(dir).map(|known| &known.places[0])
+    }
+
     /// How many directories are known, without the root.
     pub fn known(&self) -> usize {
         self.tree.iter().len()

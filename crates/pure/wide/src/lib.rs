@@ -1,8 +1,11 @@
 //! A site of a wide volume (`docs/design/023-wide.md`): an island that has the whole tree, and beside it what replicates that tree. Never
 //! touches a file, a socket or a clock.
 //!
-//! [`watch`] reads from the rows of a record what users did.
+//! [`watch`] reads from the rows of a record what users did. [`author`] writes it down as changes of objects, in the same record and for
+//! other sites. [`rows`] is what a site keeps of objects beside the rows of its island.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
+pub mod author;
+pub mod rows;
 pub mod watch;

@@ -18,7 +18,7 @@ const ROOT: Ino = Ino::ROOT;
 
 /// A site with one client that mounts it.
 fn site() -> Site {
-    Site::new(Memory::Whole, &[SessionId(1)], true)
+    Site::new(Memory::Whole, &[SessionId(1)], true, None)
 }
 
 /// What happens by an operation of the superuser.

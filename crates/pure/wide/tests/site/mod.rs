@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use atoll_core::sum::{self, BLOCK_BYTES};
 use atoll_core::{Ino, IslandId, Name, SessionId, Table, Time};
-use atoll_island::{BodyDone, BodyOp, Config, Effect, Event, Island, LinkId, Now, PreviousEnd};
+use atoll_island::{Beside, BodyDone, BodyOp, Config, Effect, Event, Island, LinkId, Now, PreviousEnd};
 use atoll_posix::{Answer, Caller, Errno, Kind, Op, Whence};
 use atoll_proto::{ClientOp, Notice, Outcome, Record, Request, RowChange};
 use atoll_state::{CheckpointRows, LoadedRows, NotInMemory, RowKey, RowLoad, State};
@@ -33,6 +33,10 @@ pub(crate) struct Site {
     memory: Memory,
     /// The rows after the records so far.
     shadow: State,
+    /// Those of them that belong to the machine beside the island.
+    sides: BTreeMap<(u8, u128), Bytes>,
+    /// The records since the last [`Site::take_records`], if a machine is beside the island.
+    log: Option<Vec<(u64, Record)>>,
     snapshot: BTreeMap<Vec<u8>, Vec<u8>>,
     bodies: BTreeMap<Ino, Vec<u8>>,
     queue: VecDeque<Event>,
@@ -50,18 +54,29 @@ pub(crate) struct Site {
 
 impl Site {
     /// A new site with these clients. As mounts they may have files open that have no name.
-    pub(crate) fn new(memory: Memory, sessions: &[SessionId], is_mount: bool) -> Self {
+    pub(crate) fn new(
+        memory: Memory,
+        sessions: &[SessionId],
+        is_mount: bool,
+        beside: Option<Box<dyn Beside>>,
+    ) -> Self {
         let config = Config::new(IslandId(0), 1, Table::new(1), vec![IslandId(0)]);
         let rows_max = if memory == Memory::Whole { 1 << 40 } else { 0 };
         let wall_ns = 1_000_000_000_000;
         // Later than anything waits.
         let ms = 1 << 20;
         let now = Now { wall: Time::from_nanos(wall_ns), ms };
-        let island = Island::new(Config { rows_max, ..config }, State::new(1), PreviousEnd::Orderly, now);
+        let mut island = Island::new(Config { rows_max, ..config }, State::new(1), PreviousEnd::Orderly, now);
+        let log = beside.is_some().then(Vec::new);
+        if let Some(beside) = beside {
+            island.set_beside(beside);
+        }
         let mut site = Self {
             island,
             memory,
             shadow: State::new(1),
+            sides: BTreeMap::new(),
+            log,
             snapshot: BTreeMap::new(),
             bodies: BTreeMap::new(),
             queue: VecDeque::new(),
@@ -185,6 +200,26 @@ impl Site {
         self.pass();
     }
 
+    /// The machine beside the island.
+    pub(crate) fn beside<B: Beside>(&self) -> &B {
+        self.island.beside().expect("it was set")
+    }
+
+    /// Puts another one in its place.
+    pub(crate) fn set_beside(&mut self, beside: impl Beside) {
+        self.island.set_beside(Box::new(beside));
+    }
+
+    /// The records since the last call.
+    pub(crate) fn take_records(&mut self) -> Vec<(u64, Record)> {
+        self.log.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// The side rows.
+    pub(crate) const fn sides(&self) -> &BTreeMap<(u8, u128), Bytes> {
+        &self.sides
+    }
+
     /// What a record would do.
     pub(crate) fn would_do(&self, record: &Record) -> Result<Vec<Happened>, NotInMemory> {
         happened(&self.shadow, record)
@@ -260,6 +295,15 @@ impl Site {
         let mut shadow = std::mem::take(&mut self.shadow);
         self.apply(&mut shadow, seq, record);
         self.shadow = shadow;
+        for change in &record.changes {
+            if let RowChange::Side { table, id, row } = change {
+                match row {
+                    Some(row) => drop(self.sides.insert((*table, *id), row.clone())),
+                    None => assert!(self.sides.remove(&(*table, *id)).is_some(), "{change:?} was not there"),
+                }
+            }
+        }
+        self.log.iter_mut().for_each(|log| log.push((seq, record.clone())));
         self.happened.extend(told);
         self.records += 1;
     }

@@ -1,0 +1,195 @@
+//! Writes down what users do at a site: as changes of objects, in the record that does it, and as bundles for other sites. Never
+//! refuses an operation but a move of directories, and knows no change of another site.
+//!
+//! An object has at most one change a record. Its dot is the next number of the writer: no numbers are reserved, since nothing leaves
+//! before its record is synced. A dot whose record a power cut took was seen by nobody, and is given again.
+
+mod draft;
+mod made;
+
+use std::collections::BTreeMap;
+
+use atoll_causal::{FileId, HybridClock, HybridStamp, Writer};
+use atoll_core::{Decode, Ino, Malformed, Time};
+use atoll_island::{Beside, Now};
+use atoll_proto::{EntryRef, Record};
+use atoll_spine::{MoveRefused, MovedDir, Spine, SpineMove, SpinePlace};
+use atoll_state::{NotInMemory, State};
+use bytes::Bytes;
+
+pub use made::{Bundle, BundleChange};
+
+use crate::rows::{DIRS, DirRow, MOVES, MoveRow, WRITERS, WriterRow, set};
+use crate::watch::{Happened, LocalObject, happened};
+use draft::{Draft, dir_of};
+use made::Made;
+
+/// See the module.
+#[derive(Debug, Clone)]
+pub struct Author {
+    writer: Writer,
+    /// The number of the last dot.
+    n: u64,
+    clock: HybridClock,
+    spine: Spine,
+    made: Made,
+}
+
+impl Author {
+    /// An author who goes on where the rows of a site end, which has this writer: of all side rows those of [`DIRS`], [`MOVES`] and
+    /// [`WRITERS`] are used.
+    pub fn open(
+        writer: Writer,
+        rows: impl IntoIterator<Item = (u8, u128, Bytes)>,
+    ) -> Result<Self, Malformed> {
+        let mut author = Self {
+            writer,
+            n: 0,
+            clock: HybridClock::default(),
+            spine: Spine::default(),
+            made: Made::behind(0),
+        };
+        let (mut bases, mut removed, mut moves) = (BTreeMap::new(), Vec::new(), Vec::new());
+        for (table, id, row) in rows {
+            match table {
+                DIRS => match DirRow::from_slice(&row)? {
+                    DirRow::Here { base, .. } => drop(bases.insert(FileId(id), base)),
+                    DirRow::Dead { base, .. } => {
+                        bases.insert(FileId(id), base);
+                        removed.push(FileId(id));
+                    }
+                },
+                MOVES => {
+                    let MoveRow::Logged { record } = MoveRow::from_slice(&row)?;
+                    moves.push(record);
+                }
+                WRITERS if id == u128::from(writer.0) => {
+                    let WriterRow::Own { n, latest_us, position } = WriterRow::from_slice(&row)?;
+                    author.n = n;
+                    author.clock = HybridClock::new(latest_us);
+                    author.made = Made::behind(position);
+                }
+                _ => {}
+            }
+        }
+        learn_bases(&mut author.spine, bases)?;
+        let (_, refused) = author.spine.receive_all(moves);
+        removed.into_iter().for_each(|dir| author.spine.release(dir));
+        if refused.is_empty() { Ok(author) } else { Err(Malformed::new("moves of directories")) }
+    }
+
+    /// What the records behind `after` have changed, in order, up to the synced position `synced`. None if some of it is not in memory
+    /// any more: then the feed has to tell of it. In memory are 4,096 bundles, or 8 MiB of them if that is less, since the start.
+    pub fn bundles(&self, after: u64, synced: u64) -> Option<impl Iterator<Item = &Bundle>> {
+        self.made.between(after, synced)
+    }
+
+    /// Where directories are.
+    pub const fn spine(&self) -> &Spine {
+        &self.spine
+    }
+
+    /// Judges a move of directories to other parents, with a clock that gives its stamp.
+    fn judge(
+        &self,
+        clock: &mut HybridClock,
+        now: Now,
+        state: &State,
+        moves: &[(Ino, EntryRef)],
+    ) -> Result<Result<SpineMove, MoveRefused>, NotInMemory> {
+        // A move is later than what has named the directory before, so that it names it.
+        let mut named = HybridStamp::ZERO;
+        let mut dirs = Vec::new();
+        for (ino, to) in moves {
+            let (moved, parent) = (dir_of(state, *ino)?, dir_of(state, to.dir)?);
+            named = named.max(moved.head.latest());
+            dirs.push(MovedDir { dir: moved.id, parent: parent.id, name: to.name.clone() });
+        }
+        let give = |above: HybridStamp| clock.give(micros(now.wall), self.writer, above.max(named));
+        Ok(self.spine.decide(self.writer, dirs, give))
+    }
+
+    /// Takes note of the directories that get other parents.
+    fn move_dirs(&mut self, state: &State, now: Now, happened: &[Happened]) -> Option<SpineMove> {
+        let moves = moves_of(happened);
+        if moves.is_empty() {
+            return None;
+        }
+        let mut clock = self.clock;
+        let judged = self.judge(&mut clock, now, state, &moves).expect("rows of what moves are in memory");
+        let record = judged.expect("it was asked before");
+        self.clock = clock;
+        self.spine.receive(record.clone()).expect("what is decided here is taken here");
+        Some(record)
+    }
+}
+
+impl Beside for Author {
+    fn witness(&mut self, state: &State, now: Now, seq: u64, record: &mut Record) {
+        let happened = happened(state, record).expect("the island has read what it changes");
+        let moved = self.move_dirs(state, now, &happened);
+        let Self { writer, n, clock, spine, .. } = self;
+        let now_us = micros(now.wall);
+        let mut draft = Draft::new(state, (*writer, n), (clock, now_us), spine, seq);
+        happened.iter().for_each(|happened| draft.add(happened));
+        let mut changes = draft.finish(record);
+        if changes.is_empty() {
+            return;
+        }
+        if let Some(moved) = moved {
+            let row = MoveRow::Logged { record: moved.clone() };
+            record.changes.push(set(MOVES, crate::rows::stamp_key(moved.stamp()), &row));
+            changes.push(BundleChange::DirsMoved { record: moved });
+        }
+        let row = WriterRow::Own { n: self.n, latest_us: self.clock.latest_us(), position: seq };
+        record.changes.push(set(WRITERS, self.writer.0.into(), &row));
+        self.made.push(Bundle { position: seq, changes });
+    }
+
+    fn allows_moves(&self, state: &State, now: Now, moves: &[(Ino, EntryRef)]) -> Result<bool, NotInMemory> {
+        Ok(self.judge(&mut self.clock.clone(), now, state, moves)?.is_ok())
+    }
+
+    fn boxed(&self) -> Box<dyn Beside> {
+        Box::new(self.clone())
+    }
+}
+
+/// Directories that get another parent.
+fn moves_of(happened: &[Happened]) -> Vec<(Ino, EntryRef)> {
+    let moved = |object: &LocalObject, from: &EntryRef, to: &EntryRef| match object {
+        LocalObject::Dir(ino) if from.dir != to.dir => Some((*ino, to.clone())),
+        _ => None,
+    };
+    let of = |happened: &Happened| match happened {
+        Happened::Moved { object, from, to } => [moved(object, from, to), None],
+        Happened::Exchanged { one, one_from, other, other_from } => {
+            [moved(one, one_from, other_from), moved(other, other_from, one_from)]
+        }
+        _ => [None, None],
+    };
+    happened.iter().flat_map(of).flatten().collect()
+}
+
+/// Tells a spine of directories with their bases: each behind the one in which it is.
+fn learn_bases(spine: &mut Spine, mut bases: BTreeMap<FileId, SpinePlace>) -> Result<(), Malformed> {
+    while let Some((first, base)) = bases.pop_first() {
+        let mut way = vec![(first, base)];
+        while let Some((_, SpinePlace { parent, .. })) = way.last()
+            && *parent != FileId::ROOT
+            && spine.place(*parent).is_none()
+        {
+            // One that is on the way already is gone from these too.
+            let above = bases.remove_entry(parent).ok_or(Malformed::new("bases of directories"))?;
+            way.push(above);
+        }
+        way.into_iter().rev().for_each(|(dir, base)| spine.born(dir, base));
+    }
+    Ok(())
+}
+
+/// Microseconds since 1970.
+fn micros(time: Time) -> u64 {
+    let secs = u64::try_from(time.secs).unwrap_or(0);
+    secs.saturating_mul(1_000_000).saturating_add(u64::from(time.nanos / 1_000))
+}

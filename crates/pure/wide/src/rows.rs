@@ -1,0 +1,216 @@
+//! What a site keeps of objects: the bytes beside the rows of files and directories, and side rows. Owns their form and their keys.
+//! Never decides what is in them.
+//!
+//! All are read strictly: bytes that this code would not write are refused. Each has a tag in front, so that another form gets another
+//! one.
+
+use atoll_causal::{AttrState, DirBirth, DirHead, DirState, Dot, FileId, FileState, HybridStamp, Writer};
+use atoll_core::{Decode, Encode, Ino, Malformed, Name, Time, wire_enum, wire_struct};
+use atoll_proto::RowChange;
+use atoll_spine::{SpineMove, SpinePlace};
+use bytes::Bytes;
+
+use crate::watch::ByteRanges;
+
+/// Side table of files, by their ids: [`FileRow`].
+pub const FILES: u8 = b'f';
+/// Side table of directories but the root, by their ids: [`DirRow`].
+pub const DIRS: u8 = b'd';
+/// Side table of the feed, by [`FeedPlace::key`]: the object whose last change that was ([`FeedRow`]).
+pub const FEED: u8 = b'n';
+/// Side table of writers, by their numbers: [`WriterRow`].
+pub const WRITERS: u8 = b'w';
+/// Side table of the moves of the spine, by [`stamp_key`]: [`MoveRow`].
+pub const MOVES: u8 = b's';
+
+wire_struct! {
+    /// Which change it was at this site: a place in its feed.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+    pub struct FeedPlace {
+        /// Position of the record.
+        pub position: u64,
+        /// How many objects the record had changed before.
+        pub number: u64,
+    }
+}
+
+impl FeedPlace {
+    /// Its key in [`FEED`].
+    pub const fn key(self) -> u128 {
+        (self.position as u128) << 64 | self.number as u128
+    }
+}
+
+wire_struct! {
+    /// What is beside the row of a file.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct FileBeside {
+        /// Which file.
+        pub id: FileId,
+        /// All that is known of it but its bytes.
+        pub state: FileState,
+        /// Its last change at this site.
+        pub at: FeedPlace,
+        /// Bytes that may differ from the last version, below the file's length. That length itself may differ too.
+        pub written: ByteRanges,
+    }
+}
+
+wire_struct! {
+    /// What is beside the row of a directory.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct DirBeside {
+        /// Which directory.
+        pub id: FileId,
+        /// All that is known of it.
+        pub head: DirHead,
+        /// Its last change at this site.
+        pub at: FeedPlace,
+    }
+}
+
+wire_enum! {
+    /// What is beside a row.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub enum BesideRow {
+        /// That of a file.
+        1 => File { /// It.
+            file: Box<FileBeside> },
+        /// That of a directory.
+        2 => Dir { /// It.
+            dir: Box<DirBeside> },
+    }
+}
+
+wire_enum! {
+    /// Where a file is.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub enum FileRow {
+        /// Here, with its state beside its row.
+        1 => Here { /// Its number at this site.
+            ino: Ino },
+        /// It has lost its last name.
+        2 => Dead {
+            /// All that is known of it.
+            state: Box<FileState>,
+            /// Its last change at this site.
+            at: FeedPlace,
+        },
+    }
+}
+
+wire_enum! {
+    /// Where a directory is.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub enum DirRow {
+        /// Here, with its state beside its row.
+        1 => Here {
+            /// Its number at this site.
+            ino: Ino,
+            /// Its base in the spine.
+            base: SpinePlace,
+        },
+        /// It was removed. Moves of other directories may still name it.
+        2 => Dead {
+            /// All that is known of it.
+            head: Box<DirHead>,
+            /// Its base in the spine.
+            base: SpinePlace,
+            /// Its last change at this site.
+            at: FeedPlace,
+        },
+    }
+}
+
+wire_enum! {
+    /// An object.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum FeedRow {
+        /// A file.
+        1 => File { /// Which.
+            id: FileId },
+        /// A directory.
+        2 => Dir { /// Which.
+            id: FileId },
+    }
+}
+
+wire_enum! {
+    /// What a writer has given out.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum WriterRow {
+        /// The writer of this site.
+        1 => Own {
+            /// The number of its last dot.
+            n: u64,
+            /// The time of its clock, in microseconds.
+            latest_us: u64,
+            /// The position of its last record that changed objects.
+            position: u64,
+        },
+    }
+}
+
+wire_enum! {
+    /// A move of directories.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub enum MoveRow {
+        /// Of the spine's log.
+        1 => Logged { /// It.
+            record: SpineMove },
+    }
+}
+
+/// The key of a stamp: keys are in the order of stamps.
+pub const fn stamp_key(stamp: HybridStamp) -> u128 {
+    (stamp.time_us as u128) << 64 | stamp.writer.0 as u128
+}
+
+/// A side row that is set.
+pub fn set(table: u8, id: u128, row: &impl Encode) -> RowChange {
+    RowChange::Side { table, id, row: Some(row.to_vec().into()) }
+}
+
+/// A side row that goes.
+pub const fn remove(table: u8, id: u128) -> RowChange {
+    RowChange::Side { table, id, row: None }
+}
+
+impl FileBeside {
+    /// Reads what is beside the row of a file.
+    pub fn read(bytes: &Bytes) -> Result<Self, Malformed> {
+        match BesideRow::from_slice(bytes)? {
+            BesideRow::File { file } => Ok(*file),
+            BesideRow::Dir { .. } => Err(Malformed::new("what is beside a file")),
+        }
+    }
+
+    /// Its bytes.
+    pub fn into_bytes(self) -> Bytes {
+        BesideRow::File { file: Box::new(self) }.to_vec().into()
+    }
+}
+
+impl DirBeside {
+    /// Reads what is beside the row of a directory.
+    pub fn read(bytes: &Bytes) -> Result<Self, Malformed> {
+        match BesideRow::from_slice(bytes)? {
+            BesideRow::Dir { dir } => Ok(*dir),
+            BesideRow::File { .. } => Err(Malformed::new("what is beside a directory")),
+        }
+    }
+
+    /// Its bytes.
+    pub fn into_bytes(self) -> Bytes {
+        BesideRow::Dir { dir: Box::new(self) }.to_vec().into()
+    }
+}
+
+/// The root of a volume before anybody has changed it: the same at all sites, which make theirs with the same attributes.
+pub fn root_head(mode: u32, uid: u32, gid: u32) -> DirHead {
+    let birth = DirBirth { stamp: HybridStamp::ZERO, parent: FileId::ROOT };
+    let attrs = AttrState::new(HybridStamp::ZERO, mode, uid, gid, Time::default());
+    // Nobody sees the name of the root.
+    let name = Name::new(b"root").expect("it is a name");
+    DirState::new(birth, Dot { writer: Writer(0), n: 1 }, attrs, name).head
+}
