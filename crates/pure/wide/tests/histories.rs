@@ -25,7 +25,7 @@ const SEEDS: u64 = 20;
 /// Operations of each.
 const OPERATIONS: usize = 1_200;
 /// Seeds of a usual run in which rows leave memory, and operations of each.
-const SWEPT: (u64, usize) = (4, 600);
+const SWEPT: (u64, usize) = (6, 800);
 
 /// How often each kind of thing was done.
 type Counts = BTreeMap<&'static str, u64>;
@@ -96,6 +96,23 @@ impl World {
         }
     }
 
+    /// A power cut takes some operations, of which nobody has heard. Their dots are given again.
+    fn lose_some(&mut self) {
+        let synced = self.driver.clone();
+        for _ in 0..1 + self.driver.rng.index(6) {
+            self.driver.operation();
+            self.driver.let_go();
+        }
+        let lost = self.driver.site.beside::<Pair>().author.bundles(self.replica.position, u64::MAX);
+        let is_any = lost.expect("all of it is in memory").next().is_some();
+        self.driver.go_back(synced);
+        let author = reopened(&self.driver.site);
+        self.driver.site.set_beside(Pair { again: author.clone(), author });
+        if is_any {
+            self.count("power cut that took changes");
+        }
+    }
+
     fn compare(&mut self) {
         let site = &self.driver.site;
         let rows = Rows::of(site);
@@ -153,6 +170,9 @@ fn run(seed: u64, operations: usize, memory: Memory) -> Counts {
     let mut world = World::new(seed, memory);
     for at in 1..=operations {
         world.operation();
+        if world.driver.rng.percent(2) {
+            world.lose_some();
+        }
         if at % 100 == 0 {
             world.driver.site.renew();
         }
@@ -183,7 +203,7 @@ fn run_all(test: &str, seeds: u64, operations: usize, memory: Memory) -> Option<
 }
 
 /// Kinds of things that are done.
-const KINDS: usize = 14;
+const KINDS: usize = 15;
 
 #[test]
 fn states_make_the_tree_that_is_there_and_bundles_make_the_states() {

@@ -52,6 +52,7 @@ pub(crate) struct Done {
 }
 
 /// See the module.
+#[derive(Clone)]
 pub(crate) struct Driver {
     pub(crate) site: Site,
     pub(crate) model: Model,
@@ -120,6 +121,12 @@ impl Driver {
             assert_eq!(self.site.take_happened(), [], "nobody saw {orphans:?} any more");
         }
         orphans.iter().for_each(|ino| self.model.forget(*ino));
+    }
+
+    /// Goes back to what was there at another time. What comes next is drawn as if nothing had happened.
+    pub(crate) fn go_back(&mut self, to: Self) {
+        let Self { site, model, .. } = to;
+        (self.site, self.model) = (site, model);
     }
 
     /// The island's tree is the model's.

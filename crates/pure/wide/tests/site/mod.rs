@@ -28,6 +28,7 @@ pub(crate) enum Memory {
 }
 
 /// See the module.
+#[derive(Clone)]
 pub(crate) struct Site {
     island: Island,
     memory: Memory,
