@@ -1,15 +1,19 @@
 //! `atoll serve`: a node that other machines mount from.
 
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use atoll_control::DataDir;
 use atoll_etcd::MemberPlan;
-use atoll_rpc::{Address, Bound, Listener, Options};
+use atoll_rpc::{Address, Bound, ListenError, Listener, Options};
 
 use crate::log::Log;
 use crate::{parent, say};
 use atoll_volume::node::Daemon;
+
+/// How long a node that has served before waits for its port. It may still be that of a process which is ending.
+const PORT_FREE_MAX: Duration = Duration::from_secs(1);
 
 /// Arguments of `atoll serve`.
 #[derive(Debug, clap::Args)]
@@ -37,7 +41,7 @@ impl Serve {
         self.log.start(false)?;
         // The child of a parent that was killed just now is ending. It still has the directory, and the port.
         DataDir::await_free(&self.data)?;
-        let bound = Listener::bind(&self.listen, &Options::default())?;
+        let bound = self.bind()?;
         let process = std::process::id();
         if self.no_restart {
             if self.data.join(MemberPlan::FILE).exists() {
@@ -49,6 +53,19 @@ impl Serve {
         } else {
             let data = self.data.clone();
             parent::keep_alive(&data, bound, |bound| self.serve(bound, process))
+        }
+    }
+
+    /// The address to listen on, from now on this process's. One that ended just now gives the directory free, and its port a moment later.
+    fn bind(&self) -> Result<Bound, ListenError> {
+        let until = Instant::now() + if self.data.exists() { PORT_FREE_MAX } else { Duration::ZERO };
+        loop {
+            match Listener::bind(&self.listen, &Options::default()) {
+                Err(ListenError::PortInUse { .. }) if Instant::now() < until => {
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+                bound => return bound,
+            }
         }
     }
 

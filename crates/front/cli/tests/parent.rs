@@ -3,10 +3,11 @@
 mod common;
 
 use std::io::{ErrorKind, Read, Seek, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use atoll_needs::needs;
 use common::{
@@ -223,6 +224,29 @@ fn the_parent_dies_first() {
     assert!(!daemon.wait());
     good(["check", "--data", text(&cluster.data(0))]);
     assert!(!is_alive(child));
+}
+
+/// A process that ends gives its lock of the directory free, and its port a moment later.
+#[test]
+fn a_node_waits_for_the_port_that_it_had_and_not_for_long() {
+    let mut cluster = Cluster::new(1);
+    cluster.kill(0);
+    // Its child ends by itself.
+    let mut held = None;
+    eventually("the port is free", || {
+        held = TcpListener::bind(&cluster.addresses[0]).ok();
+        held.is_some()
+    });
+    let data = cluster.data(0);
+    let said = bad(["serve", "--data", text(&data), "--listen", &cluster.addresses[0]]);
+    assert!(said.contains("is in use by another program"), "{said}");
+    let ends = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(200));
+        drop(held);
+    });
+    cluster.start(0);
+    ends.join().unwrap();
+    assert_eq!(incarnation(&data), 2, "the start that was refused has left nothing");
 }
 
 #[test]
