@@ -7,6 +7,7 @@
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
 mod left;
+mod ports;
 
 use std::fmt;
 use std::fs::File;
@@ -15,6 +16,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 pub use left::left_in;
+pub use ports::free_port;
 
 /// The environment variable that makes a missing requirement a failure, by the value `1`.
 pub const CI: &str = "ATOLL_CI";

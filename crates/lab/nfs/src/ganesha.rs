@@ -2,11 +2,12 @@
 //!
 //! It registers itself with rpcbind and does not start without. So one is started too, if none is there.
 
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result};
+use atoll_needs::free_port;
 use atoll_torture::process::{LIFE_MAX, PATIENCE, Process};
 
 use crate::files::Export;
@@ -35,7 +36,7 @@ impl Ganesha {
     /// If one of the programs does not start.
     pub fn start(top: &Path, beside: &Path) -> Result<Self> {
         let rpcbind = if listens(RPCBIND) { None } else { Some(start_rpcbind(beside)?) };
-        let [nfs, mount] = [free_port()?, free_port()?];
+        let [nfs, mount] = [(); 2].map(|()| SocketAddr::from((Ipv4Addr::LOCALHOST, free_port())));
         let config = beside.join("ganesha.conf");
         let (top, modules) = (top.display(), MODULES);
         let text = format!(
@@ -80,9 +81,4 @@ fn start_rpcbind(beside: &Path) -> Result<Process> {
         Process::spawn(Command::new("rpcbind").arg("-f"), beside.join("rpcbind.log"), LIFE_MAX)?;
     process.wait_until("listening", PATIENCE, |_| listens(RPCBIND)).context("rpcbind")?;
     Ok(process)
-}
-
-/// A port of the loopback interface that was free a moment ago.
-fn free_port() -> Result<SocketAddr> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
 }

@@ -3,14 +3,14 @@
 //! it ends.
 
 use std::collections::BTreeMap;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use atoll_model::Rng;
+use atoll_needs::free_port;
 use rustix::io::Errno;
 
 use crate::daemon::{Daemon, Launch, Mount, atoll, binary, detach};
@@ -21,9 +21,6 @@ use crate::tree::{Detail, Tree, list};
 
 /// The volume's name.
 const VOLUME: &str = "torture";
-/// Ports below those that the kernel gives to whoever connects: a node that is down would find its port
-/// taken by a connection when it comes back.
-const PORTS: std::ops::Range<u16> = 20_000..32_000;
 
 /// The port of nodes that have a network.
 const PORT: u16 = 7100;
@@ -104,8 +101,8 @@ pub struct FillStatus {
 impl Cluster {
     /// Starts the nodes with a new volume, and mounts it, everything in the folder `top`.
     pub fn start(top: &Path, shape: &Shape) -> Result<Self> {
-        let addresses = (0..shape.nodes).map(|_| Ok(format!("127.0.0.1:{}", free_port()?)));
-        let mut cluster = Self::found(top, addresses.collect::<Result<_>>()?, None)?;
+        let addresses = (0..shape.nodes).map(|_| format!("127.0.0.1:{}", free_port()));
+        let mut cluster = Self::found(top, addresses.collect(), None)?;
         for _ in 0..shape.mounts {
             cluster.mount(shape.options())?;
         }
@@ -610,20 +607,6 @@ fn listens(process: &Process) -> bool {
 /// An error that says that a node does not answer.
 pub(crate) fn is_away(why: &std::io::Error) -> bool {
     matches!(Errno::from_io_error(why), Some(Errno::IO | Errno::TIMEDOUT))
-}
-
-/// A port that nobody listens on, another each time.
-fn free_port() -> Result<u16> {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    let count = PORTS.end - PORTS.start;
-    let first = (std::process::id() % u32::from(count)) as u16;
-    for _ in 0..count {
-        let at = first.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed).wrapping_mul(37)) % count;
-        if TcpListener::bind(("127.0.0.1", PORTS.start + at)).is_ok() {
-            return Ok(PORTS.start + at);
-        }
-    }
-    anyhow::bail!("there is no free port")
 }
 
 /// What programs run over: one process with everything, or a cluster.

@@ -7,7 +7,6 @@ pub mod packages;
 use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc::{Receiver, channel};
@@ -333,10 +332,7 @@ impl Drop for Mounted {
     }
 }
 
-/// A port that nobody uses at the moment.
-pub fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
+pub use atoll_needs::free_port;
 
 /// Nodes of one volume, each a process.
 pub struct Cluster {

@@ -2,15 +2,14 @@
 
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
-use std::net::TcpListener;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use atoll_etcd::{Beginning, EtcdSource, MemberPlan, MemberTls, Tls};
+use atoll_needs::free_port;
 use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal};
 
 /// The name of certificates that may ask.
@@ -27,23 +26,6 @@ pub(crate) fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Ports that nobody listens on. They lie below those that the kernel gives to whoever connects, and each process looks for them
-/// at another place.
-fn free_ports<const N: usize>() -> [u16; N] {
-    const FIRST: u32 = 10_000;
-    const NUMBER: u32 = 22_000;
-    static LAST: AtomicU32 = AtomicU32::new(0);
-    [(); N].map(|()| {
-        loop {
-            let nth = LAST.fetch_add(1, Ordering::Relaxed) + std::process::id().wrapping_mul(97) % NUMBER;
-            let port = (FIRST + nth % NUMBER) as u16;
-            if TcpListener::bind(("127.0.0.1", port)).is_ok() {
-                return port;
-            }
-        }
-    })
-}
-
 /// Has the kernel kill the program when the thread that starts it ends.
 pub(crate) fn ends_with_the_test(command: &mut Command) -> &mut Command {
     // SAFETY: one system call, which takes no lock and no memory.
@@ -57,7 +39,7 @@ pub(crate) struct Member {
 
 /// A member with data in this folder, on ports that are free.
 pub(crate) fn plan(folder: &Path, name: &str, certificates: Option<&Path>) -> MemberPlan {
-    let [client_port, peer_port] = free_ports();
+    let (client_port, peer_port) = (free_port(), free_port());
     let tls = certificates.map(|folder| MemberTls {
         ca: folder.join("ca.pem"),
         certificate: folder.join("peer.pem"),
