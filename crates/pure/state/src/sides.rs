@@ -19,8 +19,8 @@ pub(crate) struct SideRows {
     rows: BTreeMap<SideKey, Slot<Bytes>>,
     dirty: Vec<SideKey>,
     frozen: Vec<SideKey>,
-    /// Memory has all rows from the first of these keys to the second one.
-    page: Option<(SideKey, SideKey)>,
+    /// Memory has all rows from the first to the second key of each of these. Who needs several pages at once finds all of them.
+    pages: Vec<(SideKey, SideKey)>,
 }
 
 impl SideRows {
@@ -31,7 +31,8 @@ impl SideRows {
 
     /// The rows of a table from this id on, as far as memory has all of them, and the last id of which that is so.
     pub(crate) fn page(&self, table: u8, from: u128) -> Option<(impl Iterator<Item = (u128, &Bytes)>, u128)> {
-        let (_, to) = self.page.filter(|(first, last)| *first <= (table, from) && (table, from) <= *last)?;
+        let has = |(first, last): &&(SideKey, SideKey)| *first <= (table, from) && (table, from) <= *last;
+        let to = self.pages.iter().find(has)?.1;
         let rows = self.rows.range((table, from)..=to);
         Some((rows.filter_map(|((_, id), slot)| Some((*id, slot.value()?))), to.1))
     }
@@ -58,7 +59,9 @@ impl SideRows {
     /// Takes in all rows of a table from one id to another one.
     pub(crate) fn load_page(&mut self, table: u8, (from, to): (u128, u128), rows: Vec<(u128, Vec<u8>)>) {
         rows.into_iter().for_each(|(id, row)| self.load((table, id), Some(row.into())));
-        self.page = Some(((table, from), (table, to)));
+        let (first, last) = ((table, from), (table, to));
+        self.pages.retain(|page| page.0 < first || last < page.1);
+        self.pages.push((first, last));
     }
 
     /// Hands every changed row to `write`, as part of the checkpoint that begins now.
@@ -85,7 +88,7 @@ impl SideRows {
     pub(crate) fn sweep(&mut self, max: usize) {
         if self.rows.len() > max {
             self.rows.retain(|_, slot| !slot.cold());
-            self.page = None;
+            self.pages.clear();
         }
     }
 
@@ -132,6 +135,18 @@ mod tests {
         rows.set((TABLE, 6), row("later"), 4);
         assert_eq!(page(&rows, 4).map(|(rows, _)| rows.len()), Some(2));
         assert_eq!((page(&rows, 1), page(&rows, 10)), (None, None), "what is not known is asked for");
+    }
+
+    #[test]
+    fn who_needs_two_pages_at_once_finds_both() {
+        let mut rows = SideRows::default();
+        rows.load_page(TABLE, (10, 19), vec![(12, b"one".to_vec())]);
+        rows.load_page(TABLE, (30, 39), vec![(33, b"other".to_vec())]);
+        assert_eq!(page(&rows, 10), Some((vec![(12, Bytes::from_static(b"one"))], 19)));
+        assert_eq!(page(&rows, 31), Some((vec![(33, Bytes::from_static(b"other"))], 39)));
+        assert_eq!(page(&rows, 20), None, "nobody has asked for what is between them");
+        rows.load_page(TABLE, (0, 50), Vec::new());
+        assert_eq!(rows.pages.len(), 1, "what a larger page has is not kept apart");
     }
 
     #[test]

@@ -746,6 +746,23 @@ mod tests {
     }
 
     #[test]
+    fn a_side_row_comes_back_from_a_checkpoint_as_it_was_set() {
+        let mut state = State::new(7);
+        let bytes = Bytes::from_static(b"of a machine beside the island");
+        state.apply(1, &RowChange::Side { table: b'f', id: 5, row: Some(bytes.clone()) });
+        let key = RowKey::Side(b'f', 5);
+        let row = state.freeze().rows.into_iter().find(|(other, _)| *other == key.to_bytes()).unwrap().1;
+        let mut again = State::new(7);
+        again.load(RowLoad::Row(key), LoadedRows::Row(row.clone())).unwrap();
+        assert_eq!(again.side(b'f', 5), Ok(Some(&bytes)));
+        let page = RowLoad::Sides { table: b'f', from: 0 };
+        let rows = LoadedRows::Sides { rows: vec![(5, row.unwrap())], to: u128::MAX };
+        let mut again = State::new(7);
+        again.load(page, rows).unwrap();
+        assert_eq!(again.side(b'f', 5), Ok(Some(&bytes)));
+    }
+
+    #[test]
     fn a_walk_that_loads_rows_without_end_does_not_fill_memory() {
         let max = 2 * LOADS_MIN;
         let mut state = State::new(7);

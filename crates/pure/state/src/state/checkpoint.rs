@@ -71,7 +71,8 @@ impl State {
             put(&mut rows, &RowKey::Survived(incarnation), self.survived.get(&incarnation));
         }
         self.sides.freeze(|(table, id), row| {
-            rows.push((RowKey::Side(table, id).to_bytes(), row.map(|row| row.to_vec())));
+            // As they are: not as bytes are encoded, which would put their length in front.
+            rows.push((RowKey::Side(table, id).to_bytes(), row.map(|row| row[..].to_vec())));
         });
         self.renamed.freeze(&mut rows);
         self.links.freeze(&mut rows);
