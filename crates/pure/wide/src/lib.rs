@@ -2,10 +2,13 @@
 //! touches a file, a socket or a clock.
 //!
 //! [`watch`] reads from the rows of a record what users did. [`author`] writes it down as changes of objects, in the same record and for
-//! other sites. [`rows`] is what a site keeps of objects beside the rows of its island.
+//! other sites. [`foreign`] makes the record by which changes of another site are shown. [`held`] is what a site holds, and [`rows`] what it
+//! keeps of that beside the rows of its island.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
 pub mod author;
+pub mod foreign;
+pub mod held;
 pub mod rows;
 pub mod watch;

@@ -5,17 +5,22 @@
 //! one.
 
 use atoll_causal::{AttrState, DirBirth, DirHead, DirState, Dot, FileId, FileState, HybridStamp, Writer};
-use atoll_core::{Decode, Encode, Ino, Malformed, Name, Time, wire_enum, wire_struct};
+use atoll_core::{Decode, Encode, Ino, Malformed, Name, Time, siphash24, wire_enum, wire_struct};
 use atoll_proto::RowChange;
 use atoll_spine::{SpineMove, SpinePlace};
 use bytes::Bytes;
 
 use crate::watch::ByteRanges;
 
+/// The key of the hashes in [`near_key`].
+const NEAR_KEY: u64 = 0x6e65_6172;
+
 /// Side table of files, by their ids: [`FileRow`].
 pub const FILES: u8 = b'f';
 /// Side table of directories but the root, by their ids: [`DirRow`].
 pub const DIRS: u8 = b'd';
+/// Side table of what is near a name and no entry leads to, by [`near_key`]: [`NearRow`].
+pub const NEAR: u8 = b'e';
 /// Side table of the feed, by [`FeedPlace::key`]: the object whose last change that was ([`FeedRow`]).
 pub const FEED: u8 = b'n';
 /// Side table of writers, by their numbers: [`WriterRow`].
@@ -83,14 +88,15 @@ wire_enum! {
 }
 
 wire_enum! {
-    /// Where a file is.
+    /// Where the state of a file is.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub enum FileRow {
-        /// Here, with its state beside its row.
-        1 => Here { /// Its number at this site.
+        /// Beside its row: it is shown.
+        1 => Shown { /// Its number at this site.
             ino: Ino },
-        /// It has lost its last name.
-        2 => Dead {
+        /// Here: nothing shows it. It has lost its last name, is shown as one with another file, or is in a directory that is not
+        /// shown.
+        2 => Hidden {
             /// All that is known of it.
             state: Box<FileState>,
             /// Its last change at this site.
@@ -100,25 +106,37 @@ wire_enum! {
 }
 
 wire_enum! {
-    /// Where a directory is.
+    /// Where the state of a directory is.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub enum DirRow {
-        /// Here, with its state beside its row.
-        1 => Here {
+        /// Beside its row: it is shown, and the first of those with which it is shown as one.
+        1 => Shown {
             /// Its number at this site.
             ino: Ino,
             /// Its base in the spine.
             base: SpinePlace,
         },
-        /// It was removed. Moves of other directories may still name it.
-        2 => Dead {
+        /// Here: it is shown as one with another, or not at all. Moves of other directories may name it also when it was removed.
+        2 => Hidden {
             /// All that is known of it.
             head: Box<DirHead>,
             /// Its base in the spine.
             base: SpinePlace,
             /// Its last change at this site.
             at: FeedPlace,
+            /// The number of the directory as which it is shown; none if it is not.
+            within: Option<Ino>,
         },
+    }
+}
+
+wire_enum! {
+    /// Objects that are near a name of a directory and that no entry of that name leads to.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub enum NearRow {
+        /// Some.
+        1 => Near { /// Their ids.
+            ids: Vec<FileId> },
     }
 }
 
@@ -164,6 +182,18 @@ wire_enum! {
 /// The key of a stamp: keys are in the order of stamps.
 pub const fn stamp_key(stamp: HybridStamp) -> u128 {
     (stamp.time_us as u128) << 64 | stamp.writer.0 as u128
+}
+
+/// The key in [`NEAR`] of a name in a directory. Those of one directory follow each other. Two names may share a key: the states of
+/// the objects say which is meant.
+pub fn near_key(dir: FileId, name: &Name) -> u128 {
+    near_keys(dir).0 | u128::from(siphash24(NEAR_KEY, 2, name.as_bytes()))
+}
+
+/// The first and the last key in [`NEAR`] of a directory.
+pub fn near_keys(dir: FileId) -> (u128, u128) {
+    let first = u128::from(siphash24(NEAR_KEY, 1, &dir.0.to_le_bytes())) << 64;
+    (first, first | u128::from(u64::MAX))
 }
 
 /// A side row that is set.

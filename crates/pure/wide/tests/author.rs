@@ -57,16 +57,16 @@ fn dir(site: &Site, ino: Ino) -> DirBeside {
 /// A dead file by its id.
 fn dead_file(site: &Site, id: FileId) -> FileState {
     match FileRow::from_slice(&site.sides()[&(FILES, id.0)]).unwrap() {
-        FileRow::Dead { state, .. } => *state,
-        FileRow::Here { ino } => panic!("it is {ino}"),
+        FileRow::Hidden { state, .. } => *state,
+        FileRow::Shown { ino } => panic!("it is {ino}"),
     }
 }
 
 /// A dead directory by its id.
 fn dead_dir(site: &Site, id: FileId) -> DirHead {
     match DirRow::from_slice(&site.sides()[&(DIRS, id.0)]).unwrap() {
-        DirRow::Dead { head, .. } => *head,
-        DirRow::Here { ino, .. } => panic!("it is {ino}"),
+        DirRow::Hidden { head, .. } => *head,
+        DirRow::Shown { ino, .. } => panic!("it is {ino}"),
     }
 }
 
@@ -131,8 +131,8 @@ fn place(site: &Site, id: FileId) -> (FileId, Name) {
 
 fn dir_by_id(site: &Site, id: FileId) -> DirHead {
     match DirRow::from_slice(&site.sides()[&(DIRS, id.0)]).unwrap() {
-        DirRow::Here { ino, .. } => dir(site, ino).head,
-        DirRow::Dead { head, .. } => *head,
+        DirRow::Shown { ino, .. } => dir(site, ino).head,
+        DirRow::Hidden { head, .. } => *head,
     }
 }
 
@@ -178,7 +178,7 @@ fn a_file_that_is_made_has_a_link_by_the_directorys_change_and_a_version_of_no_b
         let beside = file(&site, ino);
         assert_eq!((beside.id, &beside.state), (*id, &**state));
         assert_eq!(beside.at, FeedPlace { position: *position, number: 1 });
-        assert_eq!(site.sides()[&(FILES, id.0)], FileRow::Here { ino }.to_vec());
+        assert_eq!(site.sides()[&(FILES, id.0)], FileRow::Shown { ino }.to_vec());
     }
 }
 
@@ -196,7 +196,7 @@ fn a_directory_that_is_made_has_its_place_in_the_spine() {
     let base = SpinePlace { parent, name: named("d"), since: head.birth.stamp };
     assert_eq!(site.beside::<Author>().spine().place(*id), Some(&base));
     let row = DirRow::from_slice(&site.sides()[&(DIRS, id.0)]).unwrap();
-    let DirRow::Here { ino, base: kept } = row else { panic!("{row:?}") };
+    let DirRow::Shown { ino, base: kept } = row else { panic!("{row:?}") };
     assert_eq!((dir(&site, ino).id, kept), (*id, base));
 }
 
@@ -650,7 +650,7 @@ fn rows_that_contradict_each_other_are_refused() {
     let since = HybridStamp { time_us: 9, writer: WRITER };
     let row = |id: u128, parent: u128| {
         let base = SpinePlace { parent: FileId(parent), name: named("d"), since };
-        (DIRS, id, Bytes::from(DirRow::Here { ino: Ino(id as u64), base }.to_vec()))
+        (DIRS, id, Bytes::from(DirRow::Shown { ino: Ino(id as u64), base }.to_vec()))
     };
     assert!(Author::open(WRITER, [row(3, 2), row(2, 0), row(1, 3)]).is_ok());
     assert!(Author::open(WRITER, [row(1, 2)]).is_err(), "a parent is not there");

@@ -339,14 +339,14 @@ impl<'a> Draft<'a> {
         feed(file.before, at, FeedRow::File { id }, record);
         if file.is_dead {
             self.put_beside_file(ino, None, record);
-            let row = FileRow::Dead { state: Box::new(file.state), at };
+            let row = FileRow::Hidden { state: Box::new(file.state), at };
             record.changes.push(set(FILES, id.0, &row));
             return change;
         }
         let beside = FileBeside { id, state: file.state, at, written };
         self.put_beside_file(ino, Some(beside.into_bytes()), record);
         if file.is_born {
-            record.changes.push(set(FILES, id.0, &FileRow::Here { ino }));
+            record.changes.push(set(FILES, id.0, &FileRow::Shown { ino }));
         }
         change
     }
@@ -364,13 +364,13 @@ impl<'a> Draft<'a> {
         feed(dir.before, at, FeedRow::Dir { id }, record);
         let base = || self.spine.base(id).expect("a directory of this site is in the spine").clone();
         if dir.is_dead {
-            let row = DirRow::Dead { head: Box::new(dir.state), base: base(), at };
+            let row = DirRow::Hidden { head: Box::new(dir.state), base: base(), at, within: None };
             record.changes.push(set(DIRS, id.0, &row));
             self.spine.release(id);
             return change;
         }
         if dir.is_born {
-            record.changes.push(set(DIRS, id.0, &DirRow::Here { ino, base: base() }));
+            record.changes.push(set(DIRS, id.0, &DirRow::Shown { ino, base: base() }));
         }
         let beside = DirBeside { id, head: dir.state, at }.into_bytes();
         let row = record.changes.iter_mut().rev().find_map(|change| match change {

@@ -53,10 +53,10 @@ impl Author {
         for (table, id, row) in rows {
             match table {
                 DIRS => match DirRow::from_slice(&row)? {
-                    DirRow::Here { base, .. } => drop(bases.insert(FileId(id), base)),
-                    DirRow::Dead { base, .. } => {
+                    DirRow::Shown { base, .. } => drop(bases.insert(FileId(id), base)),
+                    DirRow::Hidden { head, base, .. } => {
                         bases.insert(FileId(id), base);
-                        removed.push(FileId(id));
+                        removed.extend(head.is_removed().then_some(FileId(id)));
                     }
                 },
                 MOVES => {

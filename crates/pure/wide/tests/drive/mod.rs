@@ -73,6 +73,12 @@ impl Driver {
         Self { site, model, workload, rng: Rng::new(!seed), is_mount }
     }
 
+    /// What comes next is drawn by another seed.
+    pub(crate) fn drawn_by(&mut self, seed: u64) {
+        self.workload = Workload::new(seed, WEIGHTS).with_meaning();
+        self.rng = Rng::new(!seed);
+    }
+
     fn step(&mut self) -> Step {
         let mut step = self.workload.next(&self.model);
         if let Op::SetXattr { name, kill_sgid, .. } = &mut step.op {

@@ -288,13 +288,13 @@ impl Rows {
 
 fn file_in_rows(site: &Site, id: FileId, row: &Bytes) -> FileInRows {
     match FileRow::from_slice(row).unwrap() {
-        FileRow::Here { ino } => {
+        FileRow::Shown { ino } => {
             let row = site.state().inode(ino).unwrap().unwrap_or_else(|| panic!("{ino} is {id:?}, and gone"));
             let beside = FileBeside::read(row.beside.as_ref().expect("it has a name")).unwrap();
             assert_eq!(beside.id, id);
             FileInRows { ino: Some(ino), state: beside.state, at: beside.at, written: beside.written }
         }
-        FileRow::Dead { state, at } => {
+        FileRow::Hidden { state, at } => {
             FileInRows { ino: None, state: *state, at, written: ByteRanges::default() }
         }
     }
@@ -302,13 +302,13 @@ fn file_in_rows(site: &Site, id: FileId, row: &Bytes) -> FileInRows {
 
 fn dir_in_rows(site: &Site, id: FileId, row: &Bytes) -> DirInRows {
     match DirRow::from_slice(row).unwrap() {
-        DirRow::Here { ino, .. } => {
+        DirRow::Shown { ino, .. } => {
             let row = site.state().dir(ino).unwrap().unwrap_or_else(|| panic!("{ino} is {id:?}, and gone"));
             let beside = DirBeside::read(row.beside.as_ref().expect("it is there")).unwrap();
             assert_eq!(beside.id, id);
             DirInRows { ino: Some(ino), head: beside.head, at: Some(beside.at) }
         }
-        DirRow::Dead { head, at, .. } => DirInRows { ino: None, head: *head, at: Some(at) },
+        DirRow::Hidden { head, at, .. } => DirInRows { ino: None, head: *head, at: Some(at) },
     }
 }
 

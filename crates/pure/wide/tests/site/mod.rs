@@ -137,9 +137,14 @@ impl Site {
         }
     }
 
+    /// The first client.
+    pub(crate) fn session(&self) -> SessionId {
+        *self.sessions.keys().next().expect("somebody is attached")
+    }
+
     /// Does an operation as the superuser of the first client, which succeeds. The id in the answer, if it tells one.
     pub(crate) fn does(&mut self, op: Op, data: &'static [u8]) -> Option<Ino> {
-        let session = *self.sessions.keys().next().expect("somebody is attached");
+        let session = self.session();
         let told = format!("{op:?}");
         match self.run(session, &Caller::ROOT, op, Bytes::from_static(data)) {
             Ok((Answer::Found { found }, _)) => Some(found.attr.ino),

@@ -1,0 +1,155 @@
+//! Which names, and which directories, may look different when states change: as the first page of `atoll-shown` says. Owns the order in
+//! which that is found out. Decides nothing about rows.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use atoll_causal::{EntryKey, FileId};
+use atoll_core::Name;
+use atoll_shown::names::unmarked;
+use atoll_shown::{DirGroup, Objects, places};
+
+use super::judge::Judged;
+use crate::held::{HeldObjects, SiteRows};
+use crate::rows::FeedRow;
+
+/// What may look different.
+#[derive(Debug, Default)]
+pub(super) struct Affected {
+    /// Names of directories, by the words of those who have them.
+    pub(super) names: BTreeSet<(FileId, Name)>,
+    /// Directories that may be shown elsewhere, or with others than before.
+    pub(super) dirs: BTreeSet<FileId>,
+}
+
+/// The names that the changed objects have, and those of removed directories above them, which may be shown because of them.
+#[derive(Default)]
+struct Starts {
+    names: BTreeSet<(FileId, Name)>,
+    /// What has them now.
+    near: Vec<(FileId, EntryKey)>,
+}
+
+impl Starts {
+    fn add(&mut self, held: &HeldObjects<'_>, dir: FileId, name: Name, child: FileId) {
+        let mut at = (dir, name, child);
+        loop {
+            let (dir, name, child) = at;
+            self.near.push((dir, EntryKey { name: name.clone(), child }));
+            self.names.insert((dir, name));
+            let is_removed = dir != FileId::ROOT && held.dir(dir).is_some_and(|head| head.is_removed());
+            match held.place(dir).filter(|_| is_removed) {
+                Some((parent, name)) => at = (parent, name, dir),
+                None => return,
+            }
+        }
+    }
+
+    fn of(held: &HeldObjects<'_>, judged: &Judged<'_>) -> Self {
+        let mut starts = Self::default();
+        let moved = judged.moved.iter().map(|id| FeedRow::Dir { id: *id });
+        for object in judged.changed.iter().copied().chain(moved) {
+            match object {
+                FeedRow::File { id } => {
+                    let Some(state) = held.file(id) else { continue };
+                    let places = places(id, &state).into_iter();
+                    places.for_each(|place| starts.add(held, place.dir, place.name, id));
+                }
+                FeedRow::Dir { id } => {
+                    let Some((parent, name)) = held.place(id) else { continue };
+                    starts.add(held, parent, name, id);
+                }
+            }
+        }
+        starts
+    }
+}
+
+impl Affected {
+    /// Names that changed objects have before and after. What has them then is near them from here on.
+    pub(super) fn start(
+        before: &HeldObjects<'_>,
+        rows: &SiteRows<'_>,
+        judged: &mut Judged<'_>,
+        site: Site<'_>,
+    ) -> Self {
+        let was = Starts::of(before, judged);
+        let is = Starts::of(&HeldObjects::new(rows, site.spine, &judged.changes, site.name), judged);
+        for (dir, key) in is.near {
+            judged.changes.near.entry(dir).or_default().insert(key);
+        }
+        let names = was.names.into_iter().chain(is.names).collect();
+        Self { names, dirs: judged.changes.dirs.keys().copied().collect() }
+    }
+
+    /// All that these names and directories affect.
+    pub(super) fn close(self, before: &HeldObjects<'_>, after: &HeldObjects<'_>) -> Self {
+        let mut queue: Vec<(FileId, Name)> = self.names.into_iter().collect();
+        let mut found = Self::default();
+        let mut dirs: Vec<FileId> = self.dirs.into_iter().collect();
+        loop {
+            if let Some(dir) = dirs.pop() {
+                if found.dirs.insert(dir) {
+                    names_of_regrouped(before, after, dir, &mut queue);
+                }
+                continue;
+            }
+            let Some((dir, name)) = queue.pop() else { return found };
+            if !found.names.insert((dir, name.clone())) {
+                continue;
+            }
+            queue.extend(unmarked(&name).map(|own| (dir, own)));
+            for held in [before, after] {
+                let Some(group) = DirGroup::of(held, dir) else { continue };
+                queue.extend(group.members().iter().map(|member| (*member, name.clone())));
+                dirs.extend(group.below(held, &name).iter().flat_map(|below| below.members().to_vec()));
+            }
+        }
+    }
+}
+
+/// If a directory is shown with others than before, all names in these are affected.
+fn names_of_regrouped(
+    before: &HeldObjects<'_>,
+    after: &HeldObjects<'_>,
+    dir: FileId,
+    queue: &mut Vec<(FileId, Name)>,
+) {
+    let (was, is) = (DirGroup::of(before, dir), DirGroup::of(after, dir));
+    if was == is {
+        return;
+    }
+    let members: BTreeSet<FileId> =
+        was.iter().chain(&is).flat_map(|group| group.members().to_vec()).chain([dir]).collect();
+    for held in [before, after] {
+        for &member in &members {
+            queue.extend(held.near(member, None).into_iter().map(|key| (member, key.name)));
+        }
+    }
+}
+
+/// What a site knows beside its rows.
+#[derive(Clone, Copy)]
+pub(super) struct Site<'a> {
+    pub(super) spine: &'a atoll_spine::Spine,
+    pub(super) name: &'a dyn Fn(atoll_causal::Writer) -> String,
+}
+
+/// The directories of a group by the first of them, with the depth at which it is shown.
+pub(super) fn depth(held: &HeldObjects<'_>, dir: FileId) -> usize {
+    let mut at = dir;
+    let mut depth = 0;
+    while let Some((parent, _)) = held.place(at) {
+        at = parent;
+        depth += 1;
+    }
+    depth
+}
+
+/// The groups in which directories are shown, by the first of each.
+pub(super) fn groups<'a>(
+    held: &HeldObjects<'_>,
+    dirs: impl IntoIterator<Item = &'a FileId>,
+) -> BTreeMap<FileId, DirGroup> {
+    let groups = dirs.into_iter().filter_map(|dir| DirGroup::of(held, *dir));
+    groups.map(|group| (group.first(), group)).collect()
+}

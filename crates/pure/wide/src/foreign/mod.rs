@@ -1,0 +1,142 @@
+//! What another site has made becomes rows: one record for the island, by which users see what the states show. Owns the steps
+//! (`docs/design/023-wide.md`, "From states to rows"). Never sets bytes of files, and never changes a state but by what has come.
+//!
+//! Nothing is kept between attempts: one that needs a row that is not in memory changes nothing, and is done anew when the row is there.
+
+mod affected;
+mod draft;
+mod judge;
+mod names;
+mod near;
+mod numbers;
+mod objects;
+
+use std::collections::BTreeMap;
+
+use atoll_causal::{Context, FileId, Writer};
+use atoll_core::{Ino, IslandId, Time};
+use atoll_proto::Record;
+use atoll_spine::{Spine, SpineMove, SpinePlace};
+use atoll_state::{RowLoad, State};
+
+use crate::author::BundleChange;
+use crate::held::{HeldChanges, HeldObjects, SiteRows};
+use crate::rows::FeedRow;
+use affected::{Affected, Site};
+use judge::{Judged, tell_born};
+use numbers::Numbers;
+use objects::Writing;
+
+/// HeldChanges of objects in one record.
+pub const OBJECTS_MAX: usize = 64;
+
+/// What is known at a site when changes of another one come.
+#[derive(Clone, Copy)]
+pub struct Here<'a> {
+    /// The rows of its island.
+    pub state: &'a State,
+    /// Where its directories are.
+    pub spine: &'a Spine,
+    /// The name of the site to which a writer belongs.
+    pub site: &'a dyn Fn(Writer) -> String,
+    /// Its island.
+    pub island: IslandId,
+    /// The position of the record that is made.
+    pub position: u64,
+    /// Its wall clock.
+    pub now: Time,
+}
+
+/// What becomes of changes of another site.
+#[derive(Debug)]
+pub struct ForeignDecision {
+    /// The rows that they set; empty if all of it was known.
+    pub record: Record,
+    /// Numbers of new files, of which no snapshot has rows.
+    pub files: Vec<Ino>,
+    /// What the spine is to be told when the record is decided.
+    pub spine: SpineNews,
+    /// Objects whose whole state is to be asked for, with what is known of them. A directory without which another one cannot be taken
+    /// is among them: its state has to come first.
+    pub wants: BTreeMap<FeedRow, Context>,
+    /// How many of the changes were refused: no site that keeps the rules makes them, or they do not fit what is here.
+    pub refused: usize,
+    /// A move of directories was not taken because its writer has too many in the log. It is taken after the next cut.
+    pub is_busy: bool,
+}
+
+/// Why nothing can be decided yet.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Waits {
+    /// These rows are not in memory.
+    Rows(Vec<RowLoad>),
+    /// The file of this number goes, and has bytes that no version has: a version is to be cut first.
+    Version(Ino),
+    /// There are more than [`OBJECTS_MAX`] changes.
+    TooMany,
+}
+
+/// What has come to the spine.
+#[derive(Debug, Default)]
+pub struct SpineNews {
+    born: Vec<(FileId, Option<SpinePlace>)>,
+    moves: Vec<SpineMove>,
+    removed: Vec<FileId>,
+    kept: Vec<FileId>,
+}
+
+impl SpineNews {
+    /// Tells the spine by which it was decided.
+    pub fn tell(self, spine: &mut Spine) {
+        tell_born(spine, &self.born);
+        for record in self.moves {
+            spine.receive(record).expect("it was tried on a copy");
+        }
+        self.kept.into_iter().for_each(|dir| spine.hold(dir));
+        self.removed.into_iter().for_each(|dir| spine.release(dir));
+    }
+}
+
+/// What is to be done at a site when these changes come, in one record. `mint` gives numbers that nothing has had: an attempt that waits
+/// may have used some.
+pub fn decide(
+    here: Here<'_>,
+    changes: &[BundleChange],
+    mint: &mut dyn FnMut() -> Ino,
+) -> Result<ForeignDecision, Waits> {
+    if changes.len() > OBJECTS_MAX {
+        return Err(Waits::TooMany);
+    }
+    let rows = SiteRows::new(here.state);
+    let loaded = || match rows.missing() {
+        missing if missing.is_empty() => Ok(()),
+        missing => Err(Waits::Rows(missing)),
+    };
+    let mut judged = Judged::new(&rows, here.spine);
+    judged.judge(changes);
+    loaded()?;
+    let (as_before, site) = (HeldChanges::default(), Site { spine: here.spine, name: here.site });
+    let before = HeldObjects::new(&rows, here.spine, &as_before, here.site);
+    let start = Affected::start(&before, &rows, &mut judged, site);
+    loaded()?;
+    let after = HeldObjects::new(&rows, here.spine, &judged.changes, here.site);
+    let affected = start.close(&before, &after);
+    loaded()?;
+    let numbers = Numbers::new(&rows, &before, &after, &affected, mint);
+    loaded()?;
+    let mut writing = Writing::new(here, &rows, (&before, &after), &judged, &affected, &numbers);
+    writing.write(mint);
+    loaded()?;
+    if let Some(ino) = writing.unversioned {
+        return Err(Waits::Version(ino));
+    }
+    let (record, files) = writing.finish();
+    let is_removed = |dir: &FileId| judged.changes.dirs[dir].is_removed();
+    let was_removed = |dir: &FileId| rows.dir(*dir).is_some_and(|dir| dir.head.is_removed());
+    let (removed, kept): (Vec<FileId>, Vec<FileId>) =
+        judged.changes.dirs.keys().filter(|dir| **dir != FileId::ROOT).partition(|dir| is_removed(dir));
+    let kept = kept.into_iter().filter(was_removed).collect();
+    let Judged { born, moves, wants, refused, is_busy, .. } = judged;
+    let spine = SpineNews { born, moves, removed, kept };
+    Ok(ForeignDecision { record, files, spine, wants, refused, is_busy })
+}

@@ -1,0 +1,364 @@
+//! The rows of directories and files that change, and of what this machine keeps of them. Owns what is set in each.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use atoll_causal::{AttrState, DirHead, FileId, FileState};
+use atoll_core::{Ino, Name, Stamp};
+use atoll_posix::acl::Acl;
+use atoll_posix::xattr::Namespace;
+use atoll_posix::{Attr, Kind};
+use atoll_proto::{Dir, DirPlace, Entry, Inode, OwnedDir, PlaceVersion, Record, StaticAttrs, Stub, Xattrs};
+use atoll_shown::{DirGroup, Objects, places};
+use bytes::Bytes;
+
+use super::Here;
+use super::affected::{Affected, depth};
+use super::draft::RowDraft;
+use super::judge::Judged;
+use super::names::{Leads, ShownNames};
+use super::numbers::Numbers;
+use crate::held::{HeldDir, HeldObjects, SiteRows};
+use crate::rows::{
+    DIRS, DirBeside, DirRow, FEED, FILES, FeedPlace, FeedRow, FileBeside, FileRow, MOVES, MoveRow, remove,
+    set, stamp_key,
+};
+use crate::watch::ByteRanges;
+
+/// The twelve permission bits. Another site may say more.
+const MODE_BITS: u32 = 0o7777;
+
+/// See the module.
+pub(super) struct Writing<'a> {
+    pub(super) here: Here<'a>,
+    pub(super) rows: &'a SiteRows<'a>,
+    before: &'a HeldObjects<'a>,
+    pub(super) after: &'a HeldObjects<'a>,
+    judged: &'a Judged<'a>,
+    pub(super) affected: &'a Affected,
+    pub(super) numbers: &'a Numbers<'a>,
+    pub(super) draft: RowDraft<'a>,
+    /// Numbers of files that are shown here and were not.
+    files: BTreeMap<FileId, Ino>,
+    /// Files that had a number and have none any more.
+    hidden: BTreeSet<FileId>,
+    /// A file that goes and has bytes that no version has.
+    pub(super) unversioned: Option<Ino>,
+}
+
+impl<'a> Writing<'a> {
+    pub(super) fn new(
+        here: Here<'a>,
+        rows: &'a SiteRows<'a>,
+        (before, after): (&'a HeldObjects<'a>, &'a HeldObjects<'a>),
+        judged: &'a Judged<'a>,
+        affected: &'a Affected,
+        numbers: &'a Numbers<'a>,
+    ) -> Self {
+        let (files, hidden, draft) = (BTreeMap::new(), BTreeSet::new(), RowDraft::new(rows, here.now));
+        Self { here, rows, before, after, judged, affected, numbers, draft, files, hidden, unversioned: None }
+    }
+
+    /// All rows.
+    pub(super) fn write(&mut self, mint: &mut dyn FnMut() -> Ino) {
+        let mut groups: Vec<&DirGroup> = self.numbers.groups.values().collect();
+        groups.sort_by_key(|group| depth(self.after, group.first()));
+        groups.into_iter().for_each(|group| self.dir(group));
+        self.numbers.gone.iter().for_each(|number| self.draft.drop_dir(*number));
+        let was = |group: &DirGroup| self.rows.dir(group.first())?.number;
+        let was = ShownNames::of(self.before, self.affected, was);
+        let is = ShownNames::of(self.after, self.affected, |group| self.numbers.of(group));
+        self.entries(&was, &is, mint);
+        let changed = self.judged.changes.files.keys();
+        let files: BTreeSet<FileId> = changed.chain(&was.files).chain(&is.files).copied().collect();
+        files.into_iter().for_each(|id| self.file(id));
+        self.dir_rows();
+        self.near();
+        self.feed();
+    }
+
+    /// The record, and the numbers of files that are new.
+    pub(super) fn finish(self) -> (Record, Vec<Ino>) {
+        (self.draft.finish(), self.files.into_values().collect())
+    }
+
+    // -------------------------------------------------------------- directories
+
+    /// The row of directories that are shown as one.
+    fn dir(&mut self, group: &DirGroup) {
+        let first = group.first();
+        let (Some(number), Some(head)) = (self.numbers.of(group), self.after.dir(first)) else { return };
+        let held = self.rows.dir(first);
+        let is_new = self.numbers.new.contains(&number);
+        let is_first = held.as_ref().is_some_and(|dir| dir.is_first && dir.number == Some(number));
+        let is_changed = self.judged.is_changed(FeedRow::Dir { id: first });
+        if let Some((parent, name)) = self.after.place(first) {
+            let above = DirGroup::of(self.after, parent).and_then(|above| self.numbers.of(&above));
+            let Some(above) = above else { return };
+            if is_new {
+                let Some(row) = self.new_dir(above, &name, &head) else { return };
+                self.draft.make_dir(number, row);
+            } else {
+                self.draft.move_dir(number, above, &name);
+            }
+        }
+        if !is_changed && is_first {
+            return;
+        }
+        let had = held.as_ref().filter(|_| is_first).map(|dir| &dir.head.attrs);
+        let beside = self
+            .dir_at(first, held.as_deref())
+            .map(|at| DirBeside { id: first, head: head.clone().into_owned(), at }.into_bytes());
+        let now = self.here.now;
+        let Some(row) = self.draft.dir(number) else { return };
+        if had != Some(&head.attrs) {
+            row.fixed = fixed(row.fixed.version, &head.attrs);
+            if let Some(owned) = &mut row.owned {
+                owned.ctime = owned.ctime.max(now);
+                if is_new || had.is_some_and(|had| had.mtime != head.attrs.mtime) {
+                    owned.mtime = head.attrs.mtime.value;
+                }
+            }
+        }
+        row.beside = beside;
+        let had_xattrs = row.has_xattrs;
+        let flags = self.draft.set_xattrs(number, had_xattrs, xattrs(&head.attrs, Kind::Directory));
+        if let Some(row) = self.draft.dir(number) {
+            (row.has_xattrs, row.has_acl) = flags;
+        }
+    }
+
+    /// The row of a directory that is made here, without names.
+    fn new_dir(&mut self, parent: Ino, name: &Name, head: &DirHead) -> Option<Dir> {
+        let above = self.draft.dir(parent)?.key;
+        let version = PlaceVersion::default();
+        Some(Dir {
+            key: self.rows.key_below(above, name),
+            birth_bytes: 0,
+            place: DirPlace { version, parent, name: Some(name.clone()) },
+            fixed: fixed(Stamp::default(), &head.attrs),
+            has_xattrs: false,
+            has_acl: false,
+            children: 0,
+            foreign_names: 0,
+            owned: Some(OwnedDir::empty(self.here.now)),
+            beside: None,
+        })
+    }
+
+    /// Where each directory is that may be shown elsewhere, or has changed.
+    fn dir_rows(&mut self) {
+        let members = self.numbers.groups.values().flat_map(|group| group.members());
+        let dirs: BTreeSet<FileId> = members.chain(&self.affected.dirs).copied().collect();
+        for id in dirs.into_iter().filter(|id| *id != FileId::ROOT) {
+            let Some(head) = self.after.dir(id) else { continue };
+            let held = self.rows.dir(id);
+            let known = held.as_ref().and_then(|dir| dir.base.clone());
+            let base = known.or_else(|| self.here.spine.base(id).cloned());
+            let base = base.or_else(|| self.judged.changes.places.get(&id).cloned());
+            let (Some(base), Some(at)) = (base, self.dir_at(id, held.as_deref())) else { continue };
+            let group = DirGroup::of(self.after, id);
+            let number = group.as_ref().and_then(|group| self.numbers.of(group));
+            let is_first = group.is_some_and(|group| group.first() == id);
+            let row = match number.filter(|_| is_first) {
+                Some(ino) => DirRow::Shown { ino, base },
+                None => DirRow::Hidden { head: Box::new(head.into_owned()), base, at, within: number },
+            };
+            if held.as_deref().and_then(dir_row) != Some(row.clone()) {
+                self.draft.sides.push(set(DIRS, id.0, &row));
+            }
+        }
+    }
+
+    fn dir_at(&self, id: FileId, held: Option<&HeldDir>) -> Option<FeedPlace> {
+        self.feed_place(FeedRow::Dir { id }).or_else(|| held?.at)
+    }
+
+    // ------------------------------------------------------------------ entries
+
+    fn entries(&mut self, was: &ShownNames, is: &ShownNames, mint: &mut dyn FnMut() -> Ino) {
+        let names: BTreeSet<&(Ino, Name)> = was.entries.keys().chain(is.entries.keys()).collect();
+        for at in names {
+            let (dir, name) = at;
+            let is_new = self.numbers.new.contains(dir);
+            let have = if is_new { None } else { self.rows.entry(*dir, name) };
+            let want = is.entries.get(at).and_then(|leads| self.wanted(*leads, have, mint));
+            if have != want.as_ref() {
+                self.draft.set_entry(*dir, name, have, want);
+            }
+        }
+    }
+
+    fn wanted(&mut self, leads: Leads, have: Option<&Entry>, mint: &mut dyn FnMut() -> Ino) -> Option<Entry> {
+        let home = self.here.island;
+        match leads {
+            Leads::Dir(first) => {
+                let number = DirGroup::of(self.after, first).and_then(|group| self.numbers.of(&group))?;
+                let row = self.draft.dir(number)?;
+                let had = have.filter(|entry| entry.ino == number).and_then(|entry| entry.stub.as_ref());
+                let time = had.map_or(self.here.now, |stub| stub.time);
+                let stub = Stub { key: row.key, place: row.place.version, fixed: row.fixed, time };
+                Some(Entry { ino: number, kind: Kind::Directory, home, stub: Some(Box::new(stub)) })
+            }
+            Leads::File(id) => {
+                let kind = self.after.file(id)?.birth.kind;
+                let ino = match self.rows.file(id).and_then(|file| file.ino) {
+                    Some(ino) => ino,
+                    None => *self.files.entry(id).or_insert_with(mint),
+                };
+                Some(Entry { ino, kind, home, stub: None })
+            }
+        }
+    }
+
+    // -------------------------------------------------------------------- files
+
+    fn file(&mut self, id: FileId) {
+        let Some(state) = self.after.file(id) else { return };
+        let state = state.into_owned();
+        let held = self.rows.file(id);
+        let is_changed = self.judged.is_changed(FeedRow::File { id });
+        let at = self.feed_place(FeedRow::File { id }).or_else(|| held.as_ref().map(|file| file.at));
+        let Some(at) = at else { return };
+        let had = held.as_ref().and_then(|file| file.ino);
+        let Some(ino) = had.or_else(|| self.files.get(&id).copied()) else {
+            if is_changed {
+                let row = FileRow::Hidden { state: Box::new(state), at };
+                self.draft.sides.push(set(FILES, id.0, &row));
+            }
+            return;
+        };
+        let by = self.draft.links(ino);
+        if !is_changed && by.is_none() {
+            return;
+        }
+        let mut row = match had {
+            Some(_) => match self.rows.inode(ino) {
+                Some(row) => row.clone(),
+                None => return,
+            },
+            None => self.new_file(ino, &state),
+        };
+        let links = i64::from(row.attr.nlink) + by.unwrap_or(0);
+        row.attr.nlink = u32::try_from(links).expect("links are counted");
+        if row.attr.nlink == 0 {
+            let has_more = held.as_ref().is_some_and(|file| !file.written.is_empty());
+            self.unversioned = self.unversioned.or_else(|| has_more.then_some(ino));
+            self.draft.drop_file(&row);
+            self.hidden.insert(id);
+            self.draft.sides.push(set(FILES, id.0, &FileRow::Hidden { state: Box::new(state), at }));
+            return;
+        }
+        row.attr.ctime = row.attr.ctime.max(self.here.now);
+        if is_changed || had.is_none() {
+            let attrs = &state.attrs;
+            row.attr.mode = attrs.mode.value & MODE_BITS;
+            (row.attr.uid, row.attr.gid) = (attrs.uid.value, attrs.gid.value);
+            if held.as_ref().is_some_and(|file| file.state.attrs.mtime != attrs.mtime) {
+                row.attr.mtime = attrs.mtime.value;
+            }
+            let now = xattrs(attrs, row.attr.kind);
+            (row.has_xattrs, row.has_acl) = self.draft.set_xattrs(ino, row.has_xattrs, now);
+            let written = held.as_ref().map_or_else(ByteRanges::default, |file| file.written.clone());
+            row.beside = Some(FileBeside { id, state, at, written }.into_bytes());
+        }
+        self.draft.set_inode(row);
+        if had.is_none() {
+            self.draft.sides.push(set(FILES, id.0, &FileRow::Shown { ino }));
+        }
+    }
+
+    /// The row of a file that is shown here and was not, without its names.
+    fn new_file(&self, ino: Ino, state: &FileState) -> Inode {
+        let (kind, attrs, now) = (state.birth.kind, &state.attrs, self.here.now);
+        let target = (kind == Kind::Symlink).then(|| state.birth.target.clone());
+        let attr = Attr {
+            ino,
+            kind,
+            mode: attrs.mode.value & MODE_BITS,
+            nlink: 0,
+            uid: attrs.uid.value,
+            gid: attrs.gid.value,
+            rdev: if matches!(kind, Kind::CharDevice | Kind::BlockDevice) { state.birth.rdev } else { 0 },
+            size: target.as_ref().map_or(0, |target| target.len() as u64),
+            blocks: 0,
+            atime: attrs.mtime.value,
+            mtime: attrs.mtime.value,
+            ctime: now,
+            btime: now,
+        };
+        let (has_xattrs, has_acl, moves, orphan_of, beside) = (false, false, 0, Vec::new(), None);
+        Inode { attr, target, has_xattrs, has_acl, moves, orphan_of, beside }
+    }
+
+    /// The number of a file here; none if it is hidden.
+    pub(super) fn file_number(&self, id: FileId) -> Option<Ino> {
+        if self.hidden.contains(&id) {
+            return None;
+        }
+        self.files.get(&id).copied().or_else(|| self.rows.file(id)?.ino)
+    }
+
+    /// The names that an object has by its own word, if it is not dead.
+    pub(super) fn names_of(&self, id: FileId) -> Vec<(FileId, Name)> {
+        if let Some(state) = self.after.file(id) {
+            return places(id, &state).into_iter().map(|place| (place.dir, place.name)).collect();
+        }
+        let is_dead = self.after.life(id) == atoll_shown::Life::Dead;
+        self.after.place(id).filter(|_| !is_dead).into_iter().collect()
+    }
+
+    // --------------------------------------------------------------------- feed
+
+    /// The place in the feed of an object that changes.
+    fn feed_place(&self, object: FeedRow) -> Option<FeedPlace> {
+        let number = self.judged.changed.iter().position(|changed| *changed == object)?;
+        Some(FeedPlace { position: self.here.position, number: number as u64 })
+    }
+
+    fn feed(&mut self) {
+        for object in &self.judged.changed {
+            let before = match object {
+                FeedRow::File { id } => self.rows.file(*id).map(|file| file.at),
+                FeedRow::Dir { id } => self.rows.dir(*id).and_then(|dir| dir.at),
+            };
+            self.draft.sides.extend(before.map(|before| remove(FEED, before.key())));
+            let at = self.feed_place(*object).expect("it changes");
+            self.draft.sides.push(set(FEED, at.key(), object));
+        }
+        for record in &self.judged.moves {
+            let row = MoveRow::Logged { record: record.clone() };
+            self.draft.sides.push(set(MOVES, stamp_key(record.stamp()), &row));
+        }
+    }
+}
+
+/// The row of a directory as it is.
+fn dir_row(dir: &HeldDir) -> Option<DirRow> {
+    let base = dir.base.clone()?;
+    Some(match dir.number.filter(|_| dir.is_first) {
+        Some(ino) => DirRow::Shown { ino, base },
+        None => DirRow::Hidden { head: Box::new(dir.head.clone()), base, at: dir.at?, within: dir.number },
+    })
+}
+
+const fn fixed(version: Stamp, attrs: &AttrState) -> StaticAttrs {
+    let (mode, uid, gid) = (attrs.mode.value & MODE_BITS, attrs.uid.value, attrs.gid.value);
+    StaticAttrs { version, mode, uid, gid }
+}
+
+/// The extended attributes that users see: of several values of one the highest. What an island would not store is left out.
+fn xattrs(attrs: &AttrState, kind: Kind) -> Xattrs {
+    let is_acl = |value: &[u8]| matches!(Acl::parse(value), Ok(Some(_)));
+    let fits = |name: &[u8], value: &[u8]| match Namespace::of(name) {
+        Ok(Namespace::AccessAcl) => is_acl(value),
+        Ok(Namespace::DefaultAcl) => kind == Kind::Directory && is_acl(value),
+        Ok(Namespace::Unknown) | Err(_) => false,
+        Ok(_) => true,
+    };
+    let values = attrs.xattrs.iter().filter_map(|(name, values)| {
+        let (_, value) = values.highest()?;
+        let (name, value) = (name.as_bytes(), value.value.as_bytes());
+        fits(name, value).then(|| (Bytes::copy_from_slice(name), value.clone()))
+    });
+    Xattrs(values.collect())
+}
