@@ -1,5 +1,5 @@
 //! The objects of a site, read from the rows of its island and from its side rows: for what is shown of them. Owns where a state lies and
-//! how what is near a name is found. HeldChanges nothing.
+//! how what is near a name is found. Changes nothing.
 //!
 //! Rows may not be in memory. Such a row is noted, and the answer is wrong then: whoever asks looks at [`SiteRows::missing`] before he
 //! believes anything, lets these rows be loaded, and asks anew.
@@ -18,8 +18,8 @@ use atoll_spine::{Spine, SpinePlace};
 use atoll_state::{NotInMemory, RowLoad, State};
 
 use crate::rows::{
-    DIRS, DirBeside, DirRow, FILES, FeedPlace, FileBeside, FileRow, NEAR, NearRow, near_key, near_keys,
-    root_head,
+    DIRS, DirBeside, DirRow, FILES, FeedPlace, FileBeside, FileRow, NEAR, NearRow, SiteDir, near_key,
+    near_keys,
 };
 use crate::watch::ByteRanges;
 
@@ -138,13 +138,7 @@ impl<'a> SiteRows<'a> {
             }
         };
         let row = self.dir_row(ino)?;
-        let (head, at) = match &row.beside {
-            Some(beside) => {
-                let DirBeside { head, at, .. } = DirBeside::read(beside).expect("this site has written it");
-                (head, Some(at))
-            }
-            None => (root_head(row.fixed.mode, row.fixed.uid, row.fixed.gid), None),
-        };
+        let SiteDir { head, at, .. } = SiteDir::of(ino, row);
         Some(HeldDir { number: Some(ino), is_first: true, head, at, base })
     }
 

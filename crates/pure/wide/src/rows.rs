@@ -6,7 +6,7 @@
 
 use atoll_causal::{AttrState, DirBirth, DirHead, DirState, Dot, FileId, FileState, HybridStamp, Writer};
 use atoll_core::{Decode, Encode, Ino, Malformed, Name, Time, siphash24, wire_enum, wire_struct};
-use atoll_proto::RowChange;
+use atoll_proto::{Dir, RowChange};
 use atoll_spine::{SpineMove, SpinePlace};
 use bytes::Bytes;
 
@@ -233,6 +233,34 @@ impl DirBeside {
     /// Its bytes.
     pub fn into_bytes(self) -> Bytes {
         BesideRow::Dir { dir: Box::new(self) }.to_vec().into()
+    }
+}
+
+/// The rows of the feed when an object has another last change.
+pub fn fed(before: Option<FeedPlace>, at: FeedPlace, object: FeedRow) -> impl Iterator<Item = RowChange> {
+    let before = before.map(|before| remove(FEED, before.key()));
+    before.into_iter().chain([set(FEED, at.key(), &object)])
+}
+
+/// What is known of a directory that has a row.
+#[derive(Debug)]
+pub(crate) struct SiteDir {
+    pub(crate) id: FileId,
+    pub(crate) head: DirHead,
+    /// Its last change at this site; none of a root that nobody has changed.
+    pub(crate) at: Option<FeedPlace>,
+}
+
+impl SiteDir {
+    /// By its row.
+    pub(crate) fn of(ino: Ino, row: &Dir) -> Self {
+        if let Some(beside) = &row.beside {
+            let DirBeside { id, head, at } = DirBeside::read(beside).expect("this site has written it");
+            return Self { id, head, at: Some(at) };
+        }
+        assert_eq!(ino, Ino::ROOT, "nothing is known of a directory that has a row");
+        let head = root_head(row.fixed.mode, row.fixed.uid, row.fixed.gid);
+        Self { id: FileId::ROOT, head, at: None }
     }
 }
 

@@ -102,7 +102,7 @@ pub struct View<D: Disk> {
     leaving: IdSet<Ino>,
     /// What the native file system refused.
     spills: Spills,
-    /// Files that the index has with more native objects than one, since the last laying found them so.
+    /// Files that the index has with more native objects than one, as the last laying found.
     remade: IdSet<Ino>,
     /// The same, found by earlier layings. What had taken away names of their older objects by then was laid since.
     remade_before: IdSet<Ino>,

@@ -12,6 +12,8 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
+pub use atoll_needs::free_port;
+
 /// How long anything may take that a test waits for.
 pub const PATIENCE: Duration = Duration::from_secs(90);
 
@@ -331,8 +333,6 @@ impl Drop for Mounted {
         let _ = rustix::mount::unmount(&self.0, flags);
     }
 }
-
-pub use atoll_needs::free_port;
 
 /// Nodes of one volume, each a process.
 pub struct Cluster {

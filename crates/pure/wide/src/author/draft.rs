@@ -15,7 +15,7 @@ use bytes::Bytes;
 
 use super::made::BundleChange;
 use crate::rows::{
-    DIRS, DirBeside, DirRow, FEED, FILES, FeedPlace, FeedRow, FileBeside, FileRow, remove, root_head, set,
+    DIRS, DirBeside, DirRow, FILES, FeedPlace, FeedRow, FileBeside, FileRow, SiteDir, fed, set,
 };
 use crate::watch::{AttrValue, Birth, ByteRanges, Happened, LocalObject};
 
@@ -336,7 +336,7 @@ impl<'a> Draft<'a> {
             assert_eq!(file.state.apply(&change), Taken::Applied, "{change:?} of {id:?}");
             BundleChange::FileChanged { id, change }
         };
-        feed(file.before, at, FeedRow::File { id }, record);
+        record.changes.extend(fed(file.before, at, FeedRow::File { id }));
         if file.is_dead {
             self.put_beside_file(ino, None, record);
             let row = FileRow::Hidden { state: Box::new(file.state), at };
@@ -361,7 +361,7 @@ impl<'a> Draft<'a> {
             assert_eq!(dir.state.apply(&change), Taken::Applied, "{change:?} of {id:?}");
             BundleChange::DirChanged { id, change }
         };
-        feed(dir.before, at, FeedRow::Dir { id }, record);
+        record.changes.extend(fed(dir.before, at, FeedRow::Dir { id }));
         let base = || self.spine.base(id).expect("a directory of this site is in the spine").clone();
         if dir.is_dead {
             let row = DirRow::Hidden { head: Box::new(dir.state), base: base(), at, within: None };
@@ -400,12 +400,6 @@ impl<'a> Draft<'a> {
     }
 }
 
-/// The object has another last change.
-fn feed(before: Option<FeedPlace>, at: FeedPlace, object: FeedRow, record: &mut Record) {
-    record.changes.extend(before.map(|before| remove(FEED, before.key())));
-    record.changes.push(set(FEED, at.key(), &object));
-}
-
 /// The link of a file that has this name.
 fn link_at(file: &FileState, dir: FileId, name: &Name) -> Dot {
     let mut links = file.places().filter(|(_, place)| (place.dir, &place.name) == (dir, name));
@@ -438,28 +432,10 @@ fn xattr(stamp: HybridStamp, name: &Bytes, value: Option<&Bytes>) -> (XattrName,
     (name, value.map(|value| Lww::new(stamp, checked(value))))
 }
 
-/// A directory as this site knows it.
-pub(super) struct SiteDir {
-    pub(super) id: FileId,
-    pub(super) head: DirHead,
-    /// Its last change here. The root may have none.
-    at: Option<FeedPlace>,
-}
-
 /// What is beside the row of a directory.
 pub(super) fn dir_of(state: &State, ino: Ino) -> Result<SiteDir, NotInMemory> {
     let row = state.dir(ino)?.expect("a directory that is used is there");
-    Ok(match &row.beside {
-        Some(beside) => {
-            let DirBeside { id, head, at } = DirBeside::read(beside).expect("this site has written it");
-            SiteDir { id, head, at: Some(at) }
-        }
-        None => {
-            assert_eq!(ino, Ino::ROOT, "nothing is known of a directory that was made here");
-            let head = root_head(row.fixed.mode, row.fixed.uid, row.fixed.gid);
-            SiteDir { id: FileId::ROOT, head, at: None }
-        }
-    })
+    Ok(SiteDir::of(ino, row))
 }
 
 fn row_of(state: &State, ino: Ino) -> &Inode {

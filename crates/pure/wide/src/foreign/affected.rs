@@ -134,7 +134,7 @@ pub(super) struct Site<'a> {
     pub(super) name: &'a dyn Fn(atoll_causal::Writer) -> String,
 }
 
-/// The directories of a group by the first of them, with the depth at which it is shown.
+/// How many directories are above a directory, by its own word.
 pub(super) fn depth(held: &HeldObjects<'_>, dir: FileId) -> usize {
     let mut at = dir;
     let mut depth = 0;

@@ -27,7 +27,7 @@ use judge::{Judged, tell_born};
 use numbers::Numbers;
 use objects::Writing;
 
-/// HeldChanges of objects in one record.
+/// Changes of objects in one record.
 pub const OBJECTS_MAX: usize = 64;
 
 /// What is known at a site when changes of another one come.

@@ -19,8 +19,8 @@ use super::names::{Leads, ShownNames};
 use super::numbers::Numbers;
 use crate::held::{HeldDir, HeldObjects, SiteRows};
 use crate::rows::{
-    DIRS, DirBeside, DirRow, FEED, FILES, FeedPlace, FeedRow, FileBeside, FileRow, MOVES, MoveRow, remove,
-    set, stamp_key,
+    DIRS, DirBeside, DirRow, FILES, FeedPlace, FeedRow, FileBeside, FileRow, MOVES, MoveRow, fed, set,
+    stamp_key,
 };
 use crate::watch::ByteRanges;
 
@@ -321,9 +321,8 @@ impl<'a> Writing<'a> {
                 FeedRow::File { id } => self.rows.file(*id).map(|file| file.at),
                 FeedRow::Dir { id } => self.rows.dir(*id).and_then(|dir| dir.at),
             };
-            self.draft.sides.extend(before.map(|before| remove(FEED, before.key())));
             let at = self.feed_place(*object).expect("it changes");
-            self.draft.sides.push(set(FEED, at.key(), object));
+            self.draft.sides.extend(fed(before, at, *object));
         }
         for record in &self.judged.moves {
             let row = MoveRow::Logged { record: record.clone() };
