@@ -699,10 +699,14 @@ impl World {
         })
     }
 
-    /// Whether an island has a copy that is up and in sync on another machine than these.
+    /// Whether an island has a copy that is up and in sync on another machine than these, also if what is on its way to the
+    /// store is made first: one of these may have asked that the other copy no longer counts.
     pub(crate) fn keeps_whole(&self, island: IslandId, but: &[NodeId]) -> bool {
-        let record = self.store.as_ref().and_then(|recorded| recorded.store.record(island));
-        let Some((_, record)) = record else { return false };
+        let Some(recorded) = &self.store else { return false };
+        let Some((_, record)) = recorded.store.record(island) else { return false };
+        if recorded.store.is_changing(island) {
+            return false;
+        }
         self.copies.iter().filter(|copy| copy.island == island && !but.contains(&copy.node)).any(|copy| {
             // A disk that fails or has failed may not have what was synced.
             if self.machines[copy.node].ailment.fails {

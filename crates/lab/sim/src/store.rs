@@ -286,6 +286,17 @@ impl<K: Copy + Ord, R: Clone> ControlStore<K, R> {
         self.content.records.get(&key)
     }
 
+    /// Whether a change of this record is on its way to the store, and would be made if it came now. For judges.
+    pub fn is_changing(&self, key: K) -> bool {
+        let now = self.record(key).map_or(Revision::NONE, |(revision, _)| *revision);
+        self.agenda.values().chain(&self.held).any(|what| match what {
+            Happening::Arrives { key: of, request: Request::Swap { expect, .. }, .. } => {
+                *of == key && *expect == now
+            }
+            _ => false,
+        })
+    }
+
     fn happen(&mut self, now_us: u64, what: Happening<K, R>) -> Option<Told<K, R>> {
         match what {
             Happening::Arrives { .. } if self.is_down => {
@@ -439,6 +450,7 @@ mod tests {
             let (given_up_us, outcome) = asked(&mut store, 0, P, swap(0, 7));
             store.faults = Faults::NONE;
             let (_, read) = asked(&mut store, given_up_us, P, Request::Read);
+            assert_eq!(store.is_changing(ISLAND), store.record(ISLAND).is_none(), "it came, or will");
             store.advance(u64::MAX);
             assert_eq!(store.record(ISLAND), Some(&(Revision(1), 7)), "it comes in the end");
             seen += u32::from((outcome, read) == (Outcome::Unknown, Outcome::Read(None)));
@@ -454,6 +466,7 @@ mod tests {
             store.ask(0, P, ISLAND, swap(0, 7));
             store.faults = Faults::NONE;
             let done = asked(&mut store, 0, M, swap(0, 8)).1;
+            assert!(!store.is_changing(ISLAND), "whatever comes now expects an earlier revision");
             store.advance(u64::MAX);
             let has = if done == Outcome::Conflict { 7 } else { 8 };
             assert_eq!(store.record(ISLAND), Some(&(Revision(1), has)));

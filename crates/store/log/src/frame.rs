@@ -10,6 +10,8 @@ pub const HEADER_BYTES: usize = 64;
 pub const RECORD_HEADER_BYTES: usize = 48;
 /// Records begin at multiples of this, so that they can be looked for.
 const ALIGN: usize = 8;
+/// Zeros are passed over in such strides: most of a segment is zeros when its log is opened.
+pub(crate) const STRIDE_BYTES: usize = 4096;
 const MAGIC: [u8; 8] = *b"ATOLLLOG";
 const VERSION: u32 = 1;
 
@@ -36,6 +38,20 @@ pub(crate) enum NoHeader {
     Invalid,
     /// It has a later version.
     Version(u32),
+}
+
+/// Whether these bytes, of which there are at most [`STRIDE_BYTES`], are all zero.
+pub(crate) fn is_zero(bytes: &[u8]) -> bool {
+    static ZEROS: [u8; STRIDE_BYTES] = [0; STRIDE_BYTES];
+    bytes == &ZEROS[..bytes.len()]
+}
+
+/// Bytes up to the last one that is not zero.
+pub(crate) fn trailing(bytes: &[u8]) -> u64 {
+    let Some(at) = bytes.chunks(STRIDE_BYTES).rposition(|piece| !is_zero(piece)) else { return 0 };
+    let piece = &bytes[at * STRIDE_BYTES..];
+    let in_piece = piece[..piece.len().min(STRIDE_BYTES)].iter().rposition(|b| *b != 0);
+    (at * STRIDE_BYTES) as u64 + in_piece.map_or(0, |last| last as u64 + 1)
 }
 
 fn u32_at(bytes: &[u8], at: usize) -> u32 {
@@ -228,6 +244,11 @@ pub(crate) fn behind(bytes: &[u8], seed: u32, payload_max: u32, from: usize, seq
     let mut found = Behind::default();
     let mut at = from.next_multiple_of(ALIGN);
     while at + RECORD_HEADER_BYTES <= bytes.len() {
+        // No record's header is all zeros. One that begins in the last of these bytes may still be a record.
+        if bytes.get(at..at + STRIDE_BYTES).is_some_and(is_zero) {
+            at += STRIDE_BYTES - RECORD_HEADER_BYTES;
+            continue;
+        }
         match read_record(&bytes[at..], seed, payload_max) {
             Some(record) if record.position.seq > seq => {
                 found.seq = found.seq.max(record.position.seq);

@@ -6,13 +6,10 @@ use std::sync::OnceLock;
 use atoll_disk::{Disk, DiskFile};
 
 use crate::boot::Boot;
-use crate::frame::{HEADER_BYTES, ScanEnd, behind, scan_records};
+use crate::frame::{HEADER_BYTES, STRIDE_BYTES, ScanEnd, behind, is_zero, scan_records, trailing};
 use crate::open::Loaded;
 use crate::work::{Place, Segment, write_zeros};
 use crate::{Config, Damage, Identity, LogError};
-
-/// Zeros are written in such pieces, and only where something else is.
-const CUT_BYTES: usize = 4096;
 
 /// A segment that was scanned, without its bytes.
 struct Scanned<F> {
@@ -124,9 +121,10 @@ impl<D: Disk> Recovery<D> {
         let tail = self.scanned.last_mut().expect("the scan has passed a segment");
         tail.segment.bytes = tail.segment.bytes.max(self.config.segment_bytes);
         let file = file_of(tail);
-        for (i, piece) in self.bytes[end..].chunks(CUT_BYTES).enumerate() {
-            if piece.iter().any(|b| *b != 0) {
-                let from = (end + i * CUT_BYTES) as u64;
+        for (i, piece) in self.bytes[end..].chunks(STRIDE_BYTES).enumerate() {
+            // Zeros are written only where something else is.
+            if !is_zero(piece) {
+                let from = (end + i * STRIDE_BYTES) as u64;
                 write_zeros(file, from, from + piece.len() as u64)?;
             }
         }
@@ -169,9 +167,4 @@ impl<D: Disk> Recovery<D> {
 
 fn file_of<F>(scanned: &Scanned<F>) -> &F {
     scanned.segment.file.get().expect("a scanned segment is open")
-}
-
-/// Bytes up to the last one that is not zero.
-fn trailing(bytes: &[u8]) -> u64 {
-    bytes.iter().rposition(|b| *b != 0).map_or(0, |at| at as u64 + 1)
 }

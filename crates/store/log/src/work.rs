@@ -102,11 +102,11 @@ impl<D: Disk> Place<D> {
 
 /// Writes zeros to `[from, to)`.
 pub(crate) fn write_zeros(file: &impl DiskFile, from: u64, to: u64) -> io::Result<()> {
-    let zeros = vec![0; ZEROS_BYTES];
+    static ZEROS: [u8; ZEROS_BYTES] = [0; ZEROS_BYTES];
     let mut at = from;
     while at < to {
         let n = (to - at).min(ZEROS_BYTES as u64);
-        file.write_at(&zeros[..n as usize], at)?;
+        file.write_at(&ZEROS[..n as usize], at)?;
         at += n;
     }
     Ok(())
