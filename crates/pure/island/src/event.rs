@@ -39,6 +39,25 @@ pub struct Now {
     pub ms: u64,
 }
 
+/// What comes to the machine beside an island from machines beside other islands, which have numbers.
+#[derive(Debug, Clone)]
+pub enum BesideEvent {
+    /// The link to one has come up, or has gone down. What was on its way on it is lost.
+    Link {
+        /// Which.
+        peer: u64,
+        /// It has come up.
+        up: bool,
+    },
+    /// A message, in the order in which that one has sent it.
+    Message {
+        /// Of which.
+        peer: u64,
+        /// What.
+        bytes: Bytes,
+    },
+}
+
 /// An event: the input of the machine.
 #[derive(Debug, Clone)]
 pub enum Event {
@@ -103,6 +122,8 @@ pub enum Event {
     LogStuck(bool),
     /// Changes of clients may be decided from here on, or wait: too few copies of the island are there, or they do not keep up.
     Decides(bool),
+    /// Something for the machine beside the island.
+    Beside(BesideEvent),
     /// The island will be stopped in order: it begins nothing more by itself.
     Stopping,
 }
@@ -192,6 +213,13 @@ pub enum Effect {
     Notice(LinkId, Notice),
     /// Send a message to an island.
     Send(IslandId, PeerMessage),
+    /// Send a message of the machine beside the island to another one, if there is a link to it.
+    SendBeside {
+        /// Which.
+        peer: u64,
+        /// What.
+        bytes: Bytes,
+    },
     /// Read from the snapshot.
     Load {
         /// What.

@@ -134,9 +134,11 @@ impl Island {
                 self.requests.set_decides(decides);
                 self.let_in();
             }
+            Event::Beside(event) => self.ctx.beside.iter_mut().for_each(|beside| beside.hear(event.clone())),
             Event::Stopping => self.migration.stop_moving(&mut self.ctx),
         }
         self.run_next();
+        self.beside_acts();
         self.ctx.prune_rest();
         self.settle();
         self.bodies.bodies_go(&mut self.ctx);
@@ -328,7 +330,7 @@ impl Island {
         else {
             return;
         };
-        match self.run(&call, turn) {
+        match self.beside_prepares(&call).and_then(|()| self.run(&call, turn)) {
             Ok(Step::Looked(outcome)) => self.ctx.answer(&call, self.ctx.state.seen(), outcome),
             Ok(Step::Decided(outcome)) => self.ctx.answer(&call, self.ctx.state.seq(), outcome),
             Ok(Step::Wait(later)) => self.keep(call, later),
@@ -436,6 +438,8 @@ impl Island {
                 self.sessions.ending_loaded(&mut self.ctx, &self.migration, session);
             }
             Next::Checkpoint => self.bodies.continue_checkpoint(&mut self.ctx),
+            // It takes its next step when all that happens now is done.
+            Next::Beside => self.ctx.beside_waits = false,
         }
     }
 

@@ -30,8 +30,13 @@ mod txn;
 mod under_way;
 
 pub use counters::Counters;
-pub use ctx::{Beside, Config, HELLO_MS, HELLO_SOON_MS, MigrationConfig, OUTBOX_BYTES_MAX, OUTBOX_MAX};
-pub use event::{BodyAttr, BodyDone, BodyFault, BodyOp, BodyOpId, Damage, Effect, Event, LinkId, Now};
+pub use ctx::{
+    Beside, BesideRecord, BesideStep, BesideView, Config, HELLO_MS, HELLO_SOON_MS, MigrationConfig,
+    OUTBOX_BYTES_MAX, OUTBOX_MAX,
+};
+pub use event::{
+    BesideEvent, BodyAttr, BodyDone, BodyFault, BodyOp, BodyOpId, Damage, Effect, Event, LinkId, Now,
+};
 pub use island::Island;
 pub use recovery::start::{Phase, PreviousEnd};
 pub use under_way::Fingerprint;

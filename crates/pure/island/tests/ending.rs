@@ -139,7 +139,9 @@ impl World {
                     self.rows.commit(frozen);
                     self.event(Event::CheckpointDone);
                 }
-                Effect::Send(..) | Effect::Body(..) => unreachable!("nobody else is there, and no bytes"),
+                Effect::Send(..) | Effect::SendBeside { .. } | Effect::Body(..) => {
+                    unreachable!("nobody else is there, and no bytes")
+                }
             }
         }
     }

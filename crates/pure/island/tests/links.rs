@@ -56,7 +56,11 @@ impl World {
                         None => self.event(read),
                     }
                 }
-                Effect::Send(..) | Effect::Body(..) | Effect::Checkpoint { .. } | Effect::Damaged(_) => {
+                Effect::Send(..)
+                | Effect::SendBeside { .. }
+                | Effect::Body(..)
+                | Effect::Checkpoint { .. }
+                | Effect::Damaged(_) => {
                     unreachable!("nobody else is there, and no file")
                 }
             }

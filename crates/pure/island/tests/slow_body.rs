@@ -53,7 +53,9 @@ impl World {
                 Effect::Sync if self.hold_syncs => {}
                 Effect::Sync => next.push(Event::Synced(self.island.state().seq())),
                 Effect::Reply { reply, .. } => self.replies.push(reply.outcome),
-                Effect::Notice(..) | Effect::Send(..) => unreachable!("nobody else is there"),
+                Effect::Notice(..) | Effect::Send(..) | Effect::SendBeside { .. } => {
+                    unreachable!("nobody else is there")
+                }
                 Effect::Damaged(damage) => panic!("{damage}"),
                 Effect::Load { load, generation } => {
                     self.loads += 1;

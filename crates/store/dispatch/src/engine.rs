@@ -15,6 +15,7 @@ use atoll_log::Log;
 use atoll_proto::{Notice, PeerMessage, Record, Reply};
 use atoll_snapshot::Snapshot;
 use atoll_state::State;
+use bytes::Bytes;
 
 use crate::behind::{AGE_MS, Behind};
 use crate::door::Held;
@@ -35,6 +36,8 @@ pub trait Net: Send + Sync + 'static {
     fn notice(&self, from: IslandId, link: LinkId, notice: Notice);
     /// Sends to an island. What cannot be delivered is dropped: the machines repeat what matters.
     fn send(&self, to: IslandId, message: PeerMessage);
+    /// Sends a message of the machine beside an island to another one. What cannot be delivered is dropped.
+    fn send_beside(&self, _from: IslandId, _peer: u64, _bytes: Bytes) {}
     /// The island has halted: its log cannot be trusted any more.
     fn halted(&self, island: IslandId, why: &str);
     /// The island takes only what makes room from now on, because its disk is full; or everything again. Told once
@@ -156,7 +159,7 @@ impl Work {
     /// Adds an effect.
     pub fn push(&mut self, effect: Effect) {
         match effect {
-            Effect::Reply { .. } | Effect::Notice(..) | Effect::Send(..) => {
+            Effect::Reply { .. } | Effect::Notice(..) | Effect::Send(..) | Effect::SendBeside { .. } => {
                 if self.first.is_none() && self.messages.is_empty() {
                     self.first = Some(effect);
                 } else {

@@ -214,7 +214,7 @@ impl Sessions {
     }
 
     fn attached(&mut self, ctx: &Ctx, session: SessionId) -> Outcome {
-        let sole = ctx.mounts() == [session]
+        let sole = ctx.may_be_sole(session)
             && self.recalling.is_empty()
             && self.attaching.is_empty()
             && ctx.durability.is_synced(self.ended_at);
@@ -373,8 +373,9 @@ impl Ctx {
         Alive::new(LinkId(0), lease, until, self.may_be_sole(session))
     }
 
-    /// Whether a session that this life has not heard of may have been told that it is the only mount.
+    /// Whether a session may be told that it is the only mount, or may have been told so. A machine beside the island changes
+    /// what a mount keeps, as another mount does.
     fn may_be_sole(&self, session: SessionId) -> bool {
-        self.mounts() == [session]
+        self.mounts() == [session] && self.beside.is_none()
     }
 }

@@ -1,17 +1,69 @@
-//! The machine beside an island, as that of a wide volume's site (`docs/design/023-wide.md`): when the island asks it, and what it may
-//! add to a record. Knows nothing of what such a machine does.
+//! The machine beside an island, as that of a wide volume's site (`docs/design/023-wide.md`): when the island asks it, what it may add to
+//! a record, and how records of its own are decided. Knows nothing of what such a machine does.
 
 use std::any::Any;
 use std::fmt::Debug;
 
 use atoll_core::Ino;
+use atoll_posix::Op;
 use atoll_proto::{EntryRef, Record};
-use atoll_state::{NotInMemory, State};
+use atoll_state::{NotInMemory, RowLoad, State};
+use bytes::Bytes;
 
 use super::Ctx;
-use crate::event::Now;
+use crate::event::{BesideEvent, Now};
 
-/// A machine that sees each record of an island before its rows are set.
+/// The island, as the machine beside it sees it between two records.
+#[derive(Debug, Clone, Copy)]
+pub struct BesideView<'a> {
+    /// Its rows.
+    pub state: &'a State,
+    /// The time, later than that of each record before.
+    pub now: Now,
+    /// Records up to this survive a power cut.
+    pub synced: u64,
+    /// A record may be decided now.
+    pub may_decide: bool,
+}
+
+impl BesideView<'_> {
+    /// The position of the record that is decided next.
+    pub const fn position(&self) -> u64 {
+        self.state.seq() + 1
+    }
+}
+
+/// One step of the machine beside an island.
+#[derive(Debug)]
+pub enum BesideStep {
+    /// It has nothing to do before the next event.
+    Rest,
+    /// It needs these rows in memory, and does the step then.
+    Load(Vec<RowLoad>),
+    /// It needs ids, and there are none for now.
+    Ids,
+    /// This leaves for another one, if the link to it is up.
+    Send {
+        /// To which.
+        peer: u64,
+        /// What.
+        bytes: Bytes,
+    },
+    /// This is decided.
+    Decide(BesideRecord),
+}
+
+/// Rows that the machine beside an island sets by itself.
+#[derive(Debug, Clone, Default)]
+pub struct BesideRecord {
+    /// The rows. A file that has lost all its names has none any more, nor has a directory that goes: the island removes what else
+    /// belongs to them, or keeps it for mounts that may have them open.
+    pub record: Record,
+    /// Files that it makes. They have no bytes.
+    pub made: Vec<Ino>,
+}
+
+/// A machine that sees each record of an island before its rows are set, and may decide records of its own.
 ///
 /// It refuses no record. What it could not take it refuses before, by [`Beside::allows_moves`].
 pub trait Beside: Any + Debug + Send + Sync {
@@ -25,6 +77,26 @@ pub trait Beside: Any + Debug + Send + Sync {
     /// Whether these directories may get other parents together, by a record that is decided next: of each its id and its new name.
     /// If not, the rename fails with `EBUSY`. A row that is needed and not in memory is the error.
     fn allows_moves(&self, state: &State, now: Now, moves: &[(Ino, EntryRef)]) -> Result<bool, NotInMemory>;
+
+    /// What is to be decided before a client's operation that may change something, so that [`Beside::witness`] can tell of it. It is
+    /// asked until it rests. Who asks for the operation may have no right to it.
+    fn prepare(
+        &mut self,
+        _view: BesideView<'_>,
+        _op: &Op,
+        _mint: &mut dyn FnMut() -> Option<Ino>,
+    ) -> BesideStep {
+        BesideStep::Rest
+    }
+
+    /// Something has come for it. It takes note.
+    fn hear(&mut self, _event: BesideEvent) {}
+
+    /// Its next step. A record is decided at once, at the view's position, and [`Beside::witness`] is not called for it. `mint` gives
+    /// ids that nothing has had; none for now.
+    fn step(&mut self, _view: BesideView<'_>, _mint: &mut dyn FnMut() -> Option<Ino>) -> BesideStep {
+        BesideStep::Rest
+    }
 
     /// A copy of it.
     fn boxed(&self) -> Box<dyn Beside>;

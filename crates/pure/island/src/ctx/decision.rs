@@ -38,6 +38,8 @@ pub(crate) struct Decision {
     pub(crate) prunes_nothing: bool,
     /// The changes that it entails.
     pub(crate) entails: Vec<Entails>,
+    /// The machine beside the island has made it.
+    pub(crate) is_of_beside: bool,
     /// Directories whose rows do not fit what another island has said.
     pub(crate) misfits: Vec<(Ino, &'static str)>,
 }

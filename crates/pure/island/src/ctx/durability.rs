@@ -120,6 +120,11 @@ impl Durability {
         self.unsynced_since_ms.is_some_and(|since| now_ms >= since + SYNC_MS)
     }
 
+    /// Records up to this survive a power cut.
+    pub(crate) const fn synced(&self) -> u64 {
+        self.synced
+    }
+
     /// Whether the record at `seq` survives a power cut.
     pub(crate) const fn is_synced(&self, seq: u64) -> bool {
         seq <= self.synced

@@ -95,8 +95,13 @@ impl Issuer {
     /// The time of a change: later than every one before it, so that a changed file always shows. Other islands give times by
     /// their own clocks to what they change here, so `greatest` is the latest that a record has set.
     pub(crate) fn time(&mut self, wall: Time, greatest: Time) -> Time {
-        self.last_time = wall.max(self.times_after(wall, greatest).next());
+        self.last_time = self.next_time(wall, greatest);
         self.last_time
+    }
+
+    /// The time that [`Issuer::time`] gives next.
+    pub(crate) fn next_time(&self, wall: Time, greatest: Time) -> Time {
+        wall.max(self.times_after(wall, greatest).next())
     }
 
     /// Panics if ids may be given that no synced record reserves.

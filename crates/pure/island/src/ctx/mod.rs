@@ -30,7 +30,7 @@ use atoll_proto::{Outcome, ParticipantWork, PeerMessage, PeerOp, Reply};
 use atoll_state::{RowLoad, State};
 use bytes::Bytes;
 
-pub use beside::Beside;
+pub use beside::{Beside, BesideRecord, BesideStep, BesideView};
 pub(crate) use bounded::Bounded;
 pub(crate) use claims::FileClaim;
 pub(crate) use clients::DEPTH_MAX;
@@ -83,6 +83,8 @@ pub(crate) struct Ctx {
     pub(crate) latest: LatestNames,
     /// What sees each record before its rows are set.
     pub(crate) beside: Option<Box<dyn Beside>>,
+    /// Rows are being read for its next step.
+    pub(crate) beside_waits: bool,
     /// Changes that the records since the last [`Ctx::entailed`] entail, with their positions.
     entailed: Vec<(u64, Entails)>,
     pub(crate) todo: Todo,
@@ -106,6 +108,7 @@ impl Ctx {
             counters: Counters::default(),
             latest: LatestNames::default(),
             beside: None,
+            beside_waits: false,
             entailed: Vec::new(),
             todo: Todo::default(),
             config,
@@ -129,7 +132,9 @@ impl Ctx {
             return self.state.seq();
         }
         let seq = self.state.seq() + 1;
-        self.witness(seq, &mut decision.record);
+        if !decision.is_of_beside {
+            self.witness(seq, &mut decision.record);
+        }
         let before = self.observe_before(&decision.record);
         for change in &decision.record.changes {
             self.state.apply(seq, change);

@@ -224,4 +224,6 @@ pub(crate) enum Next {
     EndSession(SessionId),
     /// A checkpoint goes on, if it can.
     Checkpoint,
+    /// The machine beside the island goes on: rows that it needs are in memory.
+    Beside,
 }

@@ -14,6 +14,11 @@ impl Room {
         self.0 = bytes;
     }
 
+    /// Whether there is room for a record without bytes.
+    pub(crate) const fn is_left(&self) -> bool {
+        self.0 >= 4096
+    }
+
     /// `ENOSPC` unless there is room for `bytes` more. Counts down between two looks at the disk.
     pub(crate) fn take(&mut self, bytes: u64) -> Result<(), Blocked> {
         // In the log and in the body, and a row or two.

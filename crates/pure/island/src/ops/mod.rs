@@ -2,6 +2,7 @@
 //! begins a transaction. Keeps nothing.
 
 pub(crate) mod attrs;
+mod beside;
 pub(crate) mod between;
 pub(crate) mod commit;
 pub(crate) mod dirs;

@@ -37,6 +37,8 @@ impl Island {
             Next::Commit(txn) => self.txns.abort(&mut self.ctx, txn, Some(failed)),
             Next::Peer(message) => self.unreadable_for(&message),
             Next::BodyDone(ticket, _) => self.ctx.next(Next::BodyDone(ticket, Err(BodyFault(Errno::EIO)))),
+            // What it needs it asks for again at the next event. A damaged row is not read again before the next checkpoint.
+            Next::Beside => self.ctx.beside_waits = false,
             // Each of these looks again at a tick.
             Next::EndSession(session) => self.sessions.reads_no_more(session),
             Next::Nothing | Next::Compare => {}

@@ -129,7 +129,6 @@ impl Ctx {
         by: Option<SessionId>,
         now: Time,
     ) -> Option<Ino> {
-        let ino = row.attr.ino;
         row.attr.nlink = row.attr.nlink.saturating_sub(1);
         row.attr.ctime = row.attr.ctime.max(now);
         if row.attr.nlink > 0 {
@@ -137,6 +136,19 @@ impl Ctx {
             return None;
         }
         let holders = self.possible_openers(dir);
+        self.file_without_name(decision, row, holders, by)
+    }
+
+    /// A file that has no name any more goes, or stays as an orphan for these. Tells which orphan was left to `by`; the other ones are
+    /// told of it.
+    pub(crate) fn file_without_name(
+        &mut self,
+        decision: &mut Decision,
+        mut row: Inode,
+        holders: Vec<SessionId>,
+        by: Option<SessionId>,
+    ) -> Option<Ino> {
+        let ino = row.attr.ino;
         if holders.is_empty() || planted(Bug::OrphanDropped) {
             self.drop_file(decision, &row);
             return None;

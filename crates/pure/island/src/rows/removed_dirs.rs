@@ -8,7 +8,7 @@
 use atoll_core::planted::{Bug, planted};
 use atoll_core::{Ino, SessionId, Time};
 use atoll_posix::Attr;
-use atoll_proto::{Inode, RowChange};
+use atoll_proto::{Dir, Inode, RowChange};
 
 use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
@@ -25,7 +25,19 @@ impl Ctx {
             return self.remove_dir(decision, ino);
         };
         self.remove_dir_but(decision, ino, true);
-        let before = dir_attr(ino, &row);
+        self.keep_removed(decision, ino, &row, holders, time);
+    }
+
+    /// The attributes of a directory that goes at `time` stay for these. They are told of it.
+    pub(crate) fn keep_removed(
+        &mut self,
+        decision: &mut Decision,
+        ino: Ino,
+        row: &Dir,
+        holders: Vec<SessionId>,
+        time: Time,
+    ) {
+        let before = dir_attr(ino, row);
         let attr = Attr { nlink: 0, size: 0, blocks: 0, ctime: before.ctime.max(time), ..before };
         for session in &holders {
             decision.push(RowChange::Held { session: *session, ino, on: true });

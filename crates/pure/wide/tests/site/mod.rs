@@ -337,7 +337,7 @@ impl Site {
             }
             Effect::Notice(..) => {}
             Effect::Damaged(damage) => panic!("{damage}"),
-            Effect::Send(..) => unreachable!("there is no other island"),
+            Effect::Send(..) | Effect::SendBeside { .. } => unreachable!("nothing is sent"),
             Effect::Load { load, generation } => {
                 self.loads += 1;
                 let loaded = self.load(&load);

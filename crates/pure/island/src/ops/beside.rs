@@ -1,0 +1,155 @@
+//! Steps of the machine beside the island: records that it makes are decided between two requests, as those of a client without a mount.
+//! Never judges what it does.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use atoll_core::{Ino, SessionId, Time};
+use atoll_proto::{Inode, Record, RowChange};
+
+use crate::ctx::decision::Decision;
+use crate::ctx::request::{Blocked, Next, PendingRequest};
+use crate::ctx::{Beside, BesideRecord, BesideStep, BesideView, Ctx};
+use crate::event::{Effect, Now};
+use crate::island::Island;
+
+/// Records of the machine beside the island that are decided behind one event. The event that these are committed goes on.
+const RECORDS_PER_EVENT: usize = 8;
+
+impl Island {
+    /// The machine beside the island, if there is one, does what it can do now.
+    pub(crate) fn beside_acts(&mut self) {
+        if self.ctx.beside.is_none() || !self.recovery.is_serving() {
+            return;
+        }
+        let mut left = RECORDS_PER_EVENT;
+        while left > 0 && !self.ctx.beside_waits {
+            let may_decide = self.requests.decides()
+                && !self.requests.is_log_stuck()
+                && !self.quiesce.is_quiescing()
+                && self.ctx.room.is_left();
+            match self
+                .ctx
+                .beside_step(|beside, view, mint| beside.step(BesideView { may_decide, ..view }, mint))
+            {
+                BesideStep::Rest | BesideStep::Ids => break,
+                BesideStep::Load(loads) => {
+                    self.ctx.beside_waits = true;
+                    self.ctx.load(loads, Next::Beside);
+                    self.run_next();
+                    break;
+                }
+                BesideStep::Send { peer, bytes } => {
+                    self.ctx.durability.emit(Effect::SendBeside { peer, bytes });
+                }
+                BesideStep::Decide(record) => {
+                    left -= 1;
+                    self.decide_beside(record);
+                    self.run_next();
+                }
+            }
+        }
+    }
+
+    /// Has the machine beside the island decide what comes before a request, if that changes something.
+    pub(crate) fn beside_prepares(&mut self, call: &PendingRequest) -> Result<(), Blocked> {
+        let Some(op) = call.request.op.operation().filter(|_| call.request.seq != 0) else { return Ok(()) };
+        while self.ctx.beside.is_some() {
+            match self.ctx.beside_step(|beside, view, mint| beside.prepare(view, op, mint)) {
+                BesideStep::Rest => break,
+                BesideStep::Load(loads) => return Err(Blocked::Load(loads)),
+                BesideStep::Ids => return Err(Blocked::Ids),
+                BesideStep::Send { .. } => unreachable!("it prepares an operation"),
+                BesideStep::Decide(record) => {
+                    self.decide_beside(record);
+                    self.settle();
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn decide_beside(&mut self, BesideRecord { record, made }: BesideRecord) {
+        for ino in made {
+            self.ctx.state.new_file(ino);
+            self.bodies.file_made(ino);
+        }
+        let decision = self.ctx.of_beside(record);
+        self.ctx.decide(decision);
+    }
+}
+
+impl Ctx {
+    fn beside_step(
+        &mut self,
+        step: impl FnOnce(&mut dyn Beside, BesideView<'_>, &mut dyn FnMut() -> Option<Ino>) -> BesideStep,
+    ) -> BesideStep {
+        let now = Now { wall: self.issuer.next_time(self.now.wall, self.state.meta().time), ..self.now };
+        let synced = self.durability.synced();
+        let Self { beside: Some(beside), state, issuer, config, .. } = self else { return BesideStep::Rest };
+        let view = BesideView { state, now, synced, may_decide: true };
+        let step = step(&mut **beside, view, &mut || issuer.mint(config.id));
+        self.reserve_ids();
+        step
+    }
+
+    /// The decision of such a record. What it removes may be open at mounts, as what a client removes.
+    fn of_beside(&mut self, record: Record) -> Decision {
+        // It was taken to be there when this was made.
+        let _ = self.room.take(0);
+        let (now, before) = (self.time(), Names::of(self, &record));
+        let mut decision = Decision { is_of_beside: true, ..Decision::new() };
+        decision.record.bodies = record.bodies;
+        for change in record.changes {
+            match change {
+                RowChange::Inode { ino, row: None } => self.file_goes(&mut decision, ino, &before, now),
+                RowChange::Dir { ino, row: None } => self.dir_goes(&mut decision, ino, now),
+                other => decision.push(other),
+            }
+        }
+        decision
+    }
+
+    fn file_goes(&mut self, decision: &mut Decision, ino: Ino, before: &Names, now: Time) {
+        let row = self.state.inode(ino).ok().flatten().expect("what goes was looked at");
+        let mut row = Inode { beside: None, ..row.clone() };
+        row.attr.nlink = 0;
+        row.attr.ctime = row.attr.ctime.max(now);
+        let openers = before.dirs_of(ino).flat_map(|dir| self.possible_openers(dir));
+        let holders: BTreeSet<SessionId> = openers.collect();
+        self.file_without_name(decision, row, holders.into_iter().collect(), None);
+    }
+
+    fn dir_goes(&mut self, decision: &mut Decision, ino: Ino, now: Time) {
+        let row = self.state.dir(ino).ok().flatten().expect("what goes was looked at").clone();
+        decision.no_dir(ino);
+        let holders = self.possible_openers(ino);
+        if !holders.is_empty() {
+            return self.keep_removed(decision, ino, &row, holders, now);
+        }
+        self.drop_locks(decision, ino);
+        if row.has_xattrs {
+            decision.xattrs(ino, None);
+        }
+    }
+}
+
+/// The directories in which files lose a name.
+struct Names(BTreeMap<Ino, BTreeSet<Ino>>);
+
+impl Names {
+    fn of(ctx: &Ctx, record: &Record) -> Self {
+        let mut names = Self(BTreeMap::new());
+        for change in &record.changes {
+            if let RowChange::Entry { dir, name, .. } = change
+                && let Ok(Some(entry)) = ctx.state.entry(*dir, name)
+            {
+                names.0.entry(entry.ino).or_default().insert(*dir);
+            }
+        }
+        names
+    }
+
+    fn dirs_of(&self, ino: Ino) -> impl Iterator<Item = Ino> {
+        self.0.get(&ino).into_iter().flatten().copied()
+    }
+}
