@@ -199,7 +199,11 @@ impl<D: Disk> GroupCopy<D> {
         let found = seats.load().map_err(|e| OpenError::Io(id, e))?;
         let (seat, setup) = match found {
             None if setup.is_new => (atoll_group::SeatFile::of_a_new_member(), setup),
-            Some(seat) if setup.is_new || fill::is_made(&*disk) => (seat, setup),
+            // The last start may have ended before the log of an empty copy was made. Nobody counts on such a copy.
+            Some(seat) if setup.is_new || fill::is_made(&*disk) => {
+                let is_new = setup.is_new || seat.lacks;
+                (seat, Setup { is_new, ..setup })
+            }
             found => {
                 // Something was wiped. It must not be taken for what the group counts on, so that is written down first.
                 let seat = match found {

@@ -339,11 +339,17 @@ fn open_log<D: Disk>(
         }
         (e, _) => OpenError::Log(id, e),
     };
-    if setup.is_new && meta.seq == 0 && disk.list(b"log").map_or(true, |names| names.is_empty()) {
+    if setup.is_new && meta.seq == 0 {
         let base = Position::default();
-        let log = Log::create(Arc::clone(disk), b"log", setup.log, identity, base).map_err(failed)?;
-        let (last, records, torn_bytes, clean, whole) = (base, 0, 0, true, true);
-        return Ok((log, Opened { last, records, torn_bytes, clean, whole, base, ends: Vec::new() }));
+        match Log::create(Arc::clone(disk), b"log", setup.log, identity, base) {
+            // An earlier start has got further.
+            Err(LogError::Exists) => {}
+            made => {
+                let (last, records, torn_bytes, clean, whole) = (base, 0, 0, true, true);
+                let opened = Opened { last, records, torn_bytes, clean, whole, base, ends: Vec::new() };
+                return Ok((made.map_err(failed)?, opened));
+            }
+        }
     }
     let checkpoint = Position { epoch: meta.incarnation, seq: meta.seq };
     let must_reach = reached.map_or(0, |reached| reached.seq);

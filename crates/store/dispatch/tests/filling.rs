@@ -89,6 +89,29 @@ pub(crate) fn a_wiped_disk_is_filled() {
     }
 }
 
+/// A disk was wiped and is nearly full: the copy is made in part, and its process ends. Nothing was ever in what is there.
+#[test]
+fn a_wiped_disk_without_room_is_filled_when_there_is_some() {
+    let mut failed = 0;
+    for space in (0..900).step_by(20) {
+        let mut filled = Filled::new(2);
+        let other = filled.other;
+        filled.group.wipe(other);
+        let disk = filled.group.machine(other).disk.clone();
+        disk.set_space(Some(space << 10));
+        if filled.group.try_start(other).is_err() {
+            failed += 1;
+        } else {
+            filled.group.end(other, Fault::ProcessDeath);
+        }
+        filled.group.machine(other).disk = disk.revive(Fault::ProcessDeath);
+        filled.group.machine(other).disk.set_space(None);
+        filled.group.start(other);
+        filled.judge();
+    }
+    assert!(failed > 10, "{failed}");
+}
+
 #[test]
 fn parts_of_a_copy_that_were_wiped_are_filled() {
     for part in 0..3 {

@@ -12,7 +12,7 @@ use std::time::Duration;
 use atoll_core::{IslandId, SessionId, Table, Time, VolumeId};
 use atoll_disk::sim::SimDisk;
 use atoll_disk::{Disk, DiskFile, OpenHow};
-use atoll_dispatch::{Clock, Engine, Net, Report, Setup, SpaceState};
+use atoll_dispatch::{Clock, Engine, Net, OpenError, Report, Setup, SpaceState};
 use atoll_island::{Config, Event, LinkId, Now};
 use atoll_posix::Caller;
 use atoll_proto::{ClientOp, Notice, Outcome, PeerMessage, Reply, Request};
@@ -68,10 +68,15 @@ pub(crate) struct Life {
 impl Life {
     /// Opens the island, or makes it if it `is_new`. `link`: the client's link, another one in each life.
     pub(crate) fn new(disk: SimDisk, is_new: bool, link: u64) -> Self {
+        Self { next: link << 32, ..Self::open(disk, is_new).unwrap() }
+    }
+
+    /// The same, if it can be opened.
+    pub(crate) fn open(disk: SimDisk, is_new: bool) -> Result<Self, OpenError> {
         let (setup, heard) = Self::setup(is_new);
         let net = Arc::clone(&heard) as _;
-        let (engine, report) = Engine::open(Arc::new(disk), setup, net, Arc::new(Still)).unwrap();
-        Self { engine, report, heard, next: link << 32 }
+        let (engine, report) = Engine::open(Arc::new(disk), setup, net, Arc::new(Still))?;
+        Ok(Self { engine, report, heard, next: 0 })
     }
 
     /// Opens a copy of the island that follows, or makes an empty one.
