@@ -16,6 +16,7 @@ use atoll_proto::{Dir, Entry, Inode, Xattrs};
 use atoll_shown::{Life, Objects, places};
 use atoll_spine::{Spine, SpinePlace};
 use atoll_state::{NotInMemory, RowLoad, State};
+use bytes::Bytes;
 
 use crate::rows::{
     DIRS, DirBeside, DirRow, FILES, FeedPlace, FileBeside, FileRow, NEAR, NearRow, SiteDir, near_key,
@@ -173,13 +174,17 @@ impl<'a> SiteRows<'a> {
     }
 
     /// What an entry leads to: its own state says where it is.
-    fn entered(&self, entry: &Entry) -> Option<FileId> {
+    pub(crate) fn entered(&self, entry: &Entry) -> Option<FileId> {
         if entry.kind == Kind::Directory {
             let beside = self.dir_row(entry.ino)?.beside.as_ref()?;
             return Some(DirBeside::read(beside).expect("this site has written it").id);
         }
-        let beside = self.inode(entry.ino)?.beside.as_ref()?;
-        Some(FileBeside::read(beside).expect("this site has written it").id)
+        self.inode(entry.ino)?.beside.as_ref().map(Self::file_beside)
+    }
+
+    /// The file whose row has this beside it.
+    pub(crate) fn file_beside(beside: &Bytes) -> FileId {
+        FileBeside::read(beside).expect("this site has written it").id
     }
 
     /// What entries and rows of [`NEAR`] have of a directory, or of one name in it. Others may be among it.

@@ -2,7 +2,8 @@
 //! touches a file, a socket or a clock.
 //!
 //! [`watch`] reads from the rows of a record what users did. [`author`] writes it down as changes of objects, in the same record and for
-//! other sites. [`foreign`] makes the record by which changes of another site are shown. [`held`] is what a site holds, and [`rows`] what it
+//! other sites. [`foreign`] makes the record by which changes of another site are shown. [`site`] puts these together
+//! beside the island. [`held`] is what a site holds, and [`rows`] what it
 //! keeps of that beside the rows of its island.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
@@ -11,4 +12,5 @@ pub mod author;
 pub mod foreign;
 pub mod held;
 pub mod rows;
+pub mod site;
 pub mod watch;

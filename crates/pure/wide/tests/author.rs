@@ -12,24 +12,25 @@ use atoll_core::{Decode, Encode, Ino, Name, SessionId};
 use atoll_posix::{Caller, Errno, Kind, Op, RenameMode, SetAttr, XattrMode, acl};
 use atoll_proto::RowChange;
 use atoll_spine::{SpineMove, SpinePlace};
-use atoll_wide::author::{Author, Bundle, BundleChange};
+use atoll_wide::author::{Bundle, BundleChange};
 use atoll_wide::rows::{
     DIRS, DirBeside, DirRow, FILES, FeedPlace, FileBeside, FileRow, WRITERS, WriterRow, root_head,
 };
+use atoll_wide::site::Site as Machine;
 use bytes::Bytes;
 use replica::{Replica, Rows, WRITER, reopened};
-use site::{Memory, Site, named};
+use site::{Memory, Site, named, opened};
 
 const ROOT: Ino = Ino::ROOT;
 
 /// A site with one client that mounts it.
 fn site() -> Site {
-    let author = Author::open(WRITER, []).unwrap();
+    let author = opened(WRITER, []).unwrap();
     Site::new(Memory::Whole, &[SessionId(1)], true, Some(Box::new(author)))
 }
 
 fn bundles(site: &Site, after: u64) -> Vec<Bundle> {
-    let bundles = site.beside::<Author>().bundles(after, site.state().seq());
+    let bundles = site.beside::<Machine>().author().bundles(after, site.state().seq());
     bundles.expect("all of it is in memory").cloned().collect()
 }
 
@@ -124,7 +125,7 @@ fn links(state: &FileState) -> Vec<(Dot, FileId, String, Dot)> {
 
 /// The directory in which another one is, and its name there.
 fn place(site: &Site, id: FileId) -> (FileId, Name) {
-    let place = site.beside::<Author>().spine().place(id).expect("it is a directory");
+    let place = site.beside::<Machine>().author().spine().place(id).expect("it is a directory");
     let own = &dir_by_id(site, id).name;
     (place.parent, if place.since > own.stamp { place.name.clone() } else { own.value.clone() })
 }
@@ -194,7 +195,7 @@ fn a_directory_that_is_made_has_its_place_in_the_spine() {
     assert_eq!((head.birth.parent, &head.name.value, head.attrs.mode.value), (parent, &named("d"), 0o750));
     assert!(head.birth.stamp > dir(&site, above).head.birth.stamp);
     let base = SpinePlace { parent, name: named("d"), since: head.birth.stamp };
-    assert_eq!(site.beside::<Author>().spine().place(*id), Some(&base));
+    assert_eq!(site.beside::<Machine>().author().spine().place(*id), Some(&base));
     let row = DirRow::from_slice(&site.sides()[&(DIRS, id.0)]).unwrap();
     let DirRow::Shown { ino, base: kept } = row else { panic!("{row:?}") };
     assert_eq!((dir(&site, ino).id, kept), (*id, base));
@@ -357,7 +358,10 @@ fn a_directory_that_gets_another_parent_is_kept_and_moved_by_the_spine() {
     assert_eq!(place(&site, id), (into, named("g")));
     site.does(rename((p, "g"), (ROOT, "h"), RenameMode::NoReplace), b"");
     assert_eq!(place(&site, id), (FileId::ROOT, named("h")));
-    assert_eq!(reopened(&site).spine().place(id), site.beside::<Author>().spine().place(id));
+    assert_eq!(
+        reopened(&site).author().spine().place(id),
+        site.beside::<Machine>().author().spine().place(id)
+    );
 }
 
 #[test]
@@ -370,14 +374,14 @@ fn directories_that_are_exchanged_between_parents_move_by_one_record() {
     let record = moved(changes.last().unwrap());
     assert_eq!((changes.len(), record.dirs().len()), (5, 2), "{changes:?}");
     assert_eq!((place(&site, a_id), place(&site, b_id)), ((q_id, named("b")), (p_id, named("a"))));
-    assert_eq!(site.beside::<Author>().spine().records().count(), 1);
+    assert_eq!(site.beside::<Machine>().author().spine().records().count(), 1);
     // In one directory both are renamed.
     let c = site.mkdir(p, "c");
     let c_id = dir(&site, c).id;
     let changes = made(&mut site, rename((p, "a"), (p, "c"), RenameMode::Exchange), b"");
     assert_eq!(changes.len(), 3, "{changes:?}");
     assert_eq!((place(&site, b_id), place(&site, c_id)), ((p_id, named("c")), (p_id, named("a"))));
-    assert_eq!(site.beside::<Author>().spine().records().count(), 1);
+    assert_eq!(site.beside::<Machine>().author().spine().records().count(), 1);
 }
 
 #[test]
@@ -413,7 +417,7 @@ fn a_directory_that_is_removed_is_dead_and_has_seen_all_that_was_known() {
     assert!(dead_dir(&site, over_id).is_removed());
     assert_eq!(place(&site, from_id), (FileId::ROOT, named("over")));
     // Its place is known as long as moves may name it.
-    assert!(reopened(&site).spine().place(d_id).is_some());
+    assert!(reopened(&site).author().spine().place(d_id).is_some());
 }
 
 #[test]
@@ -424,10 +428,11 @@ fn a_directory_whose_birthplace_was_removed_is_known_after_a_restart() {
     let id = dir(&site, below).id;
     site.does(rename((d, "below"), (ROOT, "out"), RenameMode::NoReplace), b"");
     site.does(rmdir(ROOT, "d"), b"");
-    let author = reopened(&site);
+    let again = reopened(&site);
+    let author = again.author();
     author.spine().check();
     assert_eq!(author.spine().place(id).map(|place| place.parent), Some(FileId::ROOT));
-    site.set_beside(author);
+    site.set_beside(again);
     let moved_again = made(&mut site, rename((ROOT, "out"), (ROOT, "in"), RenameMode::NoReplace), b"");
     assert_eq!(moved_again.len(), 2);
 }
@@ -575,7 +580,7 @@ fn a_directory_that_the_spine_cannot_move_is_busy_and_stays() {
     assert_eq!(place(&site, dir(&site, d).id).1, named(&long(moves)));
     site.does(rename((at(moves), &long(moves)), (at(moves), "in place"), RenameMode::NoReplace), b"");
     site.create(d, "f", Kind::Fifo, b"");
-    assert_eq!(reopened(&site).spine().records().count(), moves);
+    assert_eq!(reopened(&site).author().spine().records().count(), moves);
 }
 
 #[test]
@@ -585,7 +590,7 @@ fn bundles_that_are_too_many_go_and_who_needs_them_hears_of_it() {
     for nth in 0..4_100 {
         site.create(ROOT, &format!("{nth}"), Kind::Fifo, b"");
     }
-    let author = site.beside::<Author>();
+    let author = site.beside::<Machine>().author();
     assert!(author.bundles(first, site.state().seq()).is_none());
     let [one, .., last] =
         &author.bundles(site.state().seq() - 100, u64::MAX).unwrap().collect::<Vec<_>>()[..]
@@ -606,12 +611,12 @@ fn an_author_goes_on_with_the_next_dot_and_later_stamps_after_a_restart() {
     assert_eq!((n, position), (2, site.state().seq()));
     // The clock was ahead.
     let ahead = WriterRow::Own { n, latest_us: latest_us + 5_000_000, position };
-    site.set_beside(Author::open(WRITER, [(key.0, key.1, ahead.to_vec().into())]).unwrap());
+    site.set_beside(opened(WRITER, [(key.0, key.1, ahead.to_vec().into())]).unwrap());
     let ino = site.create(ROOT, "b", Kind::Fifo, b"");
     let FileBeside { id, state, .. } = file(&site, ino);
     assert_eq!(id, FileId::born(Dot { writer: WRITER, n: 4 }));
     assert_eq!(state.attrs.mode.stamp, HybridStamp { time_us: latest_us + 5_000_001, writer: WRITER });
-    let author = site.beside::<Author>();
+    let author = site.beside::<Machine>().author();
     assert!(author.bundles(position - 1, u64::MAX).is_none(), "what was before the restart is not in memory");
     assert_eq!(author.bundles(position, u64::MAX).map(Iterator::count), Some(1));
 }
@@ -652,11 +657,11 @@ fn rows_that_contradict_each_other_are_refused() {
         let base = SpinePlace { parent: FileId(parent), name: named("d"), since };
         (DIRS, id, Bytes::from(DirRow::Shown { ino: Ino(id as u64), base }.to_vec()))
     };
-    assert!(Author::open(WRITER, [row(3, 2), row(2, 0), row(1, 3)]).is_ok());
-    assert!(Author::open(WRITER, [row(1, 2)]).is_err(), "a parent is not there");
-    assert!(Author::open(WRITER, [row(1, 2), row(2, 3), row(3, 1)]).is_err(), "a circle");
-    assert!(Author::open(WRITER, [row(1, 1)]).is_err(), "below itself");
-    assert!(Author::open(WRITER, [(DIRS, 1, Bytes::from_static(b"\x09"))]).is_err());
+    assert!(opened(WRITER, [row(3, 2), row(2, 0), row(1, 3)]).is_ok());
+    assert!(opened(WRITER, [row(1, 2)]).is_err(), "a parent is not there");
+    assert!(opened(WRITER, [row(1, 2), row(2, 3), row(3, 1)]).is_err(), "a circle");
+    assert!(opened(WRITER, [row(1, 1)]).is_err(), "below itself");
+    assert!(opened(WRITER, [(DIRS, 1, Bytes::from_static(b"\x09"))]).is_err());
 }
 
 #[test]

@@ -10,18 +10,19 @@ use std::collections::BTreeSet;
 use atoll_causal::{AttrPart, Dot, FileId, FilePart, HybridStamp, Lww, Writer, XattrName, XattrValue};
 use atoll_core::{Ino, SessionId};
 use atoll_posix::{Kind, Op, RenameMode, SetAttr};
-use atoll_wide::author::{Author, Bundle, BundleChange};
+use atoll_wide::author::{Bundle, BundleChange};
 use atoll_wide::foreign::{OBJECTS_MAX, Waits};
 use atoll_wide::rows::{FILES, NEAR, root_head};
+use atoll_wide::site::Site as Machine;
 use bytes::Bytes;
 use receiver::{Receiver, waits};
 use replica::{Rows, WRITER};
-use site::{Memory, Site, named};
+use site::{Memory, Site, named, opened};
 
 const ROOT: Ino = Ino::ROOT;
 
 fn base() -> Site {
-    let author = Author::open(WRITER, []).unwrap();
+    let author = opened(WRITER, []).unwrap();
     Site::new(Memory::Whole, &[SessionId(1)], false, Some(Box::new(author)))
 }
 
@@ -29,13 +30,13 @@ fn base() -> Site {
 fn branch(base: &Site, writer: u64) -> Site {
     let mut site = base.clone();
     let rows = site.sides().iter().map(|((table, id), row)| (*table, *id, row.clone()));
-    let author = Author::open(Writer(writer), rows.collect::<Vec<_>>()).unwrap();
+    let author = opened(Writer(writer), rows.collect::<Vec<_>>()).unwrap();
     site.set_beside(author);
     site
 }
 
 fn bundles(site: &Site, after: u64) -> Vec<Bundle> {
-    site.beside::<Author>().bundles(after, u64::MAX).unwrap().cloned().collect()
+    site.beside::<Machine>().author().bundles(after, u64::MAX).unwrap().cloned().collect()
 }
 
 fn rename(from: (Ino, &str), to: (Ino, &str)) -> Op {
@@ -494,6 +495,6 @@ fn a_file_with_bytes_that_no_version_has_does_not_go() {
     first.does(Op::Write { ino, offset: 0, append: false, kill_set_id: false }, b"bytes");
     other.does(unlink(ROOT, "f"), b"");
     let made = bundles(&other, upto);
-    let spine = first.beside::<Author>().spine();
+    let spine = first.beside::<Machine>().author().spine();
     assert_eq!(waits(first.state(), spine, &made[0].changes), Waits::Version(ino));
 }

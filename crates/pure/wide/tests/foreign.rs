@@ -17,13 +17,14 @@ use atoll_core::{Encode, Ino, SessionId};
 use atoll_model::Rng;
 use atoll_posix::{Caller, Kind, Op, RenameMode, SetAttr, XattrMode};
 use atoll_shown::Objects;
-use atoll_wide::author::{Author, Bundle, BundleChange};
+use atoll_wide::author::{Bundle, BundleChange};
 use atoll_wide::rows::FeedRow;
+use atoll_wide::site::Site as Machine;
 use bytes::Bytes;
 use drive::{Driver, number};
 use receiver::{Plain, Receiver, Tree};
 use replica::{Rows, WRITER};
-use site::{Memory, Site, named};
+use site::{Memory, Site, named, opened};
 
 /// Seeds of a usual run.
 const SEEDS: u64 = 12;
@@ -32,7 +33,12 @@ type Counts = BTreeMap<&'static str, u64>;
 
 /// All that a site has made behind a position.
 fn bundles(site: &Site, after: u64) -> Vec<Bundle> {
-    site.beside::<Author>().bundles(after, u64::MAX).expect("all of it is in memory").cloned().collect()
+    site.beside::<Machine>()
+        .author()
+        .bundles(after, u64::MAX)
+        .expect("all of it is in memory")
+        .cloned()
+        .collect()
 }
 
 /// The whole state of an object, as a site tells it.
@@ -45,7 +51,7 @@ fn state_of(rows: &Rows, object: FeedRow) -> BundleChange {
 
 /// The tree of a site's island.
 fn tree_of(site: &Site, rows: &Rows) -> Tree {
-    let mut plain = Plain::new(site.beside::<Author>().spine());
+    let mut plain = Plain::new(site.beside::<Machine>().author().spine());
     plain.files = rows.files.iter().map(|(id, file)| (*id, file.state.clone())).collect();
     plain.dirs = rows.dirs.iter().map(|(id, dir)| (*id, dir.head.clone())).collect();
     plain.index();
@@ -53,7 +59,7 @@ fn tree_of(site: &Site, rows: &Rows) -> Tree {
 }
 
 fn author(seed: u64) -> Driver {
-    let author = Author::open(WRITER, []).expect("no rows");
+    let author = opened(WRITER, []).expect("no rows");
     Driver::new(seed, Memory::Whole, Some(Box::new(author)))
 }
 
@@ -232,7 +238,7 @@ fn run_many(seed: u64) -> Counts {
 /// As [`run_many`], with few names.
 fn run_quarrel(seed: u64) -> Counts {
     let mut rng = Rng::new(seed ^ 0x009a_44e1);
-    let author = Author::open(WRITER, []).expect("no rows");
+    let author = opened(WRITER, []).expect("no rows");
     let mut base = Site::new(Memory::Whole, &[SessionId(1)], false, Some(Box::new(author)));
     let work = |site: &mut Site, rng: &mut Rng, most: usize| {
         let mut left = 1 + rng.index(most);
@@ -256,9 +262,9 @@ fn run_quarrel(seed: u64) -> Counts {
 }
 
 /// The author of a site that goes on from the rows of another one.
-fn writer(site: &Site, at: usize) -> Author {
+fn writer(site: &Site, at: usize) -> Machine {
     let rows = site.sides().iter().map(|((table, id), row)| (*table, *id, row.clone()));
-    Author::open(Writer(100 + at as u64), rows.collect::<Vec<_>>()).expect("it has written them")
+    opened(Writer(100 + at as u64), rows.collect::<Vec<_>>()).expect("it has written them")
 }
 
 /// What sites have made since a beginning that all know reaches idle ones.

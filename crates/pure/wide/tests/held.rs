@@ -9,10 +9,10 @@ use atoll_causal::{FileId, Writer};
 use atoll_core::{Ino, Name};
 use atoll_model::Model;
 use atoll_shown::{DirGroup, Life, Objects, ShownObject, listing};
-use atoll_wide::author::Author;
 use atoll_wide::held::{HeldChanges, HeldObjects, SiteRows};
+use atoll_wide::site::Site as Machine;
 use drive::Driver;
-use site::{Memory, Site};
+use site::{Memory, Site, opened};
 
 const SEEDS: u64 = 6;
 const OPERATIONS: usize = 120;
@@ -24,7 +24,7 @@ fn shown(site: &Site) -> (BTreeMap<String, Ino>, usize) {
     let mut loads = 0;
     loop {
         let rows = SiteRows::new(&state);
-        let held = HeldObjects::new(&rows, site.beside::<Author>().spine(), &changes, &name);
+        let held = HeldObjects::new(&rows, site.beside::<Machine>().author().spine(), &changes, &name);
         let tree = tree(&rows, &held);
         let missing = rows.missing();
         if missing.is_empty() {
@@ -82,7 +82,7 @@ fn expected(model: &Model) -> BTreeMap<String, Ino> {
 fn what_is_shown_by_rows_alone_is_the_tree_of_the_island() {
     let (mut paths, mut loads) = (0, 0);
     for seed in 1..=SEEDS {
-        let author = Author::open(Writer(7), []).expect("no rows");
+        let author = opened(Writer(7), []).expect("no rows");
         let mut driver = Driver::new(seed, Memory::Whole, Some(Box::new(author)));
         for _ in 0..OPERATIONS / 10 {
             for _ in 0..10 {
@@ -101,14 +101,14 @@ fn what_is_shown_by_rows_alone_is_the_tree_of_the_island() {
 
 #[test]
 fn an_object_that_is_not_held_is_not_shown() {
-    let author = Author::open(Writer(7), []).expect("no rows");
+    let author = opened(Writer(7), []).expect("no rows");
     let site = Site::new(Memory::Whole, &[], false, Some(Box::new(author)));
     let mut state = site.state().clone();
     let (changes, name) = (HeldChanges::default(), |_: Writer| String::new());
     for is_loaded in [false, true] {
         let missing = {
             let rows = SiteRows::new(&state);
-            let held = HeldObjects::new(&rows, site.beside::<Author>().spine(), &changes, &name);
+            let held = HeldObjects::new(&rows, site.beside::<Machine>().author().spine(), &changes, &name);
             assert!(held.file(FileId(5)).is_none() && held.dir(FileId(5)).is_none());
             rows.missing()
         };

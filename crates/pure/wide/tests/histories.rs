@@ -67,8 +67,8 @@ impl World {
     fn take_bundles(&mut self) {
         let records = self.driver.site.take_records();
         let Some((last, _)) = records.last() else { return };
-        let author = &self.driver.site.beside::<Pair>().author;
-        let bundles = author.bundles(self.replica.position, *last).expect("all of it is in memory");
+        let machine = &self.driver.site.beside::<Pair>().machine;
+        let bundles = machine.author().bundles(self.replica.position, *last).expect("all of it is in memory");
         let bundles: Vec<_> = bundles.cloned().collect();
         for (seq, record) in &records {
             let own = |change: &&RowChange| matches!(change, RowChange::Side { table: WRITERS, .. });
@@ -103,11 +103,12 @@ impl World {
             self.driver.operation();
             self.driver.let_go();
         }
-        let lost = self.driver.site.beside::<Pair>().author.bundles(self.replica.position, u64::MAX);
+        let lost =
+            self.driver.site.beside::<Pair>().machine.author().bundles(self.replica.position, u64::MAX);
         let is_any = lost.expect("all of it is in memory").next().is_some();
         self.driver.go_back(synced);
-        let author = reopened(&self.driver.site);
-        self.driver.site.set_beside(Pair { again: author.clone(), author });
+        let machine = reopened(&self.driver.site);
+        self.driver.site.set_beside(Pair { again: machine.clone(), machine });
         if is_any {
             self.count("power cut that took changes");
         }
@@ -117,7 +118,7 @@ impl World {
         let site = &self.driver.site;
         let rows = Rows::of(site);
         rows.compare(&self.replica);
-        let spine = self.driver.site.beside::<Pair>().author.spine();
+        let spine = self.driver.site.beside::<Pair>().machine.author().spine();
         for id in rows.dirs.keys() {
             assert_eq!(spine.place(*id), self.replica.spine.place(*id), "place of {id:?}");
         }
@@ -133,18 +134,21 @@ impl World {
     /// An author begins anew from rows. It is compared with the one before from here on, or also takes its place.
     fn reopen(&mut self, rows: &Rows) {
         let again = reopened(&self.driver.site);
-        again.spine().check();
+        again.author().spine().check();
         for id in rows.dirs.keys() {
-            assert_eq!(again.spine().place(*id), self.replica.spine.place(*id), "place of {id:?}");
+            assert_eq!(again.author().spine().place(*id), self.replica.spine.place(*id), "place of {id:?}");
         }
-        assert!(again.spine().records().eq(self.replica.spine.records()), "moves");
-        let bundles = again.bundles(self.replica.position, u64::MAX).expect("there are none");
+        assert!(again.author().spine().records().eq(self.replica.spine.records()), "moves");
+        let bundles = again.author().bundles(self.replica.position, u64::MAX).expect("there are none");
         assert_eq!(bundles.count(), 0);
-        assert!(self.replica.position == 0 || again.bundles(self.replica.position - 1, u64::MAX).is_none());
+        assert!(
+            self.replica.position == 0
+                || again.author().bundles(self.replica.position - 1, u64::MAX).is_none()
+        );
         let takes_place = self.driver.rng.percent(50);
-        let author =
-            if takes_place { again.clone() } else { self.driver.site.beside::<Pair>().author.clone() };
-        self.driver.site.set_beside(Pair { author, again });
+        let machine =
+            if takes_place { again.clone() } else { self.driver.site.beside::<Pair>().machine.clone() };
+        self.driver.site.set_beside(Pair { machine, again });
         self.count(if takes_place { "author begun anew" } else { "author compared" });
     }
 

@@ -1,26 +1,31 @@
 //! The changes of one record while they are put together: one of each object, and then the rows for them. Never asks what happened
 //! anywhere but in what it is told.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use atoll_causal::{
     AttrPart, AttrState, DirBirth, DirHead, DirPart, DirState, Dot, FileBirth, FileId, FilePart, FileState,
     FileVersion, HybridClock, HybridStamp, LinkPlace, Lww, Taken, Writer, XattrName, XattrValue,
 };
-use atoll_core::{Ino, Name};
+use atoll_core::{Decode, Ino, Name};
 use atoll_proto::{EntryRef, Inode, Record, RowChange};
 use atoll_spine::{Spine, SpinePlace};
 use atoll_state::{NotInMemory, State};
 use bytes::Bytes;
 
 use super::made::BundleChange;
+use crate::held::SiteRows;
 use crate::rows::{
-    DIRS, DirBeside, DirRow, FILES, FeedPlace, FeedRow, FileBeside, FileRow, SiteDir, fed, set,
+    DIRS, DirBeside, DirRow, FILES, FeedPlace, FeedRow, FileBeside, FileRow, NEAR, NearRow, SiteDir, fed,
+    near_key, remove, set,
 };
 use crate::watch::{AttrValue, Birth, ByteRanges, Happened, LocalObject};
 
 /// The hash of no bytes: the first 128 bits of their BLAKE3.
 const NO_BYTES: u128 = 0xaf13_49b9_f5f9_a1a6_a040_4dea_36dc_c949;
+
+/// Of directories by their numbers the others that are shown as one with them, each with the directory in which it is.
+pub(super) type OtherDirs = BTreeMap<Ino, Vec<(FileId, FileId)>>;
 
 /// A file or a directory that the record is about.
 struct Drafted<S, P> {
@@ -61,11 +66,17 @@ pub(super) struct Draft<'a> {
     clock: &'a mut HybridClock,
     now_us: u64,
     spine: &'a mut Spine,
+    /// Of each directory that gets another name the others that are shown as one with it, which get it too, and where they were.
+    others: OtherDirs,
     position: u64,
     files: BTreeMap<Ino, DraftedFile>,
     /// Of each of these files the bytes that no version has.
     written: BTreeMap<Ino, ByteRanges>,
     dirs: BTreeMap<Ino, DraftedDir>,
+    /// Those of them that change, with the number as which they are shown.
+    changed_others: Vec<(Ino, DraftedDir)>,
+    /// Rows of what is near a name that change.
+    near: BTreeMap<u128, BTreeSet<FileId>>,
     /// Those that change, in the order of their dots.
     order: Vec<LocalObject>,
 }
@@ -77,7 +88,7 @@ impl<'a> Draft<'a> {
         state: &'a State,
         (writer, n): (Writer, &'a mut u64),
         (clock, now_us): (&'a mut HybridClock, u64),
-        spine: &'a mut Spine,
+        (spine, others): (&'a mut Spine, OtherDirs),
         position: u64,
     ) -> Self {
         Self {
@@ -87,10 +98,13 @@ impl<'a> Draft<'a> {
             clock,
             now_us,
             spine,
+            others,
             position,
             files: BTreeMap::new(),
             written: BTreeMap::new(),
             dirs: BTreeMap::new(),
+            changed_others: Vec::new(),
+            near: BTreeMap::new(),
             order: Vec::new(),
         }
     }
@@ -111,12 +125,13 @@ impl<'a> Draft<'a> {
                 self.moved(*other, other_from, one_from);
             }
             Happened::Removed { object: LocalObject::File(ino), at, is_last } => {
-                let (dir, _) = self.enter(at.dir);
+                self.enter(at.dir);
                 let above = self.dir_latest(at.dir);
                 let stamp = self.stamp_of_file(*ino, above);
+                let state = self.state;
                 let (file, dot) = self.change_file(*ino);
-                let (link, grave) = (link_at(&file.state, dir, &at.name), at.name.clone());
-                let parts = [file.state.unlink(link), file.state.bury(dot, stamp, dir, grave)];
+                let (link, dir) = link_at(state, &file.state, at);
+                let parts = [file.state.unlink(link), file.state.bury(dot, stamp, dir, at.name.clone())];
                 file.parts.extend(parts);
                 file.is_dead = *is_last;
             }
@@ -184,12 +199,17 @@ impl<'a> Draft<'a> {
 
     /// Something has another name.
     fn moved(&mut self, object: LocalObject, from: &EntryRef, to: &EntryRef) {
-        let (left, _) = self.enter(from.dir);
+        self.enter(from.dir);
+        if let LocalObject::Dir(ino) = object {
+            let others = self.others.remove(&ino).unwrap_or_default();
+            others.into_iter().for_each(|other| self.other_moved(ino, other, from, to));
+        }
         match object {
             LocalObject::File(ino) => {
                 let place = self.place_for(ino, to);
+                let state = self.state;
                 let (file, _) = self.change_file(ino);
-                let link = link_at(&file.state, left, &from.name);
+                let (link, _) = link_at(state, &file.state, from);
                 file.parts.push(file.state.relink(link, place));
             }
             LocalObject::Dir(ino) if from.dir == to.dir => {
@@ -204,6 +224,33 @@ impl<'a> Draft<'a> {
                 dir.parts.push(dir.state.keep());
             }
         }
+    }
+
+    /// A directory gets another name that is shown as one with the directory `ino`. It was in `left`.
+    fn other_moved(&mut self, ino: Ino, (id, left): (FileId, FileId), from: &EntryRef, to: &EntryRef) {
+        let held =
+            SiteRows::new(self.state).dir(id).expect("what comes before an operation has looked at it");
+        let mut other = Drafted::new(id, held.head.clone(), held.at);
+        other.dot = Some(self.give_dot());
+        let mut entered = left;
+        if from.dir == to.dir {
+            let moved = self.spine.place(id).map_or(HybridStamp::ZERO, |place| place.since);
+            let above = self.dir_latest(to.dir).max(other.state.latest()).max(moved);
+            other.stamp = self.give_stamp(above);
+            other.parts.extend(other.state.rename(other.stamp, to.name.clone()));
+        } else {
+            entered = self.enter(to.dir).0;
+            other.parts.push(other.state.keep());
+        }
+        self.near(left, &from.name).remove(&id);
+        self.near(entered, &to.name).insert(id);
+        self.changed_others.push((ino, other));
+    }
+
+    /// What is near a name.
+    fn near(&mut self, dir: FileId, name: &Name) -> &mut BTreeSet<FileId> {
+        let (key, state) = (near_key(dir, name), self.state);
+        self.near.entry(key).or_insert_with(|| SiteRows::new(state).near_row(key).into_iter().collect())
     }
 
     /// A place for a link of a file, which the directory enters.
@@ -315,6 +362,20 @@ impl<'a> Draft<'a> {
                 LocalObject::Dir(ino) => self.finish_dir(ino, at, record),
             });
         }
+        let others = std::mem::take(&mut self.changed_others).into_iter().zip(changes.len() as u64..);
+        for ((ino, other), number) in others {
+            let at = FeedPlace { position: self.position, number };
+            changes.push(self.finish_other(ino, other, at, record));
+        }
+        for (key, ids) in std::mem::take(&mut self.near) {
+            let before = SiteRows::new(self.state).near_row(key);
+            let ids: Vec<FileId> = ids.into_iter().collect();
+            if ids.is_empty() && !before.is_empty() {
+                record.changes.push(remove(NEAR, key));
+            } else if ids != before {
+                record.changes.push(set(NEAR, key, &NearRow::Near { ids }));
+            }
+        }
         // Of those that are left only bytes have changed.
         for (ino, file) in std::mem::take(&mut self.files) {
             let written = self.written.remove(&ino).expect("a file that is known has this");
@@ -349,6 +410,24 @@ impl<'a> Draft<'a> {
             record.changes.push(set(FILES, id.0, &FileRow::Shown { ino }));
         }
         change
+    }
+
+    /// A directory that is shown as one with the directory `ino`.
+    fn finish_other(
+        &self,
+        ino: Ino,
+        mut other: DraftedDir,
+        at: FeedPlace,
+        record: &mut Record,
+    ) -> BundleChange {
+        let id = other.id;
+        let change = other.state.change(other.dot.expect("it changes"), other.parts);
+        assert_eq!(other.state.apply(&change), Taken::Applied, "{change:?} of {id:?}");
+        record.changes.extend(fed(other.before, at, FeedRow::Dir { id }));
+        let base = self.spine.base(id).expect("a directory of this site is in the spine").clone();
+        let row = DirRow::Hidden { head: Box::new(other.state), base, at, within: Some(ino) };
+        record.changes.push(set(DIRS, id.0, &row));
+        BundleChange::DirChanged { id, change }
     }
 
     fn finish_dir(&mut self, ino: Ino, at: FeedPlace, record: &mut Record) -> BundleChange {
@@ -400,10 +479,22 @@ impl<'a> Draft<'a> {
     }
 }
 
-/// The link of a file that has this name.
-fn link_at(file: &FileState, dir: FileId, name: &Name) -> Dot {
-    let mut links = file.places().filter(|(_, place)| (place.dir, &place.name) == (dir, name));
-    links.next().expect("each name of a file has its link").0
+/// The link of a file that has this name, and the directory in which it is: that of the name, or one that is shown as one with it.
+fn link_at(state: &State, file: &FileState, at: &EntryRef) -> (Dot, FileId) {
+    let number = |dir: FileId| {
+        if dir == FileId::ROOT {
+            return Some(Ino::ROOT);
+        }
+        let row = state.side(DIRS, dir.0).ok().flatten()?;
+        match DirRow::from_slice(row).expect("this site has written it") {
+            DirRow::Shown { ino, .. } => Some(ino),
+            DirRow::Hidden { within, .. } => within,
+        }
+    };
+    let is_here = |place: &LinkPlace| place.name == at.name && number(place.dir) == Some(at.dir);
+    let mut links = file.places().filter(|(_, place)| is_here(place));
+    let (link, place) = links.next().expect("each name of a file has its link");
+    (link, place.dir)
 }
 
 fn attr_part(attrs: &AttrState, stamp: HybridStamp, to: &AttrValue) -> AttrPart {

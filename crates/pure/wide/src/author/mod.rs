@@ -9,19 +9,22 @@ mod made;
 
 use std::collections::BTreeMap;
 
-use atoll_causal::{FileId, HybridClock, HybridStamp, Writer};
+use atoll_causal::{Dot, FileId, HybridClock, HybridStamp, Writer};
 use atoll_core::{Decode, Ino, Malformed, Time};
-use atoll_island::{Beside, Now};
-use atoll_proto::{EntryRef, Record};
+use atoll_island::Now;
+use atoll_proto::{EntryRef, Record, RowChange};
+use atoll_shown::DirGroup;
 use atoll_spine::{MoveRefused, MovedDir, Spine, SpineMove, SpinePlace};
 use atoll_state::{NotInMemory, State};
 use bytes::Bytes;
 
 pub use made::{Bundle, BundleChange};
 
+use crate::foreign::SpineNews;
+use crate::held::{HeldChanges, HeldObjects, SiteRows};
 use crate::rows::{DIRS, DirRow, MOVES, MoveRow, WRITERS, WriterRow, set};
 use crate::watch::{Happened, LocalObject, happened};
-use draft::{Draft, dir_of};
+use draft::{Draft, OtherDirs, dir_of};
 use made::Made;
 
 /// See the module.
@@ -84,6 +87,41 @@ impl Author {
         self.made.between(after, synced)
     }
 
+    /// What gives the dots and stamps of changes that are about to be made.
+    pub(crate) fn pen(&self, now: Now) -> Pen {
+        Pen { writer: self.writer, n: self.n, clock: self.clock, now_us: micros(now.wall) }
+    }
+
+    /// These changes are made, with what this pen has given. The row that says so.
+    pub(crate) fn wrote(&mut self, pen: Pen, bundle: Bundle) -> RowChange {
+        (self.n, self.clock) = (pen.n, pen.clock);
+        let row = WriterRow::Own { n: self.n, latest_us: self.clock.latest_us(), position: bundle.position };
+        self.made.push(bundle);
+        set(WRITERS, self.writer.0.into(), &row)
+    }
+
+    /// Takes note of what other sites have made: of what the spine is to be told, and of stamps.
+    pub(crate) fn hear(&mut self, now: Now, news: SpineNews, heard: &[HybridStamp]) {
+        news.tell(&mut self.spine);
+        for stamp in heard {
+            self.clock.hear(micros(now.wall), *stamp);
+        }
+    }
+
+    /// Whether each dot of this writer in a change was given.
+    pub(crate) fn has_given(&self, change: &BundleChange) -> bool {
+        let has = |dot: Dot| dot.writer != self.writer || dot.n <= self.n;
+        match change {
+            BundleChange::FileBorn { state, .. } => state.context.get(self.writer) <= self.n,
+            BundleChange::DirBorn { head, .. } => head.context.get(self.writer) <= self.n,
+            BundleChange::FileChanged { change, .. } => has(change.dot),
+            BundleChange::DirChanged { change, .. } => has(change.dot),
+            BundleChange::DirsMoved { record } => {
+                record.stamp().writer != self.writer || self.spine.record(record.stamp()) == Some(record)
+            }
+        }
+    }
+
     /// Where directories are.
     pub const fn spine(&self) -> &Spine {
         &self.spine
@@ -101,12 +139,45 @@ impl Author {
         let mut named = HybridStamp::ZERO;
         let mut dirs = Vec::new();
         for (ino, to) in moves {
-            let (moved, parent) = (dir_of(state, *ino)?, dir_of(state, to.dir)?);
-            named = named.max(moved.head.latest());
-            dirs.push(MovedDir { dir: moved.id, parent: parent.id, name: to.name.clone() });
+            let parent = dir_of(state, to.dir)?;
+            for (dir, latest) in self.shown_as(state, *ino)? {
+                named = named.max(latest);
+                dirs.push(MovedDir { dir, parent: parent.id, name: to.name.clone() });
+            }
         }
         let give = |above: HybridStamp| clock.give(micros(now.wall), self.writer, above.max(named));
         Ok(self.spine.decide(self.writer, dirs, give))
+    }
+
+    /// The directories that are shown as one under this number, the first one first, each with its latest stamp.
+    fn shown_as(&self, state: &State, ino: Ino) -> Result<Vec<(FileId, HybridStamp)>, NotInMemory> {
+        let first = dir_of(state, ino)?.id;
+        let rows = SiteRows::new(state);
+        let (as_is, nobody) = (HeldChanges::default(), |_| String::new());
+        let held = HeldObjects::new(&rows, &self.spine, &as_is, &nobody);
+        let group = DirGroup::of(&held, first);
+        let members = group.as_ref().map_or(&[][..], DirGroup::members).iter();
+        let members = members.filter_map(|dir| Some((*dir, rows.dir(*dir)?.head.latest()))).collect();
+        match rows.missing().into_iter().next() {
+            Some(load) => Err(NotInMemory(load)),
+            None => Ok(members),
+        }
+    }
+
+    /// Of each directory that gets another name the others that are shown as one with it, and in which directories these are.
+    fn others(&self, state: &State, happened: &[Happened]) -> OtherDirs {
+        let parent = |dir| self.spine.place(dir).expect("it is in the spine").parent;
+        let others = |ino: Ino| {
+            let shown = self.shown_as(state, ino).expect("what comes before an operation has looked at them");
+            (ino, shown.into_iter().skip(1).map(|(dir, _)| (dir, parent(dir))).collect())
+        };
+        let dirs = happened.iter().flat_map(|happened| match happened {
+            Happened::Moved { object, .. } => [Some(object), None],
+            Happened::Exchanged { one, other, .. } => [Some(one), Some(other)],
+            _ => [None, None],
+        });
+        let dirs = dirs.flatten().filter(|object| matches!(object, LocalObject::Dir(_)));
+        dirs.map(|object| others(object.ino())).collect()
     }
 
     /// Takes note of the directories that get other parents.
@@ -122,15 +193,15 @@ impl Author {
         self.spine.receive(record.clone()).expect("what is decided here is taken here");
         Some(record)
     }
-}
 
-impl Beside for Author {
-    fn witness(&mut self, state: &State, now: Now, seq: u64, record: &mut Record) {
+    /// As [`atoll_island::Beside::witness`].
+    pub(crate) fn witness(&mut self, state: &State, now: Now, seq: u64, record: &mut Record) {
         let happened = happened(state, record).expect("the island has read what it changes");
+        let others = self.others(state, &happened);
         let moved = self.move_dirs(state, now, &happened);
         let Self { writer, n, clock, spine, .. } = self;
         let now_us = micros(now.wall);
-        let mut draft = Draft::new(state, (*writer, n), (clock, now_us), spine, seq);
+        let mut draft = Draft::new(state, (*writer, n), (clock, now_us), (spine, others), seq);
         happened.iter().for_each(|happened| draft.add(happened));
         let mut changes = draft.finish(record);
         if changes.is_empty() {
@@ -146,12 +217,35 @@ impl Beside for Author {
         self.made.push(Bundle { position: seq, changes });
     }
 
-    fn allows_moves(&self, state: &State, now: Now, moves: &[(Ino, EntryRef)]) -> Result<bool, NotInMemory> {
+    /// As [`atoll_island::Beside::allows_moves`].
+    pub(crate) fn allows_moves(
+        &self,
+        state: &State,
+        now: Now,
+        moves: &[(Ino, EntryRef)],
+    ) -> Result<bool, NotInMemory> {
         Ok(self.judge(&mut self.clock.clone(), now, state, moves)?.is_ok())
     }
+}
 
-    fn boxed(&self) -> Box<dyn Beside> {
-        Box::new(self.clone())
+/// The dots and stamps of a writer's next changes. They count when these are made.
+#[derive(Debug, Clone)]
+pub(crate) struct Pen {
+    writer: Writer,
+    n: u64,
+    clock: HybridClock,
+    now_us: u64,
+}
+
+impl Pen {
+    pub(crate) const fn dot(&mut self) -> Dot {
+        self.n += 1;
+        Dot { writer: self.writer, n: self.n }
+    }
+
+    /// A stamp that is later than this one, and than each before.
+    pub(crate) fn stamp(&mut self, above: HybridStamp) -> HybridStamp {
+        self.clock.give(self.now_us, self.writer, above)
     }
 }
 

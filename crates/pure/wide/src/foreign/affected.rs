@@ -70,7 +70,7 @@ impl Affected {
         before: &HeldObjects<'_>,
         rows: &SiteRows<'_>,
         judged: &mut Judged<'_>,
-        site: Site<'_>,
+        site: BesideRows<'_>,
     ) -> Self {
         let was = Starts::of(before, judged);
         let is = Starts::of(&HeldObjects::new(rows, site.spine, &judged.changes, site.name), judged);
@@ -129,7 +129,7 @@ fn names_of_regrouped(
 
 /// What a site knows beside its rows.
 #[derive(Clone, Copy)]
-pub(super) struct Site<'a> {
+pub(super) struct BesideRows<'a> {
     pub(super) spine: &'a atoll_spine::Spine,
     pub(super) name: &'a dyn Fn(atoll_causal::Writer) -> String,
 }

@@ -3,10 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use atoll_core::sum::BLOCK_BYTES;
 use atoll_core::{Ino, Name, Time};
 use atoll_posix::Kind;
-use atoll_proto::{BodyChange, Dir, Entry, Inode, Record, RowChange, Xattrs};
+use atoll_proto::{Dir, Entry, Inode, Record, RowChange, Xattrs};
 
 use crate::held::SiteRows;
 
@@ -24,9 +23,8 @@ pub(super) struct RowDraft<'a> {
     links: BTreeMap<Ino, i64>,
     inodes: BTreeMap<Ino, Option<Inode>>,
     xattrs: BTreeMap<Ino, Option<Xattrs>>,
-    /// Rows of what is gone.
-    gone: Vec<RowChange>,
-    bodies: Vec<BodyChange>,
+    /// Directories that go.
+    gone: BTreeSet<Ino>,
     /// Rows of this machine.
     pub(super) sides: Vec<RowChange>,
 }
@@ -43,8 +41,7 @@ impl<'a> RowDraft<'a> {
             links: BTreeMap::new(),
             inodes: BTreeMap::new(),
             xattrs: BTreeMap::new(),
-            gone: Vec::new(),
-            bodies: Vec::new(),
+            gone: BTreeSet::new(),
             sides: Vec::new(),
         }
     }
@@ -87,10 +84,7 @@ impl<'a> RowDraft<'a> {
     pub(super) fn drop_dir(&mut self, ino: Ino) {
         let Some(row) = self.rows.dir_row(ino) else { return };
         self.below(row.place.parent, -1);
-        self.gone.push(RowChange::Dir { ino, row: None });
-        if row.has_xattrs {
-            self.gone.push(RowChange::Xattrs { ino, row: None });
-        }
+        self.gone.insert(ino);
     }
 
     /// A directory has more or fewer directories.
@@ -146,18 +140,9 @@ impl<'a> RowDraft<'a> {
         self.inodes.insert(row.attr.ino, Some(row));
     }
 
-    /// A file goes, with its bytes.
-    pub(super) fn drop_file(&mut self, row: &Inode) {
-        let ino = row.attr.ino;
+    /// A file goes.
+    pub(super) fn drop_file(&mut self, ino: Ino) {
         self.inodes.insert(ino, None);
-        if row.has_xattrs {
-            self.gone.push(RowChange::Xattrs { ino, row: None });
-        }
-        if row.attr.kind == Kind::Regular && row.attr.size > 0 {
-            let end = row.attr.size.div_ceil(BLOCK_BYTES);
-            self.gone.push(RowChange::SumsCut { ino, first: 0, end });
-        }
-        self.bodies.push(BodyChange::Drop { ino });
     }
 
     /// The extended attributes of something, if they are others; `had`: it has some. Whether it has some from here on, and an ACL.
@@ -174,11 +159,7 @@ impl<'a> RowDraft<'a> {
 
     /// The record: a directory is made before it has names, and goes when it has none.
     pub(super) fn finish(mut self) -> Record {
-        let gone: BTreeSet<Ino> = self
-            .gone
-            .iter()
-            .filter_map(|change| if let RowChange::Dir { ino, .. } = change { Some(*ino) } else { None })
-            .collect();
+        let gone = std::mem::take(&mut self.gone);
         for ino in &gone {
             let left = self.dirs.get(ino).and_then(|row| row.owned.as_ref()).map_or(0, |owned| owned.entries);
             let had =
@@ -198,8 +179,8 @@ impl<'a> RowDraft<'a> {
         let inode = |(ino, row): (Ino, Option<Inode>)| RowChange::Inode { ino, row: row.map(Box::new) };
         changes.extend(self.inodes.into_iter().map(inode));
         changes.extend(self.xattrs.into_iter().map(|(ino, row)| RowChange::Xattrs { ino, row }));
-        changes.extend(self.gone);
+        changes.extend(gone.into_iter().map(|ino| RowChange::Dir { ino, row: None }));
         changes.extend(self.sides);
-        Record { changes, bodies: self.bodies }
+        Record { changes, bodies: Vec::new() }
     }
 }

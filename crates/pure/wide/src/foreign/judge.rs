@@ -3,7 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use atoll_causal::{Context, DirChange, DirHead, DirState, FileChange, FileId, FileState, Taken};
+use atoll_causal::{
+    Context, DirChange, DirHead, DirState, FileChange, FileId, FileState, HybridStamp, Taken,
+};
 use atoll_spine::{NotTaken, Spine, SpineMove, SpinePlace};
 
 use crate::author::BundleChange;
@@ -199,6 +201,13 @@ impl<'a> Judged<'a> {
             let place = spine.place(*dir).expect("it has moved");
             self.changes.places.insert(*dir, place.clone());
         }
+    }
+
+    /// The latest stamp of each object that changes, and those of moves.
+    pub(super) fn heard(&self) -> Vec<HybridStamp> {
+        let files = self.changes.files.values().map(FileState::latest);
+        let dirs = self.changes.dirs.values().map(DirHead::latest);
+        files.chain(dirs).chain(self.moves.iter().map(SpineMove::stamp)).collect()
     }
 
     /// Whether the state of an object differs.

@@ -13,7 +13,7 @@ mod objects;
 
 use std::collections::BTreeMap;
 
-use atoll_causal::{Context, FileId, Writer};
+use atoll_causal::{Context, FileId, HybridStamp, Writer};
 use atoll_core::{Ino, IslandId, Time};
 use atoll_proto::Record;
 use atoll_spine::{Spine, SpineMove, SpinePlace};
@@ -22,7 +22,7 @@ use atoll_state::{RowLoad, State};
 use crate::author::BundleChange;
 use crate::held::{HeldChanges, HeldObjects, SiteRows};
 use crate::rows::FeedRow;
-use affected::{Affected, Site};
+use affected::{Affected, BesideRows};
 use judge::{Judged, tell_born};
 use numbers::Numbers;
 use objects::Writing;
@@ -56,6 +56,8 @@ pub struct ForeignDecision {
     pub files: Vec<Ino>,
     /// What the spine is to be told when the record is decided.
     pub spine: SpineNews,
+    /// The latest stamp of each object that changes, and those of moves.
+    pub heard: Vec<HybridStamp>,
     /// Objects whose whole state is to be asked for, with what is known of them. A directory without which another one cannot be taken
     /// is among them: its state has to come first.
     pub wants: BTreeMap<FeedRow, Context>,
@@ -70,6 +72,8 @@ pub struct ForeignDecision {
 pub enum Waits {
     /// These rows are not in memory.
     Rows(Vec<RowLoad>),
+    /// There are no numbers for what is new here.
+    Numbers,
     /// The file of this number goes, and has bytes that no version has: a version is to be cut first.
     Version(Ino),
     /// There are more than [`OBJECTS_MAX`] changes.
@@ -97,12 +101,29 @@ impl SpineNews {
     }
 }
 
-/// What is to be done at a site when these changes come, in one record. `mint` gives numbers that nothing has had: an attempt that waits
-/// may have used some.
+/// Numbers that nothing has had, as an attempt needs them.
+struct Mint<'a> {
+    give: &'a mut dyn FnMut() -> Option<Ino>,
+    /// How many there were not.
+    lacks: u64,
+}
+
+impl Mint<'_> {
+    /// A number. If there is none the attempt fails in the end, and goes on with one that nothing else has until then.
+    fn next(&mut self) -> Ino {
+        (self.give)().unwrap_or_else(|| {
+            self.lacks += 1;
+            Ino(u64::MAX - self.lacks)
+        })
+    }
+}
+
+/// What is to be done at a site when these changes come, in one record. `mint` gives numbers that nothing has had, or none for now: an
+/// attempt that waits may have used some.
 pub fn decide(
     here: Here<'_>,
     changes: &[BundleChange],
-    mint: &mut dyn FnMut() -> Ino,
+    mint: &mut dyn FnMut() -> Option<Ino>,
 ) -> Result<ForeignDecision, Waits> {
     if changes.len() > OBJECTS_MAX {
         return Err(Waits::TooMany);
@@ -115,18 +136,22 @@ pub fn decide(
     let mut judged = Judged::new(&rows, here.spine);
     judged.judge(changes);
     loaded()?;
-    let (as_before, site) = (HeldChanges::default(), Site { spine: here.spine, name: here.site });
+    let (as_before, site) = (HeldChanges::default(), BesideRows { spine: here.spine, name: here.site });
     let before = HeldObjects::new(&rows, here.spine, &as_before, here.site);
     let start = Affected::start(&before, &rows, &mut judged, site);
     loaded()?;
     let after = HeldObjects::new(&rows, here.spine, &judged.changes, here.site);
     let affected = start.close(&before, &after);
     loaded()?;
-    let numbers = Numbers::new(&rows, &before, &after, &affected, mint);
+    let mut mint = Mint { give: mint, lacks: 0 };
+    let numbers = Numbers::new(&rows, &before, &after, &affected, &mut mint);
     loaded()?;
     let mut writing = Writing::new(here, &rows, (&before, &after), &judged, &affected, &numbers);
-    writing.write(mint);
+    writing.write(&mut mint);
     loaded()?;
+    if mint.lacks > 0 {
+        return Err(Waits::Numbers);
+    }
     if let Some(ino) = writing.unversioned {
         return Err(Waits::Version(ino));
     }
@@ -136,7 +161,8 @@ pub fn decide(
     let (removed, kept): (Vec<FileId>, Vec<FileId>) =
         judged.changes.dirs.keys().filter(|dir| **dir != FileId::ROOT).partition(|dir| is_removed(dir));
     let kept = kept.into_iter().filter(was_removed).collect();
+    let heard = judged.heard();
     let Judged { born, moves, wants, refused, is_busy, .. } = judged;
     let spine = SpineNews { born, moves, removed, kept };
-    Ok(ForeignDecision { record, files, spine, wants, refused, is_busy })
+    Ok(ForeignDecision { record, files, spine, heard, wants, refused, is_busy })
 }

@@ -7,6 +7,7 @@ use atoll_causal::FileId;
 use atoll_core::Ino;
 use atoll_shown::{DirGroup, Objects};
 
+use super::Mint;
 use super::affected::{Affected, groups};
 use crate::held::{HeldObjects, SiteRows};
 
@@ -30,7 +31,7 @@ impl<'a> Numbers<'a> {
         before: &HeldObjects<'_>,
         after: &HeldObjects<'_>,
         affected: &Affected,
-        mint: &mut dyn FnMut() -> Ino,
+        mint: &mut Mint<'_>,
     ) -> Self {
         let groups_now = groups(after, &affected.dirs);
         let members_before = groups(before, &affected.dirs);
@@ -62,7 +63,7 @@ impl<'a> Numbers<'a> {
             }
             let free = numbers.had(group).find(|number| !taken.contains(number));
             let number = free.unwrap_or_else(|| {
-                let number = mint();
+                let number = mint.next();
                 numbers.new.insert(number);
                 number
             });

@@ -11,12 +11,12 @@ use atoll_proto::{Dir, DirPlace, Entry, Inode, OwnedDir, PlaceVersion, Record, S
 use atoll_shown::{DirGroup, Objects, places};
 use bytes::Bytes;
 
-use super::Here;
 use super::affected::{Affected, depth};
 use super::draft::RowDraft;
 use super::judge::Judged;
 use super::names::{Leads, ShownNames};
 use super::numbers::Numbers;
+use super::{Here, Mint};
 use crate::held::{HeldDir, HeldObjects, SiteRows};
 use crate::rows::{
     DIRS, DirBeside, DirRow, FILES, FeedPlace, FeedRow, FileBeside, FileRow, MOVES, MoveRow, fed, set,
@@ -59,7 +59,7 @@ impl<'a> Writing<'a> {
     }
 
     /// All rows.
-    pub(super) fn write(&mut self, mint: &mut dyn FnMut() -> Ino) {
+    pub(super) fn write(&mut self, mint: &mut Mint<'_>) {
         let mut groups: Vec<&DirGroup> = self.numbers.groups.values().collect();
         groups.sort_by_key(|group| depth(self.after, group.first()));
         groups.into_iter().for_each(|group| self.dir(group));
@@ -175,7 +175,7 @@ impl<'a> Writing<'a> {
 
     // ------------------------------------------------------------------ entries
 
-    fn entries(&mut self, was: &ShownNames, is: &ShownNames, mint: &mut dyn FnMut() -> Ino) {
+    fn entries(&mut self, was: &ShownNames, is: &ShownNames, mint: &mut Mint<'_>) {
         let names: BTreeSet<&(Ino, Name)> = was.entries.keys().chain(is.entries.keys()).collect();
         for at in names {
             let (dir, name) = at;
@@ -188,7 +188,7 @@ impl<'a> Writing<'a> {
         }
     }
 
-    fn wanted(&mut self, leads: Leads, have: Option<&Entry>, mint: &mut dyn FnMut() -> Ino) -> Option<Entry> {
+    fn wanted(&mut self, leads: Leads, have: Option<&Entry>, mint: &mut Mint<'_>) -> Option<Entry> {
         let home = self.here.island;
         match leads {
             Leads::Dir(first) => {
@@ -203,7 +203,7 @@ impl<'a> Writing<'a> {
                 let kind = self.after.file(id)?.birth.kind;
                 let ino = match self.rows.file(id).and_then(|file| file.ino) {
                     Some(ino) => ino,
-                    None => *self.files.entry(id).or_insert_with(mint),
+                    None => *self.files.entry(id).or_insert_with(|| mint.next()),
                 };
                 Some(Entry { ino, kind, home, stub: None })
             }
@@ -243,7 +243,7 @@ impl<'a> Writing<'a> {
         if row.attr.nlink == 0 {
             let has_more = held.as_ref().is_some_and(|file| !file.written.is_empty());
             self.unversioned = self.unversioned.or_else(|| has_more.then_some(ino));
-            self.draft.drop_file(&row);
+            self.draft.drop_file(ino);
             self.hidden.insert(id);
             self.draft.sides.push(set(FILES, id.0, &FileRow::Hidden { state: Box::new(state), at }));
             return;

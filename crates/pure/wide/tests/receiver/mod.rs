@@ -11,26 +11,21 @@ use atoll_posix::Kind;
 use atoll_proto::{Record, RowChange, Xattrs};
 use atoll_shown::{DirGroup, Life, Objects, ShownObject, listing, places};
 use atoll_spine::Spine;
-use atoll_state::{LoadedRows, NotInMemory, RowKey, RowLoad, State};
+use atoll_state::{NotInMemory, RowLoad, State};
 use atoll_wide::author::BundleChange;
 use atoll_wide::foreign::{ForeignDecision, Here, Waits, decide};
 use atoll_wide::rows::{
     DIRS, DirBeside, DirRow, FEED, FILES, FeedPlace, FeedRow, FileBeside, FileRow, MOVES, MoveRow, NEAR,
-    NearRow, near_key, root_head,
+    NearRow, WRITERS, near_key, root_head,
 };
 use bytes::Bytes;
 
-use crate::site::{Memory, Site};
+use crate::site::{Memory, Site, loaded, opened, site_name};
 
 /// Numbers that are given here begin with this, above those of any island.
 const FIRST: u64 = 1 << 30;
 /// Attempts of one decision: each loads what the one before needed.
 const ATTEMPTS_MAX: usize = 10_000;
-
-/// The name of the site of a writer.
-pub(crate) fn site_name(writer: Writer) -> String {
-    format!("s{}", writer.0)
-}
 
 /// What is at a path: which object, and what users see of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,7 +59,7 @@ pub(crate) struct Receiver {
 impl Receiver {
     /// A site with nothing but the root.
     pub(crate) fn new(is_swept: bool) -> Self {
-        let author = atoll_wide::author::Author::open(Writer(1), []).expect("no rows");
+        let author = opened(Writer(1), []).expect("no rows");
         let mut site = Site::new(Memory::Whole, &[], false, Some(Box::new(author)));
         let mut receiver = Self {
             state: State::new(1),
@@ -85,7 +80,43 @@ impl Receiver {
         receiver
     }
 
-    fn apply(&mut self, record: &Record, files: &[Ino]) {
+    /// What an island removes with what goes. No file has bytes here.
+    fn remove_rest(&mut self, record: &mut Record) {
+        let gone = record.changes.iter().filter_map(|change| match change {
+            RowChange::Inode { ino, row: None } | RowChange::Dir { ino, row: None } => Some(*ino),
+            _ => None,
+        });
+        let gone: Vec<Ino> = gone.filter(|ino| self.checked.xattrs.contains_key(ino)).collect();
+        record.changes.extend(gone.into_iter().map(|ino| RowChange::Xattrs { ino, row: None }));
+    }
+
+    /// A site of which all records are still to come.
+    pub(crate) fn shadow() -> Self {
+        Self {
+            state: State::new(1),
+            checked: atoll_check::Rows::new(IslandId(0)),
+            sides: BTreeMap::new(),
+            snapshot: BTreeMap::new(),
+            is_swept: false,
+            spine: Spine::default(),
+            next: FIRST,
+            loads: 0,
+            refused: 0,
+        }
+    }
+
+    /// Follows a site.
+    pub(crate) fn follow(&mut self, record: &Record, spine: &Spine) {
+        let files = record.changes.iter().filter_map(|change| match change {
+            RowChange::Inode { ino, row: Some(_) } => Some(*ino),
+            _ => None,
+        });
+        let new: Vec<Ino> = files.filter(|ino| !self.checked.inodes.contains_key(ino)).collect();
+        self.apply(record, &new);
+        self.spine = spine.clone();
+    }
+
+    pub(crate) fn apply(&mut self, record: &Record, files: &[Ino]) {
         let seq = self.state.seq() + 1;
         files.iter().for_each(|ino| self.state.new_file(*ino));
         for change in &record.changes {
@@ -116,32 +147,7 @@ impl Receiver {
 
     fn load(&mut self, load: RowLoad) {
         self.loads += 1;
-        let loaded = match &load {
-            RowLoad::Row(key) => LoadedRows::Row(self.snapshot.get(&key.to_bytes()).cloned()),
-            RowLoad::Names { dir, from } => {
-                let end = RowKey::entries_from(Ino(dir.0 + 1), 0);
-                let rows = self.snapshot.range(RowKey::entries_from(*dir, *from)..end);
-                let names = rows.map(|(key, row)| match RowKey::from_bytes(key) {
-                    Some(RowKey::Entry(_, cookie, name)) => (cookie, name, row.clone()),
-                    other => panic!("{other:?} among the names"),
-                });
-                LoadedRows::Names { names: names.collect(), to: u64::MAX }
-            }
-            RowLoad::Sides { table, from } => {
-                // Pages of three rows, so that some need several.
-                let first = RowKey::Side(*table, *from).to_bytes();
-                let last = RowKey::Side(*table, u128::MAX).to_bytes();
-                let rows =
-                    self.snapshot.range(first..=last).map(|(key, row)| match RowKey::from_bytes(key) {
-                        Some(RowKey::Side(_, id)) => (id, row.clone()),
-                        other => panic!("{other:?} in a table"),
-                    });
-                let rows: Vec<_> = rows.take(3).collect();
-                let to = if rows.len() < 3 { u128::MAX } else { rows[2].0 };
-                LoadedRows::Sides { rows, to }
-            }
-            RowLoad::Dirs { .. } => load.nothing(),
-        };
+        let loaded = loaded(&self.snapshot, &load);
         self.state.load(load, loaded).expect("it was written by this code");
     }
 
@@ -163,13 +169,14 @@ impl Receiver {
             let next = &mut self.next;
             let mut mint = || {
                 *next += 1;
-                Ino(*next)
+                Some(Ino(*next))
             };
             match decide(here, &changes, &mut mint) {
-                Ok(ForeignDecision { record, files, spine, wants, refused, is_busy }) => {
+                Ok(ForeignDecision { mut record, files, spine, wants, refused, is_busy, .. }) => {
                     assert!(!is_busy);
                     self.refused += refused;
                     spine.tell(&mut self.spine);
+                    self.remove_rest(&mut record);
                     if !record.changes.is_empty() {
                         let bytes = record.changes.to_vec();
                         assert_eq!(Vec::<RowChange>::from_slice(&bytes).as_ref(), Ok(&record.changes));
@@ -237,7 +244,7 @@ impl Receiver {
                         assert!(is_near, "{near:?} is near a name that it has not: {names:?}");
                     }
                 }
-                FILES | DIRS | MOVES => {}
+                FILES | DIRS | MOVES | WRITERS => {}
                 other => panic!("table {other}"),
             }
         }
@@ -371,7 +378,7 @@ pub(crate) fn waits(state: &State, spine: &Spine, changes: &[BundleChange]) -> W
         let mut next = FIRST;
         let mut mint = || {
             next += 1;
-            Ino(next)
+            Some(Ino(next))
         };
         match decide(here, changes, &mut mint).expect_err("it is not decided") {
             // No snapshot has more.

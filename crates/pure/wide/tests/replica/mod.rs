@@ -6,53 +6,65 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use atoll_causal::{Context, DirHead, FileId, FileState, Taken, Writer};
 use atoll_core::{Decode, Encode, Ino, Name};
-use atoll_island::{Beside, Now};
+use atoll_island::{Beside, BesideStep, BesideView, Now};
 use atoll_model::{Model, Rng};
-use atoll_posix::{Attr, Kind};
+use atoll_posix::{Attr, Kind, Op};
 use atoll_proto::{EntryRef, Record};
 use atoll_spine::{Spine, SpinePlace};
 use atoll_state::{NotInMemory, State};
-use atoll_wide::author::{Author, Bundle, BundleChange};
+use atoll_wide::author::{Bundle, BundleChange};
 use atoll_wide::rows::{
     BesideRow, DIRS, DirBeside, DirRow, FEED, FILES, FeedPlace, FeedRow, FileBeside, FileRow, MOVES, MoveRow,
     WRITERS, WriterRow, root_head,
 };
+use atoll_wide::site::Site as Machine;
 use atoll_wide::watch::{AttrValue, ByteRanges, Happened};
 use bytes::Bytes;
 
-use crate::site::Site;
+use crate::site::{Site, opened};
 
 /// The writer of the site.
 pub(crate) const WRITER: Writer = Writer(7);
 /// One operation may give several times, a nanosecond apart each.
 const APART_NS: u64 = 100;
 
-/// Two authors that see the same: one that was begun anew from rows must write what the other one writes.
+/// Two machines that see the same: one that was begun anew from rows must write what the other one writes.
 #[derive(Debug, Clone)]
 pub(crate) struct Pair {
-    pub(crate) author: Author,
-    pub(crate) again: Author,
+    pub(crate) machine: Machine,
+    pub(crate) again: Machine,
 }
 
 impl Pair {
     pub(crate) fn new() -> Self {
-        let author = Author::open(WRITER, []).unwrap();
-        Self { again: author.clone(), author }
+        let machine = opened(WRITER, []).unwrap();
+        Self { again: machine.clone(), machine }
     }
 }
 
 impl Beside for Pair {
     fn witness(&mut self, state: &State, now: Now, seq: u64, record: &mut Record) {
         let mut same = record.clone();
-        self.author.witness(state, now, seq, record);
+        self.machine.witness(state, now, seq, record);
         self.again.witness(state, now, seq, &mut same);
-        assert_eq!(*record, same, "an author that was begun anew writes something else");
+        assert_eq!(*record, same, "a machine that was begun anew writes something else");
     }
 
     fn allows_moves(&self, state: &State, now: Now, moves: &[(Ino, EntryRef)]) -> Result<bool, NotInMemory> {
-        let is_allowed = self.author.allows_moves(state, now, moves);
+        let is_allowed = self.machine.allows_moves(state, now, moves);
         assert_eq!(is_allowed, self.again.allows_moves(state, now, moves));
         is_allowed
+    }
+
+    fn prepare(
+        &mut self,
+        view: BesideView<'_>,
+        op: &Op,
+        mint: &mut dyn FnMut() -> Option<Ino>,
+    ) -> BesideStep {
+        let step = self.machine.prepare(view, op, mint);
+        assert_eq!(format!("{step:?}"), format!("{:?}", self.again.prepare(view, op, mint)));
+        step
     }
 
     fn boxed(&self) -> Box<dyn Beside> {
@@ -60,10 +72,10 @@ impl Beside for Pair {
     }
 }
 
-/// An author begun from the rows of a site.
-pub(crate) fn reopened(site: &Site) -> Author {
+/// A machine begun from the rows of a site.
+pub(crate) fn reopened(site: &Site) -> Machine {
     let rows = site.sides().iter().map(|((table, id), row)| (*table, *id, row.clone()));
-    Author::open(WRITER, rows).expect("the site has written them")
+    opened(WRITER, rows).expect("the site has written them")
 }
 
 // ---------------------------------------------------------------------- bundles

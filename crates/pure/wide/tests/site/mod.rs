@@ -4,12 +4,16 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use atoll_causal::Writer;
 use atoll_core::sum::{self, BLOCK_BYTES};
-use atoll_core::{Ino, IslandId, Name, SessionId, Table, Time};
-use atoll_island::{Beside, BodyDone, BodyOp, Config, Effect, Event, Island, LinkId, Now, PreviousEnd};
+use atoll_core::{Ino, IslandId, Malformed, Name, SessionId, Table, Time};
+use atoll_island::{
+    Beside, BesideEvent, BodyDone, BodyOp, Config, Effect, Event, Island, LinkId, Now, PreviousEnd,
+};
 use atoll_posix::{Answer, Caller, Errno, Kind, Op, Whence};
 use atoll_proto::{ClientOp, Notice, Outcome, Record, Request, RowChange};
 use atoll_state::{CheckpointRows, LoadedRows, NotInMemory, RowKey, RowLoad, State};
+use atoll_wide::site::Site as Machine;
 use atoll_wide::watch::{Happened, happened};
 use bytes::Bytes;
 
@@ -43,6 +47,8 @@ pub(crate) struct Site {
     queue: VecDeque<Event>,
     replies: BTreeMap<u64, (Outcome, Bytes)>,
     happened: Vec<Happened>,
+    /// Only users change something: what each record does is read from it.
+    is_watched: bool,
     sessions: BTreeMap<SessionId, u64>,
     wall_ns: u64,
     ms: u64,
@@ -83,6 +89,7 @@ impl Site {
             queue: VecDeque::new(),
             replies: BTreeMap::new(),
             happened: Vec::new(),
+            is_watched: true,
             sessions: sessions.iter().map(|session| (*session, 0)).collect(),
             wall_ns,
             ms,
@@ -177,6 +184,12 @@ impl Site {
         }
     }
 
+    /// What clients keep that has no name.
+    pub(crate) fn kept(&self) -> Vec<Ino> {
+        let rows = self.sessions.keys().filter_map(|session| self.shadow.session(*session));
+        rows.flat_map(|row| row.held.clone()).collect()
+    }
+
     /// The only client goes, with its locks and what it had open.
     pub(crate) fn detach(&mut self) {
         let (session, _) = self.sessions.pop_first().expect("it is attached");
@@ -204,6 +217,19 @@ impl Site {
     pub(crate) fn correct(&mut self, changes: Vec<RowChange>) {
         self.island.correct(changes, Vec::new());
         self.pass();
+    }
+
+    /// Other sites change something too.
+    pub(crate) const fn watch_no_more(&mut self) {
+        self.is_watched = false;
+    }
+
+    /// Something comes for the machine beside the island.
+    pub(crate) fn hear(&mut self, bytes: Bytes) {
+        self.wall_ns += STEP_NS;
+        self.queue.push_back(Event::Beside(BesideEvent::Message { peer: 0, bytes }));
+        self.settle();
+        self.tick(1);
     }
 
     /// The machine beside the island.
@@ -292,8 +318,12 @@ impl Site {
 
     fn watch(&mut self, seq: u64, record: &Record, before: Option<&mut State>) {
         assert_eq!(seq, self.shadow.seq() + 1);
-        let told = happened(&self.shadow, record).expect("all of it is in memory");
-        if let Some(before) = before {
+        let told = if self.is_watched {
+            happened(&self.shadow, record).expect("all of it is in memory")
+        } else {
+            Vec::new()
+        };
+        if let Some(before) = before.filter(|_| self.is_watched) {
             assert_eq!(happened(before, record).as_ref(), Ok(&told), "of {record:?}");
             self.apply(before, seq, record);
             self.watched_in_memory += 1;
@@ -366,19 +396,7 @@ impl Site {
     }
 
     fn load(&self, load: &RowLoad) -> LoadedRows {
-        match load {
-            RowLoad::Row(key) => LoadedRows::Row(self.snapshot.get(&key.to_bytes()).cloned()),
-            RowLoad::Dirs { .. } | RowLoad::Sides { .. } => load.nothing(),
-            RowLoad::Names { dir, from } => {
-                let end = RowKey::entries_from(Ino(dir.0 + 1), 0);
-                let rows = self.snapshot.range(RowKey::entries_from(*dir, *from)..end);
-                let names = rows.map(|(key, row)| match RowKey::from_bytes(key) {
-                    Some(RowKey::Entry(_, cookie, name)) => (cookie, name, row.clone()),
-                    other => panic!("{other:?} among the names"),
-                });
-                LoadedRows::Names { names: names.collect(), to: u64::MAX }
-            }
-        }
+        loaded(&self.snapshot, load)
     }
 
     // ------------------------------------------------------------------- bodies
@@ -470,4 +488,46 @@ fn sums_after(body: &[u8], offset: u64, data: &[u8], size: u64, old: &sum::Block
 /// The name of these bytes.
 pub(crate) fn named(name: &str) -> Name {
     Name::new(name.as_bytes()).expect("it is a name")
+}
+
+/// What a snapshot has. Pages of side tables have three rows, so that some tables need several.
+pub(crate) fn loaded(snapshot: &BTreeMap<Vec<u8>, Vec<u8>>, load: &RowLoad) -> LoadedRows {
+    match load {
+        RowLoad::Row(key) => LoadedRows::Row(snapshot.get(&key.to_bytes()).cloned()),
+        RowLoad::Dirs { .. } => load.nothing(),
+        RowLoad::Names { dir, from } => {
+            let end = RowKey::entries_from(Ino(dir.0 + 1), 0);
+            let rows = snapshot.range(RowKey::entries_from(*dir, *from)..end);
+            let names = rows.map(|(key, row)| match RowKey::from_bytes(key) {
+                Some(RowKey::Entry(_, cookie, name)) => (cookie, name, row.clone()),
+                other => panic!("{other:?} among the names"),
+            });
+            LoadedRows::Names { names: names.collect(), to: u64::MAX }
+        }
+        RowLoad::Sides { table, from } => {
+            let first = RowKey::Side(*table, *from).to_bytes();
+            let last = RowKey::Side(*table, u128::MAX).to_bytes();
+            let rows = snapshot.range(first..=last).map(|(key, row)| match RowKey::from_bytes(key) {
+                Some(RowKey::Side(_, id)) => (id, row.clone()),
+                other => panic!("{other:?} in a table"),
+            });
+            let rows: Vec<_> = rows.take(3).collect();
+            let to = if rows.len() < 3 { u128::MAX } else { rows[2].0 };
+            LoadedRows::Sides { rows, to }
+        }
+    }
+}
+
+/// The name of the site of a writer.
+pub(crate) fn site_name(writer: Writer) -> String {
+    format!("s{}", writer.0)
+}
+
+/// The machine of a site that goes on from these rows.
+pub(crate) fn opened(
+    writer: Writer,
+    rows: impl IntoIterator<Item = (u8, u128, Bytes)>,
+) -> Result<Machine, Malformed> {
+    let names = (1..=120).map(|n| (Writer(n), site_name(Writer(n)))).collect();
+    Machine::open(writer, IslandId(0), names, rows)
 }

@@ -1,0 +1,152 @@
+//! Which steps come before an operation of a user: what is derived at the names that it uses is written down, and what is shown as one with
+//! something that it uses goes. Owns which names an operation uses. Makes no change, and what users see stays as it is.
+
+use std::collections::BTreeSet;
+
+use atoll_causal::{Dot, FileId};
+use atoll_core::{Ino, Name};
+use atoll_posix::Op;
+use atoll_shown::{DirGroup, ExplicitStep, FilePlace, Objects, ShownObject, explicit, keep, named, places};
+
+use crate::held::{HeldObjects, SiteRows};
+use crate::rows::SiteDir;
+
+/// Steps of one record. What is left comes with the next one.
+const STEPS_MAX: usize = 16;
+
+/// A step before an operation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum SiteStep {
+    /// What is derived is written down.
+    Explicit(ExplicitStep),
+    /// A link goes: another file with an equal one is shown at its place, or the same.
+    Unlink { file: FileId, link: Dot, dir: FileId, name: Name },
+    /// An empty directory goes that is shown as one with another, which is about to go.
+    Remove(FileId),
+}
+
+/// How a name is used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Use {
+    /// It is given, or what has it stays.
+    Keeps,
+    /// What has it goes.
+    Removes,
+}
+
+/// See the module.
+pub(super) struct Needed<'a> {
+    rows: &'a SiteRows<'a>,
+    held: &'a HeldObjects<'a>,
+    steps: Vec<SiteStep>,
+}
+
+impl<'a> Needed<'a> {
+    pub(super) fn of(rows: &'a SiteRows<'a>, held: &'a HeldObjects<'a>, op: &Op) -> Self {
+        let mut needed = Self { rows, held, steps: Vec::new() };
+        match op {
+            Op::Create { dir, name, .. } | Op::Mkdir { dir, name, .. } | Op::Link { dir, name, .. } => {
+                needed.name(*dir, name, Use::Keeps);
+            }
+            Op::Unlink { dir, name } | Op::Rmdir { dir, name, .. } => needed.name(*dir, name, Use::Removes),
+            Op::Rename { dir, name, new_dir, new_name, mode, .. } => {
+                needed.name(*dir, name, Use::Keeps);
+                let replaces = *mode == atoll_posix::RenameMode::Replace;
+                needed.name(*new_dir, new_name, if replaces { Use::Removes } else { Use::Keeps });
+            }
+            Op::SetAttr { ino, .. }
+            | Op::Write { ino, .. }
+            | Op::Fallocate { ino, .. }
+            | Op::CopyRange { to: ino, .. }
+            | Op::SetXattr { ino, .. }
+            | Op::RemoveXattr { ino, .. } => needed.file(*ino),
+            _ => {}
+        }
+        needed
+    }
+
+    pub(super) const fn is_empty(&self) -> bool {
+        self.steps.is_empty()
+    }
+
+    pub(super) fn into_steps(mut self) -> Vec<SiteStep> {
+        self.steps.truncate(STEPS_MAX);
+        self.steps
+    }
+
+    fn push(&mut self, step: SiteStep) {
+        if !self.steps.contains(&step) {
+            self.steps.push(step);
+        }
+    }
+
+    fn explicit(&mut self, steps: Vec<ExplicitStep>) {
+        steps.into_iter().for_each(|step| self.push(SiteStep::Explicit(step)));
+    }
+
+    /// A name is used.
+    fn name(&mut self, dir: Ino, name: &Name, how: Use) {
+        let Some(group) = self.group(dir) else { return };
+        self.explicit(keep(self.held, group.first()));
+        let entry = self.rows.entry(dir, name).and_then(|entry| self.rows.entered(entry));
+        let mut own: BTreeSet<Name> = BTreeSet::from([name.clone()]);
+        if let Some(state) = entry.and_then(|id| Some((id, self.held.file(id)?))) {
+            let (id, state) = state;
+            let here = places(id, &state).into_iter().filter(|place| group.members().contains(&place.dir));
+            own.extend(here.map(|place| place.name));
+        }
+        for own in &own {
+            self.own_name(&group, own);
+        }
+        if let Some(below) = group.below(self.held, name).filter(|_| how == Use::Removes) {
+            self.remove_others(&below);
+        }
+    }
+
+    /// What has a name of its own gets the name under which it is shown. Then what is shown as one with the first file of a name goes.
+    fn own_name(&mut self, group: &DirGroup, own: &Name) {
+        let before = self.steps.len();
+        self.explicit(explicit(self.held, group, own));
+        if self.steps.len() > before {
+            return;
+        }
+        for shown in named(self.held, group, own) {
+            let ShownObject::File(files) = shown.object else { continue };
+            for place in &files {
+                self.explicit(keep(self.held, place.dir));
+            }
+            for FilePlace { file, link, dir, name, .. } in files.into_iter().skip(1) {
+                let link = link.expect("what is rescued has got a link");
+                self.push(SiteStep::Unlink { file, link, dir, name });
+            }
+        }
+    }
+
+    /// Of directories that are shown as one and empty the others go, before the first one does.
+    fn remove_others(&mut self, group: &DirGroup) {
+        let number = self.rows.dir(group.first()).and_then(|dir| dir.number);
+        let row = number.and_then(|number| self.rows.dir_row(number));
+        if row.and_then(|row| row.owned.as_ref()).is_some_and(|owned| owned.entries == 0) {
+            group.members()[1..].iter().for_each(|member| self.push(SiteStep::Remove(*member)));
+        }
+    }
+
+    /// A file's bytes or attributes change. It will be like other files than before, at each of its places.
+    fn file(&mut self, ino: Ino) {
+        // A directory's attributes are those of the first; nothing follows from them. What has no name is nobody's.
+        let Some(row) = self.rows.inode(ino) else { return };
+        let Some(id) = row.beside.as_ref().map(SiteRows::file_beside) else { return };
+        let Some(state) = self.held.file(id) else { return };
+        for place in places(id, &state) {
+            if let Some(group) = DirGroup::of(self.held, place.dir) {
+                self.own_name(&group, &place.name);
+            }
+        }
+    }
+
+    /// The directories that have a number.
+    fn group(&self, dir: Ino) -> Option<DirGroup> {
+        let row = self.rows.dir_row(dir)?;
+        DirGroup::of(self.held, SiteDir::of(dir, row).id)
+    }
+}

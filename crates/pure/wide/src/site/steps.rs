@@ -1,0 +1,139 @@
+//! The changes of objects by which steps before an operation are written down. Owns their dots and stamps. Knows no row but those of the
+//! objects.
+
+use std::collections::BTreeMap;
+
+use atoll_causal::{DirHead, DirPart, Dot, FileId, FilePart, FileState, FileVersion, HybridStamp, LinkPlace};
+use atoll_core::Name;
+use atoll_shown::{ExplicitStep, FilePlace};
+use atoll_spine::Spine;
+
+use super::prepare::SiteStep;
+use crate::author::{BundleChange, Pen};
+use crate::held::SiteRows;
+use crate::rows::FeedRow;
+
+/// An object, and its change.
+struct Changed<S, P> {
+    state: S,
+    dot: Dot,
+    parts: Vec<P>,
+}
+
+/// See the module.
+pub(super) struct Steps<'a> {
+    rows: &'a SiteRows<'a>,
+    spine: &'a Spine,
+    pen: Pen,
+    files: BTreeMap<FileId, Changed<FileState, FilePart>>,
+    dirs: BTreeMap<FileId, Changed<DirHead, DirPart>>,
+    /// Those that change, in the order of their dots.
+    order: Vec<FeedRow>,
+    /// The stamp of the last step. Those that are far ahead of the clock do not drive it.
+    last: HybridStamp,
+}
+
+impl<'a> Steps<'a> {
+    pub(super) fn new(rows: &'a SiteRows<'a>, spine: &'a Spine, pen: Pen) -> Self {
+        let (files, dirs, order, last) = (BTreeMap::new(), BTreeMap::new(), Vec::new(), HybridStamp::ZERO);
+        Self { rows, spine, pen, files, dirs, order, last }
+    }
+
+    /// One step. Each gets a later stamp than the one before.
+    pub(super) fn make(&mut self, step: &SiteStep) {
+        match step {
+            SiteStep::Explicit(ExplicitStep::Keep(dir)) => {
+                if let Some(changed) = self.dir(*dir) {
+                    changed.parts.push(changed.state.keep());
+                }
+            }
+            SiteStep::Explicit(ExplicitStep::Rename(place, name)) => self.rename(place, name),
+            SiteStep::Explicit(ExplicitStep::Link(place, name)) => self.link(place, name),
+            // Versions are settled when their bytes are here.
+            SiteStep::Explicit(ExplicitStep::Settle(_)) => {}
+            SiteStep::Unlink { file, link, dir, name } => {
+                let Some(stamp) = self.stamp(*file, *dir) else { return };
+                if let Some(changed) = self.file(*file) {
+                    let bury = changed.state.bury(changed.dot, stamp, *dir, name.clone());
+                    changed.parts.extend([changed.state.unlink(*link), bury]);
+                }
+            }
+            SiteStep::Remove(dir) => {
+                if let Some(changed) = self.dir(*dir) {
+                    changed.parts.extend(changed.state.remove(changed.dot));
+                }
+            }
+        }
+    }
+
+    fn rename(&mut self, place: &FilePlace, name: &Name) {
+        let link = place.link.expect("what is renamed has a link");
+        let Some(to) = self.place(place, name) else { return };
+        if let Some(changed) = self.file(place.file) {
+            changed.parts.push(changed.state.relink(link, to));
+        }
+    }
+
+    /// A rescued file gets a link. The version for which it is rescued is written over all others, with a later stamp.
+    fn link(&mut self, place: &FilePlace, name: &Name) {
+        let Some(to) = self.place(place, name) else { return };
+        let stamp = to.stamp;
+        if let Some(changed) = self.file(place.file) {
+            let latest = changed.state.unburied().map(|(_, version)| *version).max();
+            let version = FileVersion { stamp, ..latest.expect("a rescued file has a version") };
+            changed.parts.extend([FileState::link(changed.dot, to), changed.state.write(version)]);
+        }
+    }
+
+    /// A place under this name, in the directory of that one, which enters it.
+    fn place(&mut self, at: &FilePlace, name: &Name) -> Option<LinkPlace> {
+        let entry = self.dir(at.dir)?.dot;
+        let stamp = self.stamp(at.file, at.dir)?;
+        Some(LinkPlace { stamp, dir: at.dir, name: name.clone(), entry })
+    }
+
+    /// A stamp that is later than all of a file, and than a directory that it is in.
+    fn stamp(&mut self, file: FileId, dir: FileId) -> Option<HybridStamp> {
+        let head = self.rows.dir(dir)?.head.latest();
+        let moved = self.spine.place(dir).map_or(HybridStamp::ZERO, |place| place.since);
+        let above = self.rows.file(file)?.state.latest().max(head).max(moved);
+        self.last = self.pen.stamp(above.max(self.last));
+        Some(self.last)
+    }
+
+    fn file(&mut self, id: FileId) -> Option<&mut Changed<FileState, FilePart>> {
+        if !self.files.contains_key(&id) {
+            let (state, dot) = (self.rows.file(id)?.state.clone(), self.pen.dot());
+            self.files.insert(id, Changed { state, dot, parts: Vec::new() });
+            self.order.push(FeedRow::File { id });
+        }
+        self.files.get_mut(&id)
+    }
+
+    fn dir(&mut self, id: FileId) -> Option<&mut Changed<DirHead, DirPart>> {
+        if !self.dirs.contains_key(&id) {
+            let (state, dot) = (self.rows.dir(id)?.head.clone(), self.pen.dot());
+            self.dirs.insert(id, Changed { state, dot, parts: Vec::new() });
+            self.order.push(FeedRow::Dir { id });
+        }
+        self.dirs.get_mut(&id)
+    }
+
+    /// The changes, in the order of their dots, and what was given out for them.
+    pub(super) fn finish(mut self) -> (Vec<BundleChange>, Pen) {
+        let mut changes = Vec::new();
+        for object in self.order {
+            changes.push(match object {
+                FeedRow::File { id } => {
+                    let Changed { state, dot, parts } = self.files.remove(&id).expect("it changes");
+                    BundleChange::FileChanged { id, change: state.change(dot, parts) }
+                }
+                FeedRow::Dir { id } => {
+                    let Changed { state, dot, parts } = self.dirs.remove(&id).expect("it changes");
+                    BundleChange::DirChanged { id, change: state.change(dot, parts) }
+                }
+            });
+        }
+        (changes, self.pen)
+    }
+}
