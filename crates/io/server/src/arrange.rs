@@ -68,7 +68,8 @@ impl<D: Disk> Islands<D> {
             return;
         };
         match self.arrange_as(&config, copies) {
-            Ok(()) => care.arranged = version,
+            Ok(true) => care.arranged = version,
+            Ok(false) => {}
             Err(why) => {
                 let volume = self.volume.name();
                 tracing::error!(volume, "the copies are not as version {version} of the volume says: {why}");
@@ -76,7 +77,8 @@ impl<D: Disk> Islands<D> {
         }
     }
 
-    fn arrange_as(&self, config: &VolumeConfig, copies: &Copies) -> Result<(), VolumeError> {
+    /// False if the disks of some copies still have no room.
+    fn arrange_as(&self, config: &VolumeConfig, copies: &Copies) -> Result<bool, VolumeError> {
         let volume = &self.volume;
         if volume.copies.get().is_none() {
             let alone = volume.engines.all();
@@ -94,10 +96,20 @@ impl<D: Disk> Islands<D> {
             let ends = volume.make_copies(setup, Arc::new(WallClock::default()));
             volume.begin_copies(ends);
         }
-        for island in config.islands_at(volume.node()) {
-            // One that could not be opened at the start of the node is left as it is until the next one.
-            if volume.copy(island).is_none() && volume.why_unopened(island).is_none() {
-                self.open_copy(island)?;
+        let mut has_room = true;
+        for island in config.islands_at(volume.node()).into_iter().filter(|at| volume.copy(*at).is_none()) {
+            match volume.why_unopened(island).map(VolumeError::lacks_room) {
+                None => self.open_copy(island)?,
+                Some(true) => match self.open_copy(island) {
+                    Ok(()) => tracing::info!(
+                        volume = volume.name(), %island,
+                        "there is room again, and the copy of this island is opened"
+                    ),
+                    Err(why) if why.lacks_room() => has_room = false,
+                    Err(why) => return Err(why),
+                },
+                // One that could not be opened at the start of the node is left as it is until the next one.
+                Some(false) => {}
             }
         }
         for copy in volume.copies() {
@@ -107,7 +119,7 @@ impl<D: Disk> Islands<D> {
         for (link, who) in volume.group_links() {
             volume.tell_link(link, who);
         }
-        Ok(())
+        Ok(has_room)
     }
 
     fn open_copy(&self, island: IslandId) -> Result<(), VolumeError> {

@@ -94,7 +94,12 @@ impl<D: Disk> Volume<D> {
 
     /// The islands that are open are served without these. `is_none`: no island is open.
     pub(crate) fn serve_without(&self, mut unopened: Unopened, is_none: bool) -> Result<(), VolumeError> {
-        if is_none && let Some((_, first)) = unopened.pop_first() {
+        // Copies without room are opened when there is some.
+        let waits = self.copies.get().is_some() && unopened.values().all(VolumeError::lacks_room);
+        if is_none
+            && !waits
+            && let Some((_, first)) = unopened.pop_first()
+        {
             return Err(first);
         }
         for (island, why) in &unopened {
@@ -110,6 +115,6 @@ impl<D: Disk> Volume<D> {
 
     /// Why an island of this node cannot be opened; none if it can, or was not tried yet.
     pub(crate) fn why_unopened(&self, island: IslandId) -> Option<&VolumeError> {
-        self.unopened.get()?.get(&island)
+        self.unopened.get()?.get(&island).filter(|_| self.copy(island).is_none())
     }
 }

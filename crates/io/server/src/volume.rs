@@ -114,6 +114,13 @@ pub enum VolumeError {
     },
 }
 
+impl VolumeError {
+    /// Whether an island can be opened when its disk has room.
+    pub(crate) fn lacks_room(&self) -> bool {
+        matches!(self, Self::Open(error) if error.is_no_space())
+    }
+}
+
 /// Wall clock for files' times, monotonic clock for waiting.
 #[derive(Debug)]
 pub struct WallClock(Instant);

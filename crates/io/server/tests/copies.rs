@@ -3,19 +3,25 @@
 
 mod common;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use atoll_control::{GroupStore, ServedStore};
 use atoll_core::{IslandId, NodeId};
+use atoll_disk::real::RealDisk;
+use atoll_dispatch::OpenError;
+use atoll_proto::control::IslandPhase;
 use atoll_proto::group::{Host, Primary, Swapped};
-use atoll_proto::{ClientOp, Copies, GroupRecord, IslandGroup, Promised, VolumeConfig};
+use atoll_proto::{
+    ClientOp, Control, ControlReply, Copies, GroupRecord, IslandGroup, Promised, VolumeConfig,
+};
 use atoll_rpc::{
     Acceptor, Closed, ClusterId, DaemonId, Frame, FrameKind, Goodbye, Handler, Hello, HelloOk, Link,
     Listener, Options,
 };
-use atoll_server::Node;
+use atoll_server::{Desk, Node, Shelf, VolumeError};
 use common::node::{LONG, Other, VOLUME, config, listen, node, shelf};
 
 const ISLAND: IslandId = IslandId(0);
@@ -154,4 +160,49 @@ fn a_frame_for_a_follower_ends_no_link() {
     client.ask(0, 6, ClientOp::Attach { mount: false });
     assert_eq!(client.next(), (FrameKind::Reply, 0, 6));
     follower.end();
+}
+
+/// The disk of a node is full when it starts: its copy is opened when there is room, without another start.
+#[test]
+fn a_copy_that_found_no_room_at_the_start_of_its_node_is_opened_when_there_is_some() {
+    let (data, is_full) = (tempfile::tempdir().unwrap(), Arc::new(AtomicBool::new(false)));
+    let groups = vec![IslandGroup { island: ISLAND, nodes: vec![NodeId(0)] }];
+    let copies = Some(Copies { wanted: 1, store: NodeId(0), groups, racks: Vec::new(), ..Copies::default() });
+    let config = VolumeConfig { copies, ..config([&[0], &[]], "127.0.0.1:1") };
+    let (opens, full) = (shelf(), Arc::clone(&is_full));
+    let shelf: Shelf<RealDisk> = Arc::new(move |folder, island, is_new| {
+        if full.load(Ordering::Relaxed) {
+            let error = std::io::Error::from(std::io::ErrorKind::StorageFull);
+            return Err(VolumeError::Open(OpenError::Io(island, error)));
+        }
+        opens(folder, island, is_new)
+    });
+    let first = node(data.path(), 1, Arc::clone(&shelf));
+    first.prepare(&config, NodeId(0)).unwrap();
+    first.activate(config.id).unwrap();
+    assert!(first.stop().is_empty());
+    drop(first);
+    is_full.store(true, Ordering::Relaxed);
+    let node = node(data.path(), 2, shelf);
+    assert!(node.greet_all().unwrap().is_empty());
+    let listener = listen(&node);
+    assert!(node.open_all().is_empty(), "the node serves without it");
+    let phase = || {
+        let ControlReply::Status { volumes, .. } = node.answer(Control::Status) else { panic!("no status") };
+        assert_eq!(volumes[0].volume.problem, None);
+        volumes[0].islands.iter().map(|island| island.phase).collect::<Vec<_>>()
+    };
+    for _ in 0..3 {
+        node.care();
+        assert_ne!(phase(), [IslandPhase::Normal]);
+    }
+    is_full.store(false, Ordering::Relaxed);
+    let end = Instant::now() + LONG;
+    while phase() != [IslandPhase::Normal] {
+        assert!(Instant::now() < end, "it is not opened: {:?}", phase());
+        node.care();
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    drop(listener);
+    assert!(node.stop().is_empty());
 }
