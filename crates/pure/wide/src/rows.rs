@@ -21,7 +21,7 @@ pub const FILES: u8 = b'f';
 pub const DIRS: u8 = b'd';
 /// Side table of what is near a name and no entry leads to, by [`near_key`]: [`NearRow`].
 pub const NEAR: u8 = b'e';
-/// Side table of the feed, by [`FeedPlace::key`]: the object whose last change that was ([`FeedRow`]).
+/// Side table of the feed, by [`FeedPlace::key`]: the object whose last change that was, or the move ([`FeedRow`]).
 pub const FEED: u8 = b'n';
 /// Side table of writers, by their numbers: [`WriterRow`].
 pub const WRITERS: u8 = b'w';
@@ -34,7 +34,7 @@ wire_struct! {
     pub struct FeedPlace {
         /// Position of the record.
         pub position: u64,
-        /// How many objects the record had changed before.
+        /// How many objects the record had changed before. Moves of the spine come behind all objects.
         pub number: u64,
     }
 }
@@ -141,7 +141,7 @@ wire_enum! {
 }
 
 wire_enum! {
-    /// An object.
+    /// What has a last change at a site: an object, or a move of the spine, which changes never again.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
     pub enum FeedRow {
         /// A file.
@@ -150,6 +150,9 @@ wire_enum! {
         /// A directory.
         2 => Dir { /// Which.
             id: FileId },
+        /// A move of directories.
+        3 => Move { /// Its stamp.
+            stamp: HybridStamp },
     }
 }
 

@@ -46,6 +46,7 @@ fn state_of(rows: &Rows, object: FeedRow) -> BundleChange {
     match object {
         FeedRow::File { id } => BundleChange::FileBorn { id, state: Box::new(rows.files[&id].state.clone()) },
         FeedRow::Dir { id } => BundleChange::DirBorn { id, head: Box::new(rows.dirs[&id].head.clone()) },
+        FeedRow::Move { .. } => unreachable!("no move is asked for"),
     }
 }
 

@@ -330,6 +330,7 @@ fn take(places: &mut [Place], from: usize, to: usize, changes: &[BundleChange]) 
         let state = match want {
             FeedRow::File { id } => BundleChange::FileBorn { id, state: Box::new(plain.files[&id].clone()) },
             FeedRow::Dir { id } => BundleChange::DirBorn { id, head: Box::new(plain.dirs[&id].clone()) },
+            FeedRow::Move { stamp } => panic!("{stamp:?} is asked for"),
         };
         let more = tell(places, &[state]);
         if !more.is_empty() {

@@ -22,7 +22,9 @@ pub use made::{Bundle, BundleChange};
 
 use crate::foreign::SpineNews;
 use crate::held::{HeldChanges, HeldObjects, SiteRows};
-use crate::rows::{DIRS, DirRow, MOVES, MoveRow, WRITERS, WriterRow, set};
+use crate::rows::{
+    DIRS, DirRow, FeedPlace, FeedRow, MOVES, MoveRow, WRITERS, WriterRow, fed, set, stamp_key,
+};
 use crate::watch::{Happened, LocalObject, happened};
 use draft::{Draft, OtherDirs, dir_of};
 use made::Made;
@@ -208,8 +210,10 @@ impl Author {
             return;
         }
         if let Some(moved) = moved {
-            let row = MoveRow::Logged { record: moved.clone() };
-            record.changes.push(set(MOVES, crate::rows::stamp_key(moved.stamp()), &row));
+            let (stamp, row) = (moved.stamp(), MoveRow::Logged { record: moved.clone() });
+            let at = FeedPlace { position: seq, number: changes.len() as u64 };
+            record.changes.extend(fed(None, at, FeedRow::Move { stamp }));
+            record.changes.push(set(MOVES, stamp_key(stamp), &row));
             changes.push(BundleChange::DirsMoved { record: moved });
         }
         let row = WriterRow::Own { n: self.n, latest_us: self.clock.latest_us(), position: seq };

@@ -58,6 +58,7 @@ impl Starts {
                     let Some((parent, name)) = held.place(id) else { continue };
                     starts.add(held, parent, name, id);
                 }
+                FeedRow::Move { .. } => unreachable!("moves are not among objects"),
             }
         }
         starts

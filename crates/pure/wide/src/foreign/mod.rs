@@ -52,6 +52,8 @@ pub struct Here<'a> {
 pub struct ForeignDecision {
     /// The rows that they set; empty if all of it was known.
     pub record: Record,
+    /// The objects that it changes, and then the moves that are new: in the order of the feed.
+    pub changed: Vec<FeedRow>,
     /// Numbers of new files, of which no snapshot has rows.
     pub files: Vec<Ino>,
     /// What the spine is to be told when the record is decided.
@@ -162,7 +164,8 @@ pub fn decide(
         judged.changes.dirs.keys().filter(|dir| **dir != FileId::ROOT).partition(|dir| is_removed(dir));
     let kept = kept.into_iter().filter(was_removed).collect();
     let heard = judged.heard();
-    let Judged { born, moves, wants, refused, is_busy, .. } = judged;
+    let Judged { born, mut changed, moves, wants, refused, is_busy, .. } = judged;
+    changed.extend(moves.iter().map(|record| FeedRow::Move { stamp: record.stamp() }));
     let spine = SpineNews { born, moves, removed, kept };
-    Ok(ForeignDecision { record, files, spine, heard, wants, refused, is_busy })
+    Ok(ForeignDecision { record, changed, files, spine, heard, wants, refused, is_busy })
 }

@@ -320,13 +320,16 @@ impl<'a> Writing<'a> {
             let before = match object {
                 FeedRow::File { id } => self.rows.file(*id).map(|file| file.at),
                 FeedRow::Dir { id } => self.rows.dir(*id).and_then(|dir| dir.at),
+                FeedRow::Move { .. } => unreachable!("moves are not among objects"),
             };
             let at = self.feed_place(*object).expect("it changes");
             self.draft.sides.extend(fed(before, at, *object));
         }
-        for record in &self.judged.moves {
-            let row = MoveRow::Logged { record: record.clone() };
-            self.draft.sides.push(set(MOVES, stamp_key(record.stamp()), &row));
+        for (record, number) in self.judged.moves.iter().zip(self.judged.changed.len() as u64..) {
+            let (stamp, row) = (record.stamp(), MoveRow::Logged { record: record.clone() });
+            let at = FeedPlace { position: self.here.position, number };
+            self.draft.sides.extend(fed(None, at, FeedRow::Move { stamp }));
+            self.draft.sides.push(set(MOVES, stamp_key(stamp), &row));
         }
     }
 }

@@ -84,7 +84,7 @@ impl Site {
             &honest
         };
         let decision = self.decide(view, changes, mint)?;
-        let ForeignDecision { record, files, spine, heard, wants, refused, is_busy } = decision;
+        let ForeignDecision { record, files, spine, heard, wants, refused, is_busy, .. } = decision;
         self.author.hear(view.now, spine, &heard);
         let record = (!record.changes.is_empty()).then_some(BesideRecord { record, made: files });
         Ok(TakenChanges { record, wants, refused: refused + forged, is_busy })

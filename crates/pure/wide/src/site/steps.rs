@@ -132,6 +132,7 @@ impl<'a> Steps<'a> {
                     let Changed { state, dot, parts } = self.dirs.remove(&id).expect("it changes");
                     BundleChange::DirChanged { id, change: state.change(dot, parts) }
                 }
+                FeedRow::Move { .. } => unreachable!("no step moves a directory"),
             });
         }
         (changes, self.pen)

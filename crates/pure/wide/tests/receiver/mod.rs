@@ -232,9 +232,13 @@ impl Receiver {
         self.spine.check();
         let plain = self.plain();
         let mut feed = BTreeMap::new();
+        let mut moves = BTreeSet::new();
         for ((table, id), row) in self.sides.clone() {
             match table {
-                FEED => drop(feed.insert(id, FeedRow::from_slice(&row).unwrap())),
+                FEED => match FeedRow::from_slice(&row).unwrap() {
+                    FeedRow::Move { stamp } => assert!(moves.insert(stamp), "{stamp:?} is told twice"),
+                    object => drop(feed.insert(id, object)),
+                },
                 NEAR => {
                     let NearRow::Near { ids } = NearRow::from_slice(&row).unwrap();
                     assert!(!ids.is_empty() && ids.is_sorted_by(|a, b| a < b), "{ids:?}");
@@ -251,6 +255,7 @@ impl Receiver {
         let expected: BTreeMap<u128, FeedRow> =
             plain.at.iter().map(|(object, at)| (at.key(), *object)).collect();
         assert_eq!(feed, expected, "the feed");
+        assert!(moves.into_iter().eq(self.spine.records().map(|record| record.stamp())), "moves in the feed");
         self.check_near(&plain);
     }
 

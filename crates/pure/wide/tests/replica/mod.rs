@@ -137,6 +137,8 @@ impl Replica {
                 BundleChange::DirsMoved { record } => {
                     let moved = self.spine.receive(record.clone()).expect("it is taken");
                     assert_eq!(moved.len(), record.dirs().len(), "all of them have another place");
+                    let at = FeedPlace { position: bundle.position, number: changed.len() as u64 };
+                    assert_eq!(self.last.insert(FeedRow::Move { stamp: record.stamp() }, at), None);
                     continue;
                 }
             };
