@@ -398,6 +398,19 @@ fn a_file_whose_name_another_one_takes_keeps_its_number() {
 }
 
 #[test]
+fn a_directory_that_comes_with_its_move_has_its_birth_as_base() {
+    let mut first = base();
+    let (above, dir) = (first.mkdir(ROOT, "above"), first.mkdir(ROOT, "d"));
+    first.does(rename((ROOT, "d"), (above, "e")), b"");
+    first.mkdir(dir, "below");
+    let all: Vec<BundleChange> = bundles(&first, 0).into_iter().flat_map(|bundle| bundle.changes).collect();
+    let mut receiver = Receiver::new(false);
+    assert!(receiver.take(&all).is_empty());
+    receiver.check();
+    assert_eq!(receiver.tree().into_keys().collect::<Vec<_>>(), ["/above", "/above/e", "/above/e/below"]);
+}
+
+#[test]
 fn a_file_that_comes_before_its_directory_is_shown_when_that_comes() {
     let mut first = base();
     let dir = first.mkdir(ROOT, "d");

@@ -210,6 +210,11 @@ impl<'a> Judged<'a> {
         files.chain(dirs).chain(self.moves.iter().map(SpineMove::stamp)).collect()
     }
 
+    /// The base of a directory that the spine does not know yet: where it is may differ, by a move that came with it.
+    pub(super) fn base(&self, id: FileId) -> Option<&SpinePlace> {
+        self.born.iter().find(|(born, _)| *born == id)?.1.as_ref()
+    }
+
     /// Whether the state of an object differs.
     pub(super) fn is_changed(&self, object: FeedRow) -> bool {
         self.changed.contains(&object)

@@ -154,7 +154,7 @@ impl<'a> Writing<'a> {
             let held = self.rows.dir(id);
             let known = held.as_ref().and_then(|dir| dir.base.clone());
             let base = known.or_else(|| self.here.spine.base(id).cloned());
-            let base = base.or_else(|| self.judged.changes.places.get(&id).cloned());
+            let base = base.or_else(|| self.judged.base(id).cloned());
             let (Some(base), Some(at)) = (base, self.dir_at(id, held.as_deref())) else { continue };
             let group = DirGroup::of(self.after, id);
             let number = group.as_ref().and_then(|group| self.numbers.of(group));
