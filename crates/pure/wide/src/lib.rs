@@ -11,6 +11,7 @@
 pub mod author;
 pub mod foreign;
 pub mod held;
+pub mod peers;
 pub mod rows;
 pub mod site;
 pub mod watch;

@@ -27,6 +27,12 @@ pub const FEED: u8 = b'n';
 pub const WRITERS: u8 = b'w';
 /// Side table of the moves of the spine, by [`stamp_key`]: [`MoveRow`].
 pub const MOVES: u8 = b's';
+/// Side table of the other sites, by their numbers: [`PeerRow`].
+pub const PEERS: u8 = b'p';
+
+/// The number of a site in its volume.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SiteId(pub u64);
 
 wire_struct! {
     /// Which change it was at this site: a place in its feed.
@@ -168,6 +174,23 @@ wire_enum! {
             latest_us: u64,
             /// The position of its last record that changed objects.
             position: u64,
+        },
+        /// Another one.
+        2 => Seen { /// The highest number of a dot of it that was taken here.
+            n: u64 },
+    }
+}
+
+wire_enum! {
+    /// How far this site and another one have each other's feed.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum PeerRow {
+        /// They do.
+        1 => Upto {
+            /// This site has all of the other one's feed up to this position.
+            taken: u64,
+            /// The other one has said that it has this site's, synced, up to this position. It may have said more since.
+            acked: u64,
         },
     }
 }

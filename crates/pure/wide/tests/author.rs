@@ -607,7 +607,8 @@ fn an_author_goes_on_with_the_next_dot_and_later_stamps_after_a_restart() {
     let mut site = site();
     site.create(ROOT, "a", Kind::Fifo, b"");
     let key = (WRITERS, u128::from(WRITER.0));
-    let WriterRow::Own { n, latest_us, position } = WriterRow::from_slice(&site.sides()[&key]).unwrap();
+    let row = WriterRow::from_slice(&site.sides()[&key]).unwrap();
+    let WriterRow::Own { n, latest_us, position } = row else { panic!("{row:?}") };
     assert_eq!((n, position), (2, site.state().seq()));
     // The clock was ahead.
     let ahead = WriterRow::Own { n, latest_us: latest_us + 5_000_000, position };

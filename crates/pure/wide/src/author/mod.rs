@@ -18,7 +18,7 @@ use atoll_spine::{MoveRefused, MovedDir, Spine, SpineMove, SpinePlace};
 use atoll_state::{NotInMemory, State};
 use bytes::Bytes;
 
-pub use made::{Bundle, BundleChange};
+pub use made::{Bundle, BundleChange, Made, MadeRecord};
 
 use crate::foreign::SpineNews;
 use crate::held::{HeldChanges, HeldObjects, SiteRows};
@@ -27,7 +27,6 @@ use crate::rows::{
 };
 use crate::watch::{Happened, LocalObject, happened};
 use draft::{Draft, OtherDirs, dir_of};
-use made::Made;
 
 /// See the module.
 #[derive(Debug, Clone)]
@@ -69,7 +68,9 @@ impl Author {
                     moves.push(record);
                 }
                 WRITERS if id == u128::from(writer.0) => {
-                    let WriterRow::Own { n, latest_us, position } = WriterRow::from_slice(&row)?;
+                    let WriterRow::Own { n, latest_us, position } = WriterRow::from_slice(&row)? else {
+                        return Err(Malformed::new("the row of this site's writer"));
+                    };
                     author.n = n;
                     author.clock = HybridClock::new(latest_us);
                     author.made = Made::behind(position);
@@ -85,8 +86,22 @@ impl Author {
 
     /// What the records behind `after` have changed, in order, up to the synced position `synced`. None if some of it is not in memory
     /// any more: then the feed has to tell of it. In memory are 4,096 bundles, or 8 MiB of them if that is less, since the start.
-    pub fn bundles(&self, after: u64, synced: u64) -> Option<impl Iterator<Item = &Bundle>> {
-        self.made.between(after, synced)
+    pub fn bundles<'a>(&'a self, after: u64, synced: u64) -> Option<impl Iterator<Item = &'a Bundle>> {
+        let own = |record: &'a MadeRecord| match record {
+            MadeRecord::Own(bundle) => Some(bundle),
+            MadeRecord::Foreign { .. } => None,
+        };
+        Some(self.made.between(after, synced)?.filter_map(own))
+    }
+
+    /// What the last records have changed.
+    pub const fn made(&self) -> &Made {
+        &self.made
+    }
+
+    /// The writer of the site, and the number of its last dot.
+    pub const fn given(&self) -> (Writer, u64) {
+        (self.writer, self.n)
     }
 
     /// What gives the dots and stamps of changes that are about to be made.
@@ -98,7 +113,7 @@ impl Author {
     pub(crate) fn wrote(&mut self, pen: Pen, bundle: Bundle) -> RowChange {
         (self.n, self.clock) = (pen.n, pen.clock);
         let row = WriterRow::Own { n: self.n, latest_us: self.clock.latest_us(), position: bundle.position };
-        self.made.push(bundle);
+        self.made.push(MadeRecord::Own(bundle));
         set(WRITERS, self.writer.0.into(), &row)
     }
 
@@ -218,7 +233,7 @@ impl Author {
         }
         let row = WriterRow::Own { n: self.n, latest_us: self.clock.latest_us(), position: seq };
         record.changes.push(set(WRITERS, self.writer.0.into(), &row));
-        self.made.push(Bundle { position: seq, changes });
+        self.made.push(MadeRecord::Own(Bundle { position: seq, changes }));
     }
 
     /// As [`atoll_island::Beside::allows_moves`].

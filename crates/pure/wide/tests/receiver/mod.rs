@@ -16,7 +16,7 @@ use atoll_wide::author::BundleChange;
 use atoll_wide::foreign::{ForeignDecision, Here, Waits, decide};
 use atoll_wide::rows::{
     DIRS, DirBeside, DirRow, FEED, FILES, FeedPlace, FeedRow, FileBeside, FileRow, MOVES, MoveRow, NEAR,
-    NearRow, WRITERS, near_key, root_head,
+    NearRow, PEERS, WRITERS, near_key, root_head,
 };
 use bytes::Bytes;
 
@@ -145,7 +145,7 @@ impl Receiver {
         }
     }
 
-    fn load(&mut self, load: RowLoad) {
+    pub(crate) fn load(&mut self, load: RowLoad) {
         self.loads += 1;
         let loaded = loaded(&self.snapshot, &load);
         self.state.load(load, loaded).expect("it was written by this code");
@@ -153,17 +153,27 @@ impl Receiver {
 
     /// Takes changes in. What is to be asked for.
     pub(crate) fn take(&mut self, changes: &[BundleChange]) -> Vec<FeedRow> {
+        self.take_with(changes, |_, decision| assert!(!decision.is_busy)).wants
+    }
+
+    /// As [`Self::take`]. `add` may add rows to the record, which gets this position.
+    pub(crate) fn take_with(
+        &mut self,
+        changes: &[BundleChange],
+        mut add: impl FnMut(u64, &mut ForeignDecision),
+    ) -> Took {
         let changes: Vec<BundleChange> = changes
             .iter()
             .map(|change| BundleChange::from_slice(&change.to_vec()).expect("it is read again"))
             .collect();
         for _ in 0..ATTEMPTS_MAX {
+            let position = self.state.seq() + 1;
             let here = Here {
                 state: &self.state,
                 spine: &self.spine,
                 site: &site_name,
                 island: IslandId(0),
-                position: self.state.seq() + 1,
+                position,
                 now: Time::from_nanos(2_000_000_000_000 + self.state.seq() * 1_000),
             };
             let next = &mut self.next;
@@ -172,8 +182,9 @@ impl Receiver {
                 Some(Ino(*next))
             };
             match decide(here, &changes, &mut mint) {
-                Ok(ForeignDecision { mut record, files, spine, wants, refused, is_busy, .. }) => {
-                    assert!(!is_busy);
+                Ok(mut decision) => {
+                    add(position, &mut decision);
+                    let ForeignDecision { mut record, changed, files, spine, wants, refused, .. } = decision;
                     self.refused += refused;
                     spine.tell(&mut self.spine);
                     self.remove_rest(&mut record);
@@ -182,7 +193,7 @@ impl Receiver {
                         assert_eq!(Vec::<RowChange>::from_slice(&bytes).as_ref(), Ok(&record.changes));
                         self.apply(&record, &files);
                     }
-                    return wants.into_keys().collect();
+                    return Took { position, changed, wants: wants.into_keys().collect() };
                 }
                 Err(Waits::Rows(loads)) => {
                     assert!(!loads.is_empty());
@@ -248,7 +259,7 @@ impl Receiver {
                         assert!(is_near, "{near:?} is near a name that it has not: {names:?}");
                     }
                 }
-                FILES | DIRS | MOVES | WRITERS => {}
+                FILES | DIRS | MOVES | PEERS | WRITERS => {}
                 other => panic!("table {other}"),
             }
         }
@@ -372,6 +383,15 @@ impl Receiver {
         plain.index();
         plain
     }
+}
+
+/// What became of changes.
+pub(crate) struct Took {
+    /// Of the record, if there is one.
+    pub(crate) position: u64,
+    pub(crate) changed: Vec<FeedRow>,
+    /// What is to be asked for.
+    pub(crate) wants: Vec<FeedRow>,
 }
 
 /// Why changes cannot be taken at a site that has all its rows in memory.

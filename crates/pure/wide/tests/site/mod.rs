@@ -262,6 +262,12 @@ impl Site {
         &self.shadow
     }
 
+    /// Loads a row of those that are [known](Self::state).
+    pub(crate) fn load_known(&mut self, load: RowLoad) {
+        let loaded = self.load(&load);
+        self.shadow.load(load, loaded).expect("it was written by this code");
+    }
+
     fn send(
         &mut self,
         session: SessionId,

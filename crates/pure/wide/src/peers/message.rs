@@ -1,0 +1,220 @@
+//! The messages by which two sites tell each other what they have: their form and their bounds. Never decides when one is sent.
+
+use std::ops::Deref;
+
+use atoll_causal::{Context, Writer};
+use atoll_core::limits::RECORD_BYTES_MAX;
+use atoll_core::{Decode, Encode, Malformed, Reader, wire_enum, wire_struct};
+
+use crate::author::{Bundle, BundleChange};
+use crate::rows::FeedRow;
+
+/// Writers in a [`Hello`].
+pub const WRITERS_MAX: usize = 4_096;
+/// Objects in one message.
+pub const NEWS_MAX: usize = 1_024;
+/// Bytes of states in one message, if there are several: one state goes alone if it is longer.
+pub const STATE_BYTES_MAX: usize = 1 << 20;
+/// Bytes of what is asked for in one message.
+pub const WANT_BYTES_MAX: usize = 256 << 10;
+
+/// A list of at most `N` items. What is longer is refused when it is read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Most<T, const N: usize>(Vec<T>);
+
+impl<T, const N: usize> Most<T, N> {
+    /// These items.
+    pub fn new(items: Vec<T>) -> Self {
+        assert!(items.len() <= N, "{} items of at most {N}", items.len());
+        Self(items)
+    }
+
+    /// The items.
+    pub fn into_vec(self) -> Vec<T> {
+        self.0
+    }
+}
+
+impl<T, const N: usize> Default for Most<T, N> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<T, const N: usize> Deref for Most<T, N> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        &self.0
+    }
+}
+
+impl<T: Encode, const N: usize> Encode for Most<T, N> {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.0.encode(out);
+    }
+
+    fn encoded_len(&self) -> usize {
+        self.0.encoded_len()
+    }
+}
+
+impl<T: Decode, const N: usize> Decode for Most<T, N> {
+    fn decode(r: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let items = Vec::decode(r)?;
+        if items.len() <= N { Ok(Self(items)) } else { Err(Malformed::new("items of a message")) }
+    }
+}
+
+wire_struct! {
+    /// What a site says first. Nothing else is taken before this is judged.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Hello {
+        /// The volume.
+        pub volume: u64,
+        /// Of other writers the highest number of a dot that was taken at this site.
+        pub writers: Most<(Writer, u64), WRITERS_MAX>,
+        /// The sender has all of the receiver's feed up to this position, synced.
+        pub has: u64,
+        /// The last position that is synced at the sender.
+        pub synced: u64,
+    }
+}
+
+wire_struct! {
+    /// An object or a move, and what is known of it; of a move that is nothing.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct KnownObject {
+        /// Which.
+        pub object: FeedRow,
+        /// The changes of it that are known.
+        pub known: Context,
+    }
+}
+
+wire_enum! {
+    /// What one site tells another one. At most [`Self::BYTES_MAX`] bytes.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub enum WideMessage {
+        /// The first message of a link.
+        1 => Hello { /// It.
+            hello: Hello },
+        /// What a record of the sender's users has changed. With this the receiver has the sender's feed up to the position of the record.
+        2 => Bundle { /// It.
+            bundle: Bundle },
+        /// What else has changed at the sender up to a position of its feed.
+        3 => Feed {
+            /// The position.
+            upto: u64,
+            /// What has changed, with what the sender knows of it.
+            news: Most<KnownObject, NEWS_MAX>,
+        },
+        /// The sender has all of the receiver's feed up to this position, synced.
+        4 => Ack { /// The position.
+            upto: u64 },
+        /// States are asked for. One [`Self::State`] is the answer.
+        5 => Want { /// Of these, with what the sender knows of them.
+            objects: Most<KnownObject, NEWS_MAX> },
+        /// The answer to a [`Self::Want`], or to the beginning of it: what is not named is to be asked for again.
+        6 => State {
+            /// Whole states, as births, and moves.
+            changes: Most<BundleChange, NEWS_MAX>,
+            /// The receiver knows all of these that the sender knows.
+            known: Most<FeedRow, NEWS_MAX>,
+            /// These are not here.
+            unknown: Most<FeedRow, NEWS_MAX>,
+        },
+    }
+}
+
+impl WideMessage {
+    /// Bytes of one message, encoded. What is in a record goes into a message: a state is in the row of its object.
+    pub const BYTES_MAX: usize = RECORD_BYTES_MAX + (64 << 10);
+}
+
+#[cfg(test)]
+mod tests {
+    use atoll_causal::{Dot, FileId, HybridStamp};
+
+    use super::*;
+    use crate::rows::root_head;
+
+    fn known() -> KnownObject {
+        let dot = Dot { writer: Writer(3), n: 4 };
+        KnownObject { object: FeedRow::Dir { id: FileId(5) }, known: Context::from_iter([dot]) }
+    }
+
+    fn born() -> BundleChange {
+        BundleChange::DirBorn { id: FileId::ROOT, head: Box::new(root_head(0o755, 1, 2)) }
+    }
+
+    fn samples() -> Vec<WideMessage> {
+        let hello = Hello { volume: 1, writers: Most::new(vec![(Writer(2), 3)]), has: 4, synced: 5 };
+        let stamp = HybridStamp { time_us: 6, writer: Writer(7) };
+        let moved = KnownObject { object: FeedRow::Move { stamp }, known: Context::default() };
+        vec![
+            WideMessage::Hello { hello },
+            WideMessage::Bundle { bundle: Bundle { position: 8, changes: vec![born()] } },
+            WideMessage::Feed { upto: 9, news: Most::new(vec![known(), moved]) },
+            WideMessage::Ack { upto: 10 },
+            WideMessage::Want { objects: Most::new(vec![known()]) },
+            WideMessage::State {
+                changes: Most::new(vec![born()]),
+                known: Most::new(vec![known().object]),
+                unknown: Most::new(vec![FeedRow::File { id: FileId(6) }]),
+            },
+        ]
+    }
+
+    #[test]
+    fn a_message_comes_back_as_it_went() {
+        for message in samples() {
+            let bytes = message.to_vec();
+            assert_eq!(bytes.len(), message.encoded_len());
+            assert_eq!(WideMessage::from_slice(&bytes), Ok(message));
+        }
+    }
+
+    #[test]
+    fn bytes_that_no_site_writes_are_refused_or_read_as_what_they_are() {
+        for message in samples() {
+            let bytes = message.to_vec();
+            for at in 0..bytes.len() {
+                assert!(WideMessage::from_slice(&bytes[..at]).is_err(), "{at} bytes of {message:?}");
+                for value in [0, 1, 2, 127, 255] {
+                    let mut other = bytes.clone();
+                    other[at] = value;
+                    if let Ok(read) = WideMessage::from_slice(&other) {
+                        assert_eq!(read.to_vec(), other);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Reads a message whose list has so many items.
+    fn is_read(head: &[u8], item: &[u8], count: usize, tail: &[u8]) -> bool {
+        let items = item.repeat(count);
+        WideMessage::from_slice(&[head, &(count as u32).to_le_bytes(), &items, tail].concat()).is_ok()
+    }
+
+    #[test]
+    fn each_list_has_a_bound() {
+        let (known, born) = (known().to_vec(), born().to_vec());
+        let (object, position, none) =
+            (FeedRow::File { id: FileId(6) }.to_vec(), 7_u64.to_vec(), 0_u32.to_vec());
+        let head = |tag: u8, parts: &[&[u8]]| [&[tag][..], &parts.concat()].concat();
+        let lists = [
+            (head(1, &[&position]), &[1; 16][..], WRITERS_MAX, [&position[..], &position].concat()),
+            (head(3, &[&position]), &known, NEWS_MAX, Vec::new()),
+            (head(5, &[]), &known, NEWS_MAX, Vec::new()),
+            (head(6, &[]), &born, NEWS_MAX, [&none[..], &none].concat()),
+            (head(6, &[&none]), &object, NEWS_MAX, none.clone()),
+            (head(6, &[&none, &none]), &object, NEWS_MAX, Vec::new()),
+        ];
+        for (head, item, most, tail) in lists {
+            assert!(is_read(&head, item, most, &tail), "{head:?}");
+            assert!(!is_read(&head, item, most + 1, &tail), "{head:?}");
+        }
+    }
+}
