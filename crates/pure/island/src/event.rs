@@ -58,6 +58,25 @@ pub enum BesideEvent {
     },
 }
 
+/// What the machine beside the island says to another one, which has a number.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum BesideSays {
+    /// A message, which leaves if there is a link.
+    Send {
+        /// To which.
+        peer: u64,
+        /// What.
+        bytes: Bytes,
+    },
+    /// The link is to be ended: the other one has said what this one does not take.
+    End {
+        /// With which.
+        peer: u64,
+        /// Why, for people.
+        why: String,
+    },
+}
+
 /// An event: the input of the machine.
 #[derive(Debug, Clone)]
 pub enum Event {
@@ -213,13 +232,8 @@ pub enum Effect {
     Notice(LinkId, Notice),
     /// Send a message to an island.
     Send(IslandId, PeerMessage),
-    /// Send a message of the machine beside the island to another one, if there is a link to it.
-    SendBeside {
-        /// Which.
-        peer: u64,
-        /// What.
-        bytes: Bytes,
-    },
+    /// The machine beside the island says something to another one.
+    Beside(BesideSays),
     /// Read from the snapshot.
     Load {
         /// What.

@@ -35,7 +35,8 @@ pub use ctx::{
     OUTBOX_BYTES_MAX, OUTBOX_MAX,
 };
 pub use event::{
-    BesideEvent, BodyAttr, BodyDone, BodyFault, BodyOp, BodyOpId, Damage, Effect, Event, LinkId, Now,
+    BesideEvent, BesideSays, BodyAttr, BodyDone, BodyFault, BodyOp, BodyOpId, Damage, Effect, Event, LinkId,
+    Now,
 };
 pub use island::Island;
 pub use recovery::start::{Phase, PreviousEnd};

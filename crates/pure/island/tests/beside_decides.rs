@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 
 use atoll_core::{Decode, Encode, Ino, IslandId, Name, SessionId, Table};
 use atoll_island::{
-    Beside, BesideEvent, BesideRecord, BesideStep, BesideView, Config, Effect, Event, Island, LinkId, Now,
-    PreviousEnd,
+    Beside, BesideEvent, BesideRecord, BesideSays, BesideStep, BesideView, Config, Effect, Event, Island,
+    LinkId, Now, PreviousEnd,
 };
 use atoll_posix::{Answer, Caller, Errno, Kind, LockKind, LockRange, Op};
 use atoll_proto::{BodyChange, ClientOp, EntryRef, Notice, Outcome, Record, Request, RowChange};
@@ -23,6 +23,8 @@ struct Deciding {
     told: VecDeque<Bytes>,
     /// Before an operation.
     first: Option<Record>,
+    /// Ids that the next step uses.
+    mints: u64,
     witnessed: u64,
 }
 
@@ -49,15 +51,16 @@ impl Beside for Deciding {
         }
     }
 
-    fn step(&mut self, view: BesideView<'_>, _: &mut dyn FnMut() -> Option<Ino>) -> BesideStep {
+    fn step(&mut self, view: BesideView<'_>, mint: &mut dyn FnMut() -> Option<Ino>) -> BesideStep {
         if let Some(bytes) = self.told.pop_front() {
-            return BesideStep::Send { peer: 9, bytes };
+            return BesideStep::Say(BesideSays::Send { peer: 9, bytes });
         }
         if !view.may_decide {
             return BesideStep::Rest;
         }
         match self.queue.pop_front() {
             Some(record) => {
+                (0..std::mem::take(&mut self.mints)).for_each(|_| assert!(mint().is_some()));
                 self.told.push_back(view.position().to_vec().into());
                 BesideStep::Decide(BesideRecord { record, made: Vec::new() })
             }
@@ -117,7 +120,7 @@ impl World {
                     self.notices.push(notice);
                     None
                 }
-                Effect::SendBeside { peer, bytes } => {
+                Effect::Beside(BesideSays::Send { peer, bytes }) => {
                     assert_eq!(peer, 9);
                     self.sent.push(u64::from_slice(&bytes).expect("a position"));
                     None
@@ -274,4 +277,18 @@ fn what_comes_before_an_operation_is_decided_before_it() {
     assert_eq!(world.witnessed(), 0);
     world.create("f");
     assert_eq!(world.witnessed(), 1);
+}
+
+#[test]
+fn a_record_is_decided_at_the_position_for_which_it_was_made_also_if_ids_run_low() {
+    let mut world = World::new(false);
+    world.create("f");
+    world.island.set_beside(Box::new(Deciding { mints: 600_000, ..Deciding::default() }));
+    let changes = world.remove("f");
+    world.message(&changes);
+    let is_it = |(_, record): &&(u64, Record)| record.changes.first() == changes.first();
+    let at = world.records.iter().find(is_it).expect("it is decided").0;
+    assert_eq!(world.sent, [at]);
+    let reserves = |(_, record): &(u64, Record)| matches!(record.changes[..], [RowChange::MintLimit { .. }]);
+    assert!(world.records.iter().skip_while(|record| record.0 <= at).any(reserves), "more ids are reserved");
 }

@@ -139,7 +139,7 @@ impl World {
                     self.rows.commit(frozen);
                     self.event(Event::CheckpointDone);
                 }
-                Effect::Send(..) | Effect::SendBeside { .. } | Effect::Body(..) => {
+                Effect::Send(..) | Effect::Beside(_) | Effect::Body(..) => {
                     unreachable!("nobody else is there, and no bytes")
                 }
             }

@@ -57,7 +57,7 @@ impl World {
                     }
                 }
                 Effect::Send(..)
-                | Effect::SendBeside { .. }
+                | Effect::Beside(_)
                 | Effect::Body(..)
                 | Effect::Checkpoint { .. }
                 | Effect::Damaged(_) => {

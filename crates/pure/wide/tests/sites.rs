@@ -14,21 +14,18 @@ use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use atoll_causal::Writer;
-use atoll_core::{Decode, Encode, Ino, Name, SessionId};
-use atoll_island::{Beside, BesideEvent, BesideStep, BesideView, Now};
+use atoll_core::{Ino, Name, SessionId};
+use atoll_island::{BesideEvent, BesideSays};
 use atoll_model::Rng;
 use atoll_posix::{Answer, Caller, Errno, Kind, Op, RenameMode, SetAttr, XattrMode};
-use atoll_proto::{EntryRef, Record};
 use atoll_shown::Objects;
-use atoll_state::{NotInMemory, State};
-use atoll_wide::author::{Bundle, BundleChange};
-use atoll_wide::foreign::Waits;
-use atoll_wide::rows::{FeedRow, NEAR};
+use atoll_wide::peers::Window;
+use atoll_wide::rows::NEAR;
 use atoll_wide::site::Site as Machine;
 use bytes::Bytes;
 use drive::number;
 use receiver::{Receiver, Tree};
-use site::{Memory, Site, named, opened};
+use site::{Memory, Site, named, opened_at};
 
 /// Seeds of a usual run.
 const SEEDS: u64 = 60;
@@ -39,120 +36,47 @@ type Counts = BTreeMap<&'static str, u64>;
 /// What each name leads to.
 type Entries = BTreeMap<(Ino, Name), (Ino, Kind)>;
 
-/// A machine that takes what comes, in order.
-#[derive(Debug, Clone)]
-struct Taking {
-    site: Machine,
-    queue: VecDeque<Vec<BundleChange>>,
-    wants: Vec<FeedRow>,
-    loads: u64,
-    prepared: u64,
-}
-
-impl Taking {
-    fn open(writer: Writer, rows: Vec<(u8, u128, Bytes)>) -> Self {
-        let site = opened(writer, rows).expect("it has written them");
-        Self { site, queue: VecDeque::new(), wants: Vec::new(), loads: 0, prepared: 0 }
-    }
-}
-
-impl Beside for Taking {
-    fn witness(&mut self, state: &State, now: Now, seq: u64, record: &mut Record) {
-        self.site.witness(state, now, seq, record);
-    }
-
-    fn allows_moves(&self, state: &State, now: Now, moves: &[(Ino, EntryRef)]) -> Result<bool, NotInMemory> {
-        self.site.allows_moves(state, now, moves)
-    }
-
-    fn prepare(
-        &mut self,
-        view: BesideView<'_>,
-        op: &Op,
-        mint: &mut dyn FnMut() -> Option<Ino>,
-    ) -> BesideStep {
-        let step = self.site.prepare(view, op, mint);
-        self.prepared += u64::from(matches!(step, BesideStep::Decide(_)));
-        step
-    }
-
-    fn hear(&mut self, event: BesideEvent) {
-        let BesideEvent::Message { bytes, .. } = event else { unreachable!("there are no links") };
-        self.queue.push_back(Vec::from_slice(&bytes).expect("it is read again"));
-    }
-
-    fn step(&mut self, view: BesideView<'_>, mint: &mut dyn FnMut() -> Option<Ino>) -> BesideStep {
-        while let Some(changes) = self.queue.front().filter(|_| view.may_decide) {
-            match self.site.take(view, changes, mint) {
-                Ok(taken) => {
-                    assert!(taken.refused == 0 && !taken.is_busy, "{taken:?} of {changes:?}");
-                    self.wants.extend(taken.wants.into_keys());
-                    self.queue.pop_front();
-                    if let Some(record) = taken.record {
-                        return BesideStep::Decide(record);
-                    }
-                }
-                Err(Waits::Rows(loads)) => {
-                    self.loads += 1;
-                    return BesideStep::Load(loads);
-                }
-                Err(Waits::Numbers) => return BesideStep::Ids,
-                Err(waits) => panic!("{waits:?}"),
-            }
-        }
-        BesideStep::Rest
-    }
-
-    fn boxed(&self) -> Box<dyn Beside> {
-        Box::new(self.clone())
-    }
-}
-
 /// A site, and a plain reading of its rows.
 struct Place {
     writer: Writer,
+    window: Window,
     site: Site,
     shadow: Receiver,
-    /// What it has made.
-    made: Vec<Bundle>,
 }
 
 impl Place {
-    fn new(at: usize, memory: Memory, is_mount: bool) -> Self {
+    fn new(at: usize, memory: Memory, is_mount: bool, window: Window) -> Self {
         let writer = Writer(1 + at as u64);
-        let beside = Taking::open(writer, Vec::new());
-        let mut site = Site::new(memory, &[SessionId(1)], is_mount, Some(Box::new(beside)));
+        let machine = opened_at(writer, 0, window, []).expect("no rows");
+        let mut site = Site::new(memory, &[SessionId(1)], is_mount, Some(Box::new(machine)));
         site.watch_no_more();
-        Self { writer, site, shadow: Receiver::shadow(), made: Vec::new() }
+        Self { writer, window, site, shadow: Receiver::shadow() }
     }
 
-    /// The machine begins anew from its rows.
+    /// The machine begins anew from its rows. It has no links.
     fn begin_anew(&mut self) {
+        self.site.waits();
         self.follow();
-        let rows = self.site.sides().iter().map(|((table, id), row)| (*table, *id, row.clone())).collect();
-        let (before, mut machine) = (self.machine().clone(), Taking::open(self.writer, rows));
-        for dir in before.site.author().spine().records().flat_map(|record| record.dirs()) {
-            let place = |machine: &Taking| machine.site.author().spine().place(dir.dir).cloned();
-            assert_eq!(place(&before), place(&machine));
+        let rows: Vec<_> =
+            self.site.sides().iter().map(|((table, id), row)| (*table, *id, row.clone())).collect();
+        let (before, position) = (self.machine().author().spine().clone(), self.site.state().seq());
+        let machine = opened_at(self.writer, position, self.window, rows).expect("it has written them");
+        for dir in before.records().flat_map(|record| record.dirs()) {
+            assert_eq!(before.place(dir.dir), machine.author().spine().place(dir.dir));
         }
-        (machine.wants, machine.loads, machine.prepared) = (before.wants, before.loads, before.prepared);
         self.site.set_beside(machine);
     }
 
-    fn machine(&self) -> &Taking {
-        self.site.beside::<Taking>()
+    fn machine(&self) -> &Machine {
+        self.site.beside::<Machine>()
     }
 
     /// Reads on in the log.
     fn follow(&mut self) {
-        let spine = self.machine().site.author().spine().clone();
+        let spine = self.machine().author().spine().clone();
         for (_, record) in self.site.take_records() {
             self.shadow.follow(&record, &spine);
         }
-        let after = self.made.last().map_or(0, |bundle| bundle.position);
-        let new = self.machine().site.author().bundles(after, u64::MAX).expect("all of it is in memory");
-        let new: Vec<Bundle> = new.cloned().collect();
-        self.made.extend(new);
     }
 
     /// The rows hold together, and users see what the states say.
@@ -270,75 +194,55 @@ fn after(before: &Entries, op: &Op, done: Result<&Answer, &Errno>) -> Entries {
     entries
 }
 
-/// What of one site's bundles has reached another site.
-#[derive(Default)]
-struct Way {
-    /// The next one in order.
-    next: usize,
-    /// Earlier ones that are on their way still.
-    late: Vec<usize>,
+/// What is on its way from one site to another, in order; none if there is no link.
+type Ways = BTreeMap<(usize, usize), Option<VecDeque<Bytes>>>;
+
+fn number_of(at: usize) -> u64 {
+    1 + at as u64
 }
 
-/// Some bundles of each site reach others, or all of them. How many states were asked for.
-fn deliver(places: &mut [Place], ways: &mut BTreeMap<(usize, usize), Way>, rng: &mut Rng, all: bool) -> u64 {
-    let mut asked = 0;
-    for ((from, to), way) in ways {
-        let mut come = Vec::new();
-        while way.next < places[*from].made.len() && (all || rng.percent(85)) {
-            if !all && rng.percent(12) {
-                way.late.push(way.next)
-            } else {
-                come.push(way.next)
-            }
-            way.next += 1;
-        }
-        if all || rng.percent(30) {
-            come.append(&mut way.late);
-        }
-        for bundle in come {
-            let changes = places[*from].made[bundle].changes.clone();
-            asked += take(places, *from, *to, &changes);
-        }
+/// A link comes up or goes down. What is on its way is lost.
+fn link(places: &mut [Place], ways: &mut Ways, (a, b): (usize, usize), up: bool) {
+    for (from, to) in [(a, b), (b, a)] {
+        ways.insert((from, to), up.then(VecDeque::new));
+        places[from].site.hear(BesideEvent::Link { peer: number_of(to), up });
+        send(places, ways, from);
     }
-    asked
 }
 
-/// A site takes changes, and the states that it asks for because of them.
-fn take(places: &mut [Place], from: usize, to: usize, changes: &[BundleChange]) -> u64 {
-    let mut asked = 0;
-    let tell = |places: &mut [Place], changes: &[BundleChange]| {
-        let before = places[to].machine().wants.len();
-        places[to].site.hear(changes.to_vec().to_vec().into());
-        (0..200).for_each(|_| {
-            if !places[to].machine().queue.is_empty() {
-                places[to].site.hear(Vec::<BundleChange>::new().to_vec().into());
-            }
-        });
-        assert!(places[to].machine().queue.is_empty(), "it is not taken");
-        if number("ATOLL_SEED").is_some() {
-            println!("{from} to {to}: {changes:?}");
-            places[to].check();
-        }
-        places[to].machine().wants[before..].to_vec()
-    };
-    let mut wants = tell(places, changes);
-    while let Some(want) = wants.pop() {
-        asked += 1;
-        assert!(asked < 10_000, "no end of questions: {want:?}");
-        places[from].follow();
-        let plain = places[from].shadow.plain();
-        let state = match want {
-            FeedRow::File { id } => BundleChange::FileBorn { id, state: Box::new(plain.files[&id].clone()) },
-            FeedRow::Dir { id } => BundleChange::DirBorn { id, head: Box::new(plain.dirs[&id].clone()) },
-            FeedRow::Move { stamp } => panic!("{stamp:?} is asked for"),
-        };
-        let more = tell(places, &[state]);
-        if !more.is_empty() {
-            wants.insert(0, want);
-            wants.extend(more.into_iter().filter(|more| *more != want));
+/// What a site says is on its way.
+fn send(places: &mut [Place], ways: &mut Ways, from: usize) {
+    for says in places[from].site.take_said() {
+        let BesideSays::Send { peer, bytes } = says else { panic!("{says:?}") };
+        if let Some(way) = ways.get_mut(&(from, peer as usize - 1)).expect("a site") {
+            way.push_back(bytes);
         }
     }
-    asked
+}
+
+/// Messages arrive, some of them or all. How many.
+fn deliver(places: &mut [Place], ways: &mut Ways, rng: &mut Rng, all: bool) -> u64 {
+    let (mut count, mut idle) = (0, 0);
+    while idle < 8 && (all || rng.percent(97)) {
+        idle += 1;
+        let pairs: Vec<(usize, usize)> = ways.keys().copied().collect();
+        for (from, to) in pairs {
+            let Some(bytes) = ways.get_mut(&(from, to)).and_then(|way| way.as_mut()?.pop_front()) else {
+                continue;
+            };
+            (count, idle) = (count + 1, 0);
+            places[to].site.hear(BesideEvent::Message { peer: number_of(from), bytes });
+            send(places, ways, to);
+            if number("ATOLL_SEED").is_some() {
+                places[to].check();
+            }
+        }
+        for at in 0..places.len() {
+            places[at].site.waits();
+            send(places, ways, at);
+        }
+    }
+    count
 }
 
 fn run(seed: u64) -> Counts {
@@ -347,14 +251,18 @@ fn run(seed: u64) -> Counts {
     let mut places: Vec<Place> = (0..sites)
         .map(|at| {
             let memory = if rng.percent(25) { Memory::Swept } else { Memory::Whole };
-            Place::new(at, memory, rng.percent(50))
+            let small = Window { messages: 3, bytes: 600, news: 4 };
+            let window = if rng.percent(30) { small } else { Window::MOST };
+            Place::new(at, memory, rng.percent(50), window)
         })
         .collect();
-    let pairs = (0..sites).flat_map(|from| (0..sites).map(move |to| (from, to)));
-    let mut ways: BTreeMap<(usize, usize), Way> =
-        pairs.filter(|(from, to)| from != to).map(|pair| (pair, Way::default())).collect();
+    let mut ways = Ways::new();
+    for to in 0..sites {
+        (0..to).for_each(|from| link(&mut places, &mut ways, (from, to), true));
+    }
     for round in 0..6 {
-        for place in &mut places {
+        for at in 0..sites {
+            let place = &mut places[at];
             let mut left = 1 + rng.index(12);
             for _ in 0..60 {
                 if left > 0 && place.operation(&mut rng) {
@@ -366,14 +274,37 @@ fn run(seed: u64) -> Counts {
             if rng.percent(30) {
                 place.site.forget();
             }
-            place.follow();
+            send(&mut places, &mut ways, at);
             if rng.percent(20) {
-                place.begin_anew();
+                (0..sites)
+                    .filter(|to| *to != at)
+                    .for_each(|to| link(&mut places, &mut ways, (at, to), false));
+                places[at].begin_anew();
                 *counts.entry("begun anew").or_default() += 1;
             }
         }
         let all = round == 5 || rng.percent(30);
-        *counts.entry("asked").or_default() += deliver(&mut places, &mut ways, &mut rng, all);
+        for to in 0..sites {
+            for from in 0..to {
+                let is_up = ways[&(from, to)].is_some();
+                if is_up && rng.percent(15) {
+                    link(&mut places, &mut ways, (from, to), false);
+                    *counts.entry("broken links").or_default() += 1;
+                } else if !is_up && (all || rng.percent(50)) {
+                    link(&mut places, &mut ways, (from, to), true);
+                }
+            }
+        }
+        if all {
+            for to in 0..sites {
+                for from in 0..to {
+                    if ways[&(from, to)].is_none() {
+                        link(&mut places, &mut ways, (from, to), true);
+                    }
+                }
+            }
+        }
+        *counts.entry("messages").or_default() += deliver(&mut places, &mut ways, &mut rng, all);
         for place in &mut places {
             place.check();
             let kept = place.site.kept();
@@ -382,8 +313,14 @@ fn run(seed: u64) -> Counts {
                 place.site.release(&kept);
                 place.check();
             }
+            assert_eq!(place.machine().peers().refused(), 0);
         }
         if all {
+            let quiet = |place: &Place| {
+                let peers = place.machine().peers();
+                peers.sites().into_iter().all(|site| peers.is_quiet(site))
+            };
+            assert!(places.iter().all(quiet), "all is told and acknowledged");
             agree(&mut places);
         }
     }
@@ -397,8 +334,7 @@ fn run(seed: u64) -> Counts {
         let revived = plain.dirs.keys().filter(|id| plain.life(**id) == atoll_shown::Life::Revived);
         add("revived", revived.count() as u64);
         add("moves", place.shadow.spine.records().len() as u64);
-        add("loads", place.machine().loads);
-        add("prepared", place.machine().prepared);
+        add("loads", place.site.loads);
     }
     counts
 }

@@ -74,7 +74,7 @@ impl<D: Disk> Engine<D> {
             Effect::Reply { link, id, reply, data } => self.net.reply(self.id, link, id, reply, &data),
             Effect::Notice(link, notice) => self.net.notice(self.id, link, notice),
             Effect::Send(to, message) => self.net.send(to, message),
-            Effect::SendBeside { peer, bytes } => self.net.send_beside(self.id, peer, bytes),
+            Effect::Beside(says) => self.net.beside(self.id, says),
             _ => unreachable!("it stays here"),
         }
     }

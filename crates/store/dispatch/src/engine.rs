@@ -10,12 +10,13 @@ use atoll_core::map::IdSet;
 use atoll_core::{Ino, IslandId};
 use atoll_disk::Disk;
 use atoll_group::GroupEvent;
-use atoll_island::{BodyOp, BodyOpId, Counters, Damage, Effect, Event, Island, LinkId, Now, Phase};
+use atoll_island::{
+    BesideSays, BodyOp, BodyOpId, Counters, Damage, Effect, Event, Island, LinkId, Now, Phase,
+};
 use atoll_log::Log;
 use atoll_proto::{Notice, PeerMessage, Record, Reply};
 use atoll_snapshot::Snapshot;
 use atoll_state::State;
-use bytes::Bytes;
 
 use crate::behind::{AGE_MS, Behind};
 use crate::door::Held;
@@ -36,8 +37,8 @@ pub trait Net: Send + Sync + 'static {
     fn notice(&self, from: IslandId, link: LinkId, notice: Notice);
     /// Sends to an island. What cannot be delivered is dropped: the machines repeat what matters.
     fn send(&self, to: IslandId, message: PeerMessage);
-    /// Sends a message of the machine beside an island to another one. What cannot be delivered is dropped.
-    fn send_beside(&self, _from: IslandId, _peer: u64, _bytes: Bytes) {}
+    /// The machine beside an island says something to another one. What cannot be delivered is dropped.
+    fn beside(&self, _from: IslandId, _says: BesideSays) {}
     /// The island has halted: its log cannot be trusted any more.
     fn halted(&self, island: IslandId, why: &str);
     /// The island takes only what makes room from now on, because its disk is full; or everything again. Told once
@@ -159,7 +160,7 @@ impl Work {
     /// Adds an effect.
     pub fn push(&mut self, effect: Effect) {
         match effect {
-            Effect::Reply { .. } | Effect::Notice(..) | Effect::Send(..) | Effect::SendBeside { .. } => {
+            Effect::Reply { .. } | Effect::Notice(..) | Effect::Send(..) | Effect::Beside(_) => {
                 if self.first.is_none() && self.messages.is_empty() {
                     self.first = Some(effect);
                 } else {

@@ -65,7 +65,7 @@ impl<D: Disk> Engine<D> {
                 }
                 self.sync().map(Event::Synced)
             }
-            Effect::Reply { .. } | Effect::Notice(..) | Effect::Send(..) | Effect::SendBeside { .. } => {
+            Effect::Reply { .. } | Effect::Notice(..) | Effect::Send(..) | Effect::Beside(_) => {
                 self.leave(effect);
                 None
             }

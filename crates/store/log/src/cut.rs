@@ -21,6 +21,14 @@ const MAGIC: [u8; 8] = *b"ATOLLCUT";
 /// Magic, position and checksum.
 const INTENT_BYTES: usize = 28;
 
+/// Nothing is to be cut back any more: a log that goes is not.
+pub(crate) fn forget_cut<D: Disk>(place: &Place<D>) -> std::io::Result<()> {
+    match place.disk.unlink(&place.path(INTENT)) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        done => done,
+    }
+}
+
 fn encode(to: Position) -> [u8; INTENT_BYTES] {
     let mut bytes = [0; INTENT_BYTES];
     bytes[..8].copy_from_slice(&MAGIC);

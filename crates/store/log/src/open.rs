@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use atoll_disk::{Disk, DiskFile, OpenHow};
 
 use crate::boot::Boot;
-use crate::cut::finish_cut;
+use crate::cut::{finish_cut, forget_cut};
 use crate::frame::{HEADER_BYTES, NoHeader, SegmentHeader, scan_records};
 use crate::kept::{Ends, kept};
 use crate::log::{Log, Spare};
@@ -147,6 +147,7 @@ impl<D: Disk> Log<D> {
         for first_seq in place.segments()? {
             place.remove(first_seq, false)?;
         }
+        forget_cut(&place)?;
         place.distrust_spare()?;
         let (header, seed) = SegmentHeader { identity, predecessor: base, synced: base.seq }.encode();
         let first_seq = base.seq + 1;

@@ -8,10 +8,9 @@ use atoll_core::Ino;
 use atoll_posix::Op;
 use atoll_proto::{EntryRef, Record};
 use atoll_state::{NotInMemory, RowLoad, State};
-use bytes::Bytes;
 
 use super::Ctx;
-use crate::event::{BesideEvent, Now};
+use crate::event::{BesideEvent, BesideSays, Now};
 
 /// The island, as the machine beside it sees it between two records.
 #[derive(Debug, Clone, Copy)]
@@ -42,22 +41,19 @@ pub enum BesideStep {
     Load(Vec<RowLoad>),
     /// It needs ids, and there are none for now.
     Ids,
-    /// This leaves for another one, if the link to it is up.
-    Send {
-        /// To which.
-        peer: u64,
-        /// What.
-        bytes: Bytes,
-    },
+    /// It says this to another one.
+    Say(BesideSays),
     /// This is decided.
     Decide(BesideRecord),
+    /// What comes before an operation cannot be decided: the operation fails with `EBUSY`.
+    Refuse,
 }
 
 /// Rows that the machine beside an island sets by itself.
 #[derive(Debug, Clone, Default)]
 pub struct BesideRecord {
-    /// The rows. A file that has lost all its names has none any more, nor has a directory that goes: the island removes what else
-    /// belongs to them, or keeps it for mounts that may have them open.
+    /// The rows. The row of a file that has lost all its names is removed, and that of a directory that goes: the island removes what
+    /// else belongs to them, or keeps it for mounts that may have them open.
     pub record: Record,
     /// Files that it makes. They have no bytes.
     pub made: Vec<Ino>,

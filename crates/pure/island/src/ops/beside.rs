@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use atoll_core::{Ino, SessionId, Time};
+use atoll_posix::Errno;
 use atoll_proto::{Inode, Record, RowChange};
 
 use crate::ctx::decision::Decision;
@@ -31,16 +32,18 @@ impl Island {
                 .ctx
                 .beside_step(|beside, view, mint| beside.step(BesideView { may_decide, ..view }, mint))
             {
-                BesideStep::Rest | BesideStep::Ids => break,
+                BesideStep::Rest | BesideStep::Refuse => break,
+                BesideStep::Ids => {
+                    self.ctx.reserve_ids();
+                    break;
+                }
                 BesideStep::Load(loads) => {
                     self.ctx.beside_waits = true;
                     self.ctx.load(loads, Next::Beside);
                     self.run_next();
                     break;
                 }
-                BesideStep::Send { peer, bytes } => {
-                    self.ctx.durability.emit(Effect::SendBeside { peer, bytes });
-                }
+                BesideStep::Say(says) => self.ctx.durability.emit(Effect::Beside(says)),
                 BesideStep::Decide(record) => {
                     left -= 1;
                     self.decide_beside(record);
@@ -52,13 +55,17 @@ impl Island {
 
     /// Has the machine beside the island decide what comes before a request, if that changes something.
     pub(crate) fn beside_prepares(&mut self, call: &PendingRequest) -> Result<(), Blocked> {
-        let Some(op) = call.request.op.operation().filter(|_| call.request.seq != 0) else { return Ok(()) };
+        let Some(op) = call.request.op.operation().filter(|op| op.changes()) else { return Ok(()) };
         while self.ctx.beside.is_some() {
             match self.ctx.beside_step(|beside, view, mint| beside.prepare(view, op, mint)) {
                 BesideStep::Rest => break,
                 BesideStep::Load(loads) => return Err(Blocked::Load(loads)),
-                BesideStep::Ids => return Err(Blocked::Ids),
-                BesideStep::Send { .. } => unreachable!("it prepares an operation"),
+                BesideStep::Ids => {
+                    self.ctx.reserve_ids();
+                    return Err(Blocked::Ids);
+                }
+                BesideStep::Refuse => return Err(Errno::EBUSY.into()),
+                BesideStep::Say(_) => unreachable!("it prepares an operation"),
                 BesideStep::Decide(record) => {
                     self.decide_beside(record);
                     self.settle();
@@ -75,6 +82,8 @@ impl Island {
         }
         let decision = self.ctx.of_beside(record);
         self.ctx.decide(decision);
+        // Not before: it decides a record, and this one was made for its position.
+        self.ctx.reserve_ids();
     }
 }
 
@@ -87,9 +96,7 @@ impl Ctx {
         let synced = self.durability.synced();
         let Self { beside: Some(beside), state, issuer, config, .. } = self else { return BesideStep::Rest };
         let view = BesideView { state, now, synced, may_decide: true };
-        let step = step(&mut **beside, view, &mut || issuer.mint(config.id));
-        self.reserve_ids();
-        step
+        step(&mut **beside, view, &mut || issuer.mint(config.id))
     }
 
     /// The decision of such a record. What it removes may be open at mounts, as what a client removes.

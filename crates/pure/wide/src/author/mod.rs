@@ -117,6 +117,11 @@ impl Author {
         set(WRITERS, self.writer.0.into(), &row)
     }
 
+    /// A record of what another site has made.
+    pub(crate) fn took(&mut self, record: MadeRecord) {
+        self.made.push(record);
+    }
+
     /// Takes note of what other sites have made: of what the spine is to be told, and of stamps.
     pub(crate) fn hear(&mut self, now: Now, news: SpineNews, heard: &[HybridStamp]) {
         news.tell(&mut self.spine);

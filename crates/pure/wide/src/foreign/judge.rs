@@ -107,7 +107,9 @@ impl<'a> Judged<'a> {
     fn file_taken(&mut self, id: FileId, taken: Taken, state: FileState) {
         let object = FeedRow::File { id };
         match taken {
-            Taken::Applied if state.places().count() <= FileState::LINKS_TAKEN_MAX => {
+            Taken::Applied
+                if fits(state.latest()) && state.places().count() <= FileState::LINKS_TAKEN_MAX =>
+            {
                 self.changes.files.insert(id, state);
                 self.note(object);
             }
@@ -166,13 +168,13 @@ impl<'a> Judged<'a> {
     fn dir_taken(&mut self, id: FileId, taken: Taken, head: DirHead) {
         let object = FeedRow::Dir { id };
         match taken {
-            Taken::Applied => {
+            Taken::Applied if fits(head.latest()) => {
                 self.changes.dirs.insert(id, head);
                 self.note(object);
             }
             Taken::Known => {}
             Taken::Gap => drop(self.wants.insert(object, head.context)),
-            Taken::Full => self.refused += 1,
+            Taken::Applied | Taken::Full => self.refused += 1,
         }
     }
 
@@ -229,4 +231,9 @@ pub(super) fn tell_born(spine: &mut Spine, born: &[(FileId, Option<SpinePlace>)]
             None => spine.hold(*dir),
         }
     }
+}
+
+/// Whether a stamp is one that can be given. There must be later ones.
+const fn fits(stamp: HybridStamp) -> bool {
+    stamp.time_us <= SpineMove::TIME_US_MAX
 }

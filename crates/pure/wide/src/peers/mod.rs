@@ -172,6 +172,11 @@ impl WidePeers {
         Ok(Self { volume, window, opened, synced, peers, seen, under_way, step, refused })
     }
 
+    /// The other sites.
+    pub fn sites(&self) -> Vec<SiteId> {
+        self.peers.keys().copied().collect()
+    }
+
     /// How many changes of other sites were refused: no site that keeps the rules makes them.
     pub const fn refused(&self) -> u64 {
         self.refused

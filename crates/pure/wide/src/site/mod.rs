@@ -1,45 +1,61 @@
 //! A site, beside its island: the author of what its users do, and what other sites have made. Owns what happens before an operation of a
-//! user that touches what is derived. Knows no link to another site.
+//! user that touches what is derived. Knows no socket.
 
 mod prepare;
 mod steps;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
-use atoll_causal::{Context, Writer};
-use atoll_core::{Ino, IslandId, Malformed};
-use atoll_island::{Beside, BesideRecord, BesideStep, BesideView, Now};
+use atoll_causal::Writer;
+use atoll_core::{Decode, Encode, Ino, IslandId, Malformed};
+use atoll_island::{Beside, BesideEvent, BesideRecord, BesideSays, BesideStep, BesideView, Now};
 use atoll_posix::Op;
 use atoll_proto::{EntryRef, Record};
 use atoll_state::{NotInMemory, RowLoad, State};
 use bytes::Bytes;
 
-use crate::author::{Author, Bundle, BundleChange};
+use crate::author::{Author, Bundle, BundleChange, MadeRecord};
 use crate::foreign::{self, ForeignDecision, Here, Waits};
 use crate::held::{HeldChanges, HeldObjects, SiteRows};
-use crate::rows::FeedRow;
+use crate::peers::message::WideMessage;
+use crate::peers::{Own, WidePeers, Window};
+use crate::rows::SiteId;
 use prepare::Needed;
 use steps::Steps;
+
+/// Which site it is.
+#[derive(Debug, Clone)]
+pub struct SiteConfig {
+    /// The volume, as other sites must name it.
+    pub volume: u64,
+    /// Under which this site gives out dots.
+    pub writer: Writer,
+    /// Its island.
+    pub island: IslandId,
+    /// The names of the sites to which writers belong.
+    pub names: BTreeMap<Writer, String>,
+    /// How much may be under way to another site.
+    pub window: Window,
+}
 
 /// See the module.
 #[derive(Debug, Clone)]
 pub struct Site {
-    author: Author,
     island: IslandId,
     names: BTreeMap<Writer, String>,
+    author: Author,
+    peers: WidePeers,
+    /// What has come and is not heard yet, with its bytes: of each other site at most what it may have under way.
+    inbox: VecDeque<(SiteId, Heard)>,
+    /// Links that are to be ended, and why.
+    ends: VecDeque<(SiteId, String)>,
 }
 
-/// What has become of changes of another site.
-#[derive(Debug)]
-pub struct TakenChanges {
-    /// What is to be decided; none if all of it was known.
-    pub record: Option<BesideRecord>,
-    /// Objects whose whole state is to be asked for, with what is known of them.
-    pub wants: BTreeMap<FeedRow, Context>,
-    /// How many of the changes were refused.
-    pub refused: usize,
-    /// A move of directories was not taken because its writer has too many in the log. It is taken after the next cut.
-    pub is_busy: bool,
+/// What has come for a site.
+#[derive(Debug, Clone)]
+enum Heard {
+    Link { up: bool },
+    Message(WideMessage),
 }
 
 /// A step that is not made yet.
@@ -47,17 +63,31 @@ pub struct TakenChanges {
 enum NotYet {
     Rows(Vec<RowLoad>),
     Numbers,
+    /// A file goes of which no version has all bytes.
+    Version,
+    /// There is more at a name than one record takes, or an object has more links or writers than fit.
+    Refused,
+}
+
+impl From<Vec<RowLoad>> for NotYet {
+    fn from(loads: Vec<RowLoad>) -> Self {
+        Self::Rows(loads)
+    }
 }
 
 impl Site {
-    /// A site that goes on where its rows end ([`Author::open`]). `names` are those of the sites to which writers belong.
+    /// A site that goes on where its rows end: of all side rows [`Author::open`] and [`WidePeers::open`] use some. `position` is that of
+    /// the last record, and synced.
     pub fn open(
-        writer: Writer,
-        island: IslandId,
-        names: BTreeMap<Writer, String>,
+        config: SiteConfig,
+        position: u64,
         rows: impl IntoIterator<Item = (u8, u128, Bytes)>,
     ) -> Result<Self, Malformed> {
-        Ok(Self { author: Author::open(writer, rows)?, island, names })
+        let rows: Vec<_> = rows.into_iter().collect();
+        let SiteConfig { volume, writer, island, names, window } = config;
+        let peers = WidePeers::open(volume, window, position, rows.iter().cloned())?;
+        let author = Author::open(writer, rows)?;
+        Ok(Self { island, names, author, peers, inbox: VecDeque::new(), ends: VecDeque::new() })
     }
 
     /// What its users have made.
@@ -65,29 +95,9 @@ impl Site {
         &self.author
     }
 
-    /// What is to be decided when these changes of another site come. It must be decided at the view's position. `mint` gives numbers
-    /// that nothing has had, or none for now.
-    pub fn take(
-        &mut self,
-        view: BesideView<'_>,
-        changes: &[BundleChange],
-        mint: &mut dyn FnMut() -> Option<Ino>,
-    ) -> Result<TakenChanges, Waits> {
-        // Nobody else gives dots of this writer: this site has gone back, or the other one lies.
-        let is_forged = |change: &&BundleChange| !self.author.has_given(change);
-        let forged = changes.iter().filter(is_forged).count();
-        let honest: Vec<BundleChange>;
-        let changes = if forged == 0 {
-            changes
-        } else {
-            honest = changes.iter().filter(|change| !is_forged(change)).cloned().collect();
-            &honest
-        };
-        let decision = self.decide(view, changes, mint)?;
-        let ForeignDecision { record, files, spine, heard, wants, refused, is_busy, .. } = decision;
-        self.author.hear(view.now, spine, &heard);
-        let record = (!record.changes.is_empty()).then_some(BesideRecord { record, made: files });
-        Ok(TakenChanges { record, wants, refused: refused + forged, is_busy })
+    /// What other sites are told, and what they have told.
+    pub const fn peers(&self) -> &WidePeers {
+        &self.peers
     }
 
     fn decide(
@@ -110,6 +120,82 @@ impl Site {
 
     fn name_of(&self, writer: Writer) -> String {
         self.names.get(&writer).cloned().unwrap_or_else(|| format!("{:x}", writer.0))
+    }
+
+    /// The next thing that is to be done on account of other sites.
+    fn act(
+        &mut self,
+        view: BesideView<'_>,
+        mint: &mut dyn FnMut() -> Option<Ino>,
+    ) -> Result<BesideStep, NotYet> {
+        self.peers.synced(view.synced);
+        while let Some((site, heard)) = self.inbox.pop_front() {
+            let own = own(&self.author, view.state);
+            match heard {
+                Heard::Link { up: true } => self.peers.link_up(site),
+                Heard::Link { up: false } => self.peers.link_down(site),
+                Heard::Message(message) => {
+                    if let Err(why) = self.peers.heard(own, site, message) {
+                        self.ends.push_back((site, why.to_string()));
+                    }
+                }
+            }
+        }
+        if let Some((SiteId(peer), why)) = self.ends.pop_front() {
+            return Ok(BesideStep::Say(BesideSays::End { peer, why }));
+        }
+        match self.take(view, mint) {
+            Ok(None) => {}
+            Ok(Some(record)) => return Ok(BesideStep::Decide(record)),
+            // What a site is told does not wait for what it cannot take yet.
+            Err(NotYet::Version) => {}
+            Err(not_yet) => return Err(not_yet),
+        }
+        for site in self.peers.sites() {
+            if let Some(message) = self.peers.tell(own(&self.author, view.state), site)? {
+                let bytes = message.to_vec().into();
+                return Ok(BesideStep::Say(BesideSays::Send { peer: site.0, bytes }));
+            }
+        }
+        Ok(BesideStep::Rest)
+    }
+
+    /// The next record of what other sites have made.
+    fn take(
+        &mut self,
+        view: BesideView<'_>,
+        mint: &mut dyn FnMut() -> Option<Ino>,
+    ) -> Result<Option<BesideRecord>, NotYet> {
+        if !view.may_decide {
+            return Ok(None);
+        }
+        while let Some(step) = self.peers.next(own(&self.author, view.state))? {
+            // Nobody else gives dots of this writer: this site has gone back, or the other one lies.
+            let given = |change: &&BundleChange| self.author.has_given(change);
+            let honest: Vec<BundleChange> = step.changes.iter().filter(given).cloned().collect();
+            let mut decision = match self.decide(view, &honest, mint) {
+                Ok(decision) => decision,
+                Err(Waits::Rows(loads)) => return Err(NotYet::Rows(loads)),
+                Err(Waits::Numbers) => return Err(NotYet::Numbers),
+                Err(Waits::Version(_)) => return Err(NotYet::Version),
+                Err(Waits::TooMany) => unreachable!("a step has as many changes as fit"),
+            };
+            decision.refused += step.changes.len() - honest.len();
+            let (writer, _) = self.author.given();
+            if let Err(why) = self.peers.decided(&step, view.position(), writer, &mut decision) {
+                self.ends.push_back((step.from, why.to_string()));
+            }
+            let ForeignDecision { record, changed, files, spine, heard, .. } = decision;
+            self.author.hear(view.now, spine, &heard);
+            if !changed.is_empty() {
+                let (position, from) = (view.position(), step.from);
+                self.author.took(MadeRecord::Foreign { position, from, changed });
+            }
+            if !record.changes.is_empty() {
+                return Ok(Some(BesideRecord { record, made: files }));
+            }
+        }
+        Ok(None)
     }
 
     /// What is to be decided before this operation; none if nothing.
@@ -139,12 +225,12 @@ impl Site {
             Ok(decision) => decision,
             Err(Waits::Rows(missing)) => return Err(NotYet::Rows(missing)),
             Err(Waits::Numbers) => return Err(NotYet::Numbers),
-            Err(waits @ (Waits::Version(_) | Waits::TooMany)) => {
-                unreachable!("what is shown stays as it is: {waits:?}")
-            }
+            Err(Waits::Version(_) | Waits::TooMany) => return Err(NotYet::Refused),
         };
         let ForeignDecision { mut record, files, spine, wants, refused, .. } = decision;
-        assert!(wants.is_empty() && refused == 0, "a change of this site's own does not fit: {changes:?}");
+        if !wants.is_empty() || refused > 0 {
+            return Err(NotYet::Refused);
+        }
         self.author.hear(view.now, spine, &[]);
         let bundle = Bundle { position: view.position(), changes };
         record.changes.push(self.author.wrote(pen, bundle));
@@ -172,10 +258,39 @@ impl Beside for Site {
             Ok(Some(record)) => BesideStep::Decide(record),
             Err(NotYet::Rows(loads)) => BesideStep::Load(loads),
             Err(NotYet::Numbers) => BesideStep::Ids,
+            Err(NotYet::Version | NotYet::Refused) => BesideStep::Refuse,
+        }
+    }
+
+    fn hear(&mut self, event: BesideEvent) {
+        match event {
+            BesideEvent::Link { peer, up } => self.inbox.push_back((SiteId(peer), Heard::Link { up })),
+            BesideEvent::Message { peer, bytes } => match WideMessage::from_slice(&bytes) {
+                Ok(message) => self.inbox.push_back((SiteId(peer), Heard::Message(message))),
+                Err(why) => {
+                    self.inbox.push_back((SiteId(peer), Heard::Link { up: false }));
+                    self.ends.push_back((SiteId(peer), why.to_string()));
+                }
+            },
+        }
+    }
+
+    fn step(&mut self, view: BesideView<'_>, mint: &mut dyn FnMut() -> Option<Ino>) -> BesideStep {
+        match self.act(view, mint) {
+            Ok(step) => step,
+            Err(NotYet::Rows(loads)) => BesideStep::Load(loads),
+            Err(NotYet::Numbers) => BesideStep::Ids,
+            Err(NotYet::Version | NotYet::Refused) => BesideStep::Rest,
         }
     }
 
     fn boxed(&self) -> Box<dyn Beside> {
         Box::new(self.clone())
     }
+}
+
+/// What other sites are told of.
+const fn own<'a>(author: &'a Author, state: &'a State) -> Own<'a> {
+    let (writer, n) = author.given();
+    Own { state, spine: author.spine(), made: author.made(), writer, n }
 }

@@ -11,7 +11,7 @@ use atoll_shown::{DirGroup, ExplicitStep, FilePlace, Objects, ShownObject, expli
 use crate::held::{HeldObjects, SiteRows};
 use crate::rows::SiteDir;
 
-/// Steps of one record. What is left comes with the next one.
+/// Steps of one record, and those of one name more.
 const STEPS_MAX: usize = 16;
 
 /// A step before an operation.
@@ -45,7 +45,11 @@ impl<'a> Needed<'a> {
     pub(super) fn of(rows: &'a SiteRows<'a>, held: &'a HeldObjects<'a>, op: &Op) -> Self {
         let mut needed = Self { rows, held, steps: Vec::new() };
         match op {
-            Op::Create { dir, name, .. } | Op::Mkdir { dir, name, .. } | Op::Link { dir, name, .. } => {
+            Op::Create { dir, name, .. } | Op::Mkdir { dir, name, .. } => {
+                needed.name(*dir, name, Use::Keeps);
+            }
+            Op::Link { ino, dir, name } => {
+                needed.file(*ino);
                 needed.name(*dir, name, Use::Keeps);
             }
             Op::Unlink { dir, name } | Op::Rmdir { dir, name, .. } => needed.name(*dir, name, Use::Removes),
@@ -69,9 +73,14 @@ impl<'a> Needed<'a> {
         self.steps.is_empty()
     }
 
-    pub(super) fn into_steps(mut self) -> Vec<SiteStep> {
-        self.steps.truncate(STEPS_MAX);
+    pub(super) fn into_steps(self) -> Vec<SiteStep> {
         self.steps
+    }
+
+    /// The steps of further names come with the next record. Those of one name belong together: each of them gets a later stamp than the
+    /// one before, and the last one keeps the name.
+    const fn is_full(&self) -> bool {
+        self.steps.len() >= STEPS_MAX
     }
 
     fn push(&mut self, step: SiteStep) {
@@ -80,8 +89,12 @@ impl<'a> Needed<'a> {
         }
     }
 
-    fn explicit(&mut self, steps: Vec<ExplicitStep>) {
+    /// Whether there are such steps. Versions are settled when their bytes are here.
+    fn explicit(&mut self, mut steps: Vec<ExplicitStep>) -> bool {
+        steps.retain(|step| !matches!(step, ExplicitStep::Settle(_)));
+        let are_some = !steps.is_empty();
         steps.into_iter().for_each(|step| self.push(SiteStep::Explicit(step)));
+        are_some
     }
 
     /// A name is used.
@@ -105,9 +118,7 @@ impl<'a> Needed<'a> {
 
     /// What has a name of its own gets the name under which it is shown. Then what is shown as one with the first file of a name goes.
     fn own_name(&mut self, group: &DirGroup, own: &Name) {
-        let before = self.steps.len();
-        self.explicit(explicit(self.held, group, own));
-        if self.steps.len() > before {
+        if self.is_full() || self.explicit(explicit(self.held, group, own)) {
             return;
         }
         for shown in named(self.held, group, own) {

@@ -49,8 +49,7 @@ impl<'a> Steps<'a> {
             }
             SiteStep::Explicit(ExplicitStep::Rename(place, name)) => self.rename(place, name),
             SiteStep::Explicit(ExplicitStep::Link(place, name)) => self.link(place, name),
-            // Versions are settled when their bytes are here.
-            SiteStep::Explicit(ExplicitStep::Settle(_)) => {}
+            SiteStep::Explicit(ExplicitStep::Settle(_)) => unreachable!("versions are not settled yet"),
             SiteStep::Unlink { file, link, dir, name } => {
                 let Some(stamp) = self.stamp(*file, *dir) else { return };
                 if let Some(changed) = self.file(*file) {

@@ -8,12 +8,14 @@ use atoll_causal::Writer;
 use atoll_core::sum::{self, BLOCK_BYTES};
 use atoll_core::{Ino, IslandId, Malformed, Name, SessionId, Table, Time};
 use atoll_island::{
-    Beside, BesideEvent, BodyDone, BodyOp, Config, Effect, Event, Island, LinkId, Now, PreviousEnd,
+    Beside, BesideEvent, BesideSays, BodyDone, BodyOp, Config, Effect, Event, Island, LinkId, Now,
+    PreviousEnd,
 };
 use atoll_posix::{Answer, Caller, Errno, Kind, Op, Whence};
 use atoll_proto::{ClientOp, Notice, Outcome, Record, Request, RowChange};
 use atoll_state::{CheckpointRows, LoadedRows, NotInMemory, RowKey, RowLoad, State};
-use atoll_wide::site::Site as Machine;
+use atoll_wide::peers::Window;
+use atoll_wide::site::{Site as Machine, SiteConfig};
 use atoll_wide::watch::{Happened, happened};
 use bytes::Bytes;
 
@@ -47,6 +49,7 @@ pub(crate) struct Site {
     queue: VecDeque<Event>,
     replies: BTreeMap<u64, (Outcome, Bytes)>,
     happened: Vec<Happened>,
+    said: Vec<BesideSays>,
     /// Only users change something: what each record does is read from it.
     is_watched: bool,
     sessions: BTreeMap<SessionId, u64>,
@@ -89,6 +92,7 @@ impl Site {
             queue: VecDeque::new(),
             replies: BTreeMap::new(),
             happened: Vec::new(),
+            said: Vec::new(),
             is_watched: true,
             sessions: sessions.iter().map(|session| (*session, 0)).collect(),
             wall_ns,
@@ -225,11 +229,20 @@ impl Site {
     }
 
     /// Something comes for the machine beside the island.
-    pub(crate) fn hear(&mut self, bytes: Bytes) {
+    pub(crate) fn hear(&mut self, event: BesideEvent) {
         self.wall_ns += STEP_NS;
-        self.queue.push_back(Event::Beside(BesideEvent::Message { peer: 0, bytes }));
+        self.queue.push_back(Event::Beside(event));
         self.settle();
-        self.tick(1);
+    }
+
+    /// What it has said since the last call.
+    pub(crate) fn take_said(&mut self) -> Vec<BesideSays> {
+        std::mem::take(&mut self.said)
+    }
+
+    /// Time passes.
+    pub(crate) fn waits(&mut self) {
+        self.pass();
     }
 
     /// The machine beside the island.
@@ -373,7 +386,8 @@ impl Site {
             }
             Effect::Notice(..) => {}
             Effect::Damaged(damage) => panic!("{damage}"),
-            Effect::Send(..) | Effect::SendBeside { .. } => unreachable!("nothing is sent"),
+            Effect::Send(..) => unreachable!("there is no other island"),
+            Effect::Beside(says) => self.said.push(says),
             Effect::Load { load, generation } => {
                 self.loads += 1;
                 let loaded = self.load(&load);
@@ -534,6 +548,17 @@ pub(crate) fn opened(
     writer: Writer,
     rows: impl IntoIterator<Item = (u8, u128, Bytes)>,
 ) -> Result<Machine, Malformed> {
+    opened_at(writer, 0, Window::MOST, rows)
+}
+
+/// The same, behind the record at this position.
+pub(crate) fn opened_at(
+    writer: Writer,
+    position: u64,
+    window: Window,
+    rows: impl IntoIterator<Item = (u8, u128, Bytes)>,
+) -> Result<Machine, Malformed> {
     let names = (1..=120).map(|n| (Writer(n), site_name(Writer(n)))).collect();
-    Machine::open(writer, IslandId(0), names, rows)
+    let config = SiteConfig { volume: 1, writer, island: IslandId(0), names, window };
+    Machine::open(config, position, rows)
 }

@@ -1,0 +1,187 @@
+//! What comes before an operation on something that is shown otherwise than it says itself: sequences by name.
+
+mod receiver;
+mod site;
+
+use std::collections::BTreeMap;
+
+use atoll_causal::{Dot, FileChange, FileId, FileState, FileVersion, HybridStamp, LinkPlace, Writer};
+use atoll_core::{Encode, Ino, Name, SessionId, Time};
+use atoll_island::{BesideEvent, BesideSays};
+use atoll_posix::{Kind, Op, RenameMode, SetAttr};
+use atoll_wide::author::{Bundle, BundleChange};
+use atoll_wide::peers::Window;
+use atoll_wide::peers::message::{Hello, Most, WideMessage};
+use atoll_wide::rows::FileBeside;
+use atoll_wide::site::Site as Machine;
+use receiver::Receiver;
+use site::{Memory, Site, named, opened_at};
+
+const ROOT: Ino = Ino::ROOT;
+/// The other site, as which the test speaks.
+const PEER: u64 = 2;
+
+/// A site, and a link to another one.
+struct Place {
+    site: Site,
+    shadow: Receiver,
+    position: u64,
+}
+
+impl Place {
+    fn new() -> Self {
+        let machine = opened_at(Writer(1), 0, Window::MOST, []).unwrap();
+        let mut site = Site::new(Memory::Whole, &[SessionId(1)], false, Some(Box::new(machine)));
+        site.watch_no_more();
+        site.hear(BesideEvent::Link { peer: PEER, up: true });
+        let mut place = Self { site, shadow: Receiver::shadow(), position: 0 };
+        let hello = Hello { volume: 1, writers: Most::new(Vec::new()), has: 0, synced: 1 << 40 };
+        place.hears(WideMessage::Hello { hello });
+        place
+    }
+
+    fn hears(&mut self, message: WideMessage) {
+        self.site.hear(BesideEvent::Message { peer: PEER, bytes: message.to_vec().into() });
+        for says in self.site.take_said() {
+            assert!(matches!(says, BesideSays::Send { .. }), "{says:?}");
+        }
+    }
+
+    /// The other site has made this.
+    fn tell(&mut self, changes: Vec<BundleChange>) {
+        self.position += 1;
+        self.hears(WideMessage::Bundle { bundle: Bundle { position: self.position, changes } });
+    }
+
+    /// The rows hold together, and users see what the states say.
+    fn check(&mut self) {
+        let spine = self.site.beside::<Machine>().author().spine().clone();
+        for (_, record) in self.site.take_records() {
+            self.shadow.follow(&record, &spine);
+        }
+        self.shadow.check();
+        let plain = self.shadow.plain();
+        assert_eq!(self.shadow.tree(), plain.tree());
+    }
+
+    fn names(&self) -> BTreeMap<String, Ino> {
+        let (names, _) = self.site.state().entries_after(ROOT, 0).unwrap();
+        names.map(|(_, name, entry)| (name.to_string(), entry.ino)).collect()
+    }
+
+    /// The first name with a mark.
+    fn beside(&self) -> Name {
+        let names = self.names();
+        named(names.keys().find(|name| name.contains(".~")).expect("something is shown beside another thing"))
+    }
+
+    fn state(&self, ino: Ino) -> (FileId, FileState) {
+        let row = self.site.state().inode(ino).unwrap().unwrap();
+        let beside = FileBeside::read(row.beside.as_ref().unwrap()).unwrap();
+        (beside.id, beside.state)
+    }
+
+    fn unlink(&mut self, name: &str) {
+        self.site.does(Op::Unlink { dir: ROOT, name: named(name) }, b"");
+    }
+
+    fn chmod(&mut self, ino: Ino, mode: u32) {
+        self.site.does(Op::SetAttr { ino, set: SetAttr { mode: Some(mode), ..SetAttr::default() } }, b"");
+    }
+}
+
+/// A writer has written other bytes, of which no other site has any yet.
+fn writes((id, state): &(FileId, FileState), writer: u64, time_us: u64) -> BundleChange {
+    let stamp = HybridStamp { time_us, writer: Writer(writer) };
+    let version = FileVersion { stamp, size: 3, mtime: Time::default(), root: u128::from(writer) };
+    let dot = Dot { writer: Writer(writer), n: 1 };
+    BundleChange::FileChanged { id: *id, change: state.change(dot, vec![state.write(version)]) }
+}
+
+#[test]
+fn a_file_with_two_versions_is_used_without_end_of_preparations() {
+    let mut place = Place::new();
+    let ino = place.site.create(ROOT, "f", Kind::Regular, b"");
+    let before = place.state(ino);
+    place.tell(vec![writes(&before, 7, 2_000_000_000)]);
+    place.tell(vec![writes(&before, 8, 2_000_000_001)]);
+    place.check();
+    place.chmod(ino, 0o600);
+    place.check();
+}
+
+#[test]
+fn a_rescued_file_that_gets_another_link_keeps_the_name_at_which_it_was_shown() {
+    let mut place = Place::new();
+    let ino = place.site.create(ROOT, "a", Kind::Regular, b"");
+    let before = place.state(ino);
+    place.unlink("a");
+    place.tell(vec![writes(&before, 7, 2_000_000_000)]);
+    let ino = place.names()["a"];
+    place.site.does(Op::Link { ino, dir: ROOT, name: named("b") }, b"");
+    place.check();
+    place.unlink("a");
+    place.check();
+    assert_eq!(place.names(), [("b".to_owned(), ino)].into());
+}
+
+#[test]
+fn one_of_two_rescued_files_that_are_shown_as_one_is_renamed_over_the_name_that_keeps_them_from_it() {
+    let mut place = Place::new();
+    let gone: Vec<_> = (0..2)
+        .map(|_| {
+            let ino = place.site.create(ROOT, "a", Kind::Regular, b"");
+            let before = place.state(ino);
+            place.unlink("a");
+            before
+        })
+        .collect();
+    let other = place.site.create(ROOT, "a", Kind::Regular, b"");
+    place.chmod(other, 0o600);
+    for before in &gone {
+        place.tell(vec![writes(before, 7, 2_000_000_000)]);
+    }
+    place.check();
+    let (name, new_name) = (place.beside(), named("a"));
+    let ino = place.names()[&name.to_string()];
+    let (dir, new_dir, mode, meant, new_meant) = (ROOT, ROOT, RenameMode::Replace, None, None);
+    place.site.does(Op::Rename { dir, name, new_dir, new_name, mode, meant, new_meant }, b"");
+    place.check();
+    assert_eq!(place.names(), [("a".to_owned(), ino)].into());
+}
+
+#[test]
+fn a_name_keeps_what_it_leads_to_however_many_files_are_shown_as_one_there() {
+    let mut place = Place::new();
+    place.site.mkdir(ROOT, "a");
+    for writer in 11..=40 {
+        let machine = opened_at(Writer(writer), 0, Window::MOST, []).unwrap();
+        let mut other = Site::new(Memory::Whole, &[SessionId(1)], false, Some(Box::new(machine)));
+        other.create(ROOT, "a", Kind::Regular, b"");
+        let made: Vec<_> =
+            other.beside::<Machine>().author().bundles(0, u64::MAX).unwrap().cloned().collect();
+        made.into_iter().for_each(|bundle| place.tell(bundle.changes));
+    }
+    place.check();
+    let before = place.names();
+    assert_eq!(before.len(), 2);
+    let name = place.beside();
+    place.chmod(before[&name.to_string()], 0o644);
+    place.check();
+    assert_eq!(place.names(), before);
+}
+
+#[test]
+fn a_stamp_behind_which_no_other_can_be_given_is_refused() {
+    let mut place = Place::new();
+    let ino = place.site.create(ROOT, "a", Kind::Regular, b"");
+    let (id, state) = place.state(ino);
+    let (link, at) = state.places().map(|(link, at)| (link, at.clone())).next().unwrap();
+    let stamp = HybridStamp { time_us: u64::MAX, writer: Writer(9) };
+    let to = LinkPlace { stamp, name: named("b"), ..at };
+    let change: FileChange = state.change(Dot { writer: Writer(9), n: 1 }, vec![state.relink(link, to)]);
+    place.tell(vec![BundleChange::FileChanged { id, change }]);
+    assert_eq!(place.site.beside::<Machine>().peers().refused(), 1);
+    assert_eq!(place.names(), [("a".to_owned(), ino)].into());
+    place.check();
+}
