@@ -204,6 +204,29 @@ fn what_is_not_synced_does_not_leave() {
     assert!(matches!(node.tell(STRANGER), Some(WideMessage::State { .. })));
 }
 
+/// Else the answer could lack a change that came before it, and the peer would take it for all that there is.
+#[test]
+fn an_answer_is_overtaken_by_nothing() {
+    let mut node = taker(1, dirs(101, 2));
+    let has = node.records();
+    node.peers.link_up(STRANGER);
+    node.tell(STRANGER).unwrap();
+    assert_eq!(node.hears(STRANGER, hello(Vec::new(), has, 0)), Ok(()));
+    assert!(node.work());
+    node.sync();
+    assert!(node.work());
+    assert_eq!(node.hears(STRANGER, want(&[object(0)])), Ok(()));
+    assert_eq!(
+        node.tell(STRANGER),
+        None,
+        "the answer waits until it is synced, and the first bundle for the answer"
+    );
+    node.sync();
+    let told = told(&mut node);
+    assert!(matches!(&told[0], WideMessage::State { .. }), "{told:?}");
+    assert_eq!(told[1..].iter().map(position).collect::<Vec<_>>(), [has + 1, has + 2]);
+}
+
 #[test]
 fn news_of_what_has_changed_once_more_wait_until_that_is_synced() {
     let mut node = taker(1, dirs(101, 1));
@@ -399,6 +422,17 @@ fn what_has_no_place_or_no_end_is_refused_and_ends_the_link_only() {
     assert!(matches!(&told(&mut node)[..], [WideMessage::Want { objects }] if objects.len() == 1));
     let nothing = state(Vec::new(), vec![object(3)]);
     assert_eq!(node.hears(STRANGER, nothing), Err(order("it answers nothing of what was asked for")));
+}
+
+#[test]
+fn a_move_that_must_wait_for_a_cut_ends_the_link_and_is_not_acknowledged() {
+    let mut node = greeted(Vec::new(), Window::MOST);
+    let bundle = Bundle { position: 7, changes: vec![born(1, FileId::ROOT)] };
+    assert_eq!(node.hears(STRANGER, WideMessage::Bundle { bundle }), Ok(()));
+    node.is_busy = true;
+    assert!(!node.may_step() && !node.may_step());
+    node.sync();
+    assert_eq!((node.peers.upto(STRANGER).0, node.tell(STRANGER)), (0, None));
 }
 
 #[test]

@@ -36,8 +36,9 @@ pub(crate) enum Inside {
         made: Made,
         /// How many bundles of its author are done.
         done: usize,
-        /// The number of the last dot of these.
+        /// The number of the last dot of these, and the position of the last record of them.
         n: u64,
+        last: u64,
     },
     /// An island with users. It takes nothing from others: its rows of peers are kept here.
     Island { driver: Box<Driver>, rows: BTreeMap<(u8, u128), Bytes> },
@@ -58,6 +59,8 @@ pub(crate) struct Node {
     synced: u64,
     /// What is there after a power cut.
     saved: Inside,
+    /// The spine has too many moves.
+    pub(crate) is_busy: bool,
     pub(crate) counts: Counts,
 }
 
@@ -65,8 +68,9 @@ impl Node {
     fn new(id: u64, writer: Writer, inside: Inside, memory: usize, window: Window) -> Self {
         let (id, saved) = (SiteId(id), inside.clone());
         let peers = WidePeers::open(VOLUME, window, 0, []).expect("no rows");
-        let (bundles, counts) = (Vec::new(), Counts::new());
-        let mut node = Self { id, writer, inside, bundles, memory, window, peers, synced: 0, saved, counts };
+        let (bundles, is_busy, counts) = (Vec::new(), false, Counts::new());
+        let mut node =
+            Self { id, writer, inside, bundles, memory, window, peers, synced: 0, saved, is_busy, counts };
         node.sync();
         node.open();
         node
@@ -81,7 +85,7 @@ impl Node {
         window: Window,
     ) -> Self {
         let (rows, made) = (Box::new(Receiver::new(is_swept)), Made::at_most(memory, 0));
-        let inside = Inside::Taker { rows, made, done: 0, n: 0 };
+        let inside = Inside::Taker { rows, made, done: 0, n: 0, last: 0 };
         Self { bundles, ..Self::new(id, Writer(100 + id), inside, memory, window) }
     }
 
@@ -153,13 +157,13 @@ impl Node {
     /// Its users do something. Whether they did.
     pub(crate) fn work(&mut self) -> bool {
         match &mut self.inside {
-            Inside::Taker { rows, made, done, n } => {
+            Inside::Taker { rows, made, done, n, last } => {
                 let Some(bundle) = self.bundles.get(*done) else { return false };
                 let took = rows.take_with(&bundle.changes, |_, _| {});
                 assert!(took.wants.is_empty(), "users know what they change: {:?}", took.wants);
                 let changes = bundle.changes.clone();
                 made.push(MadeRecord::Own(Bundle { position: took.position, changes }));
-                *done += 1;
+                (*done, *last) = (*done + 1, took.position);
                 *n = (*n)
                     .max(bundle.changes.iter().map(|change| dot_of(change, self.writer)).max().unwrap_or(0));
                 true
@@ -196,6 +200,7 @@ impl Node {
         match &mut self.inside {
             Inside::Taker { rows, made, .. } => {
                 let took = rows.take_with(&step.changes, |position, decision| {
+                    decision.is_busy |= self.is_busy;
                     taken = peers.decided(step, position, writer, decision);
                 });
                 if !took.wants.is_empty() {
@@ -302,8 +307,9 @@ impl Node {
         let position = self.state().seq();
         assert_eq!(position, self.synced);
         let rows: Vec<_> = match &mut self.inside {
-            Inside::Taker { rows, made, .. } => {
-                *made = Made::at_most(self.memory, position);
+            Inside::Taker { rows, made, last, .. } => {
+                // As an author says in his row.
+                *made = Made::at_most(self.memory, *last);
                 rows.sides.iter().map(|((table, id), row)| (*table, *id, row.clone())).collect()
             }
             Inside::Island { driver, rows } => {
