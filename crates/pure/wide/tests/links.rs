@@ -6,16 +6,17 @@ mod replica;
 mod site;
 mod world;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
-use atoll_causal::{Context, Dot, FileId, HybridStamp, Writer};
+use atoll_causal::{Context, Dot, DotSet, FileId, HybridStamp, NoValue, Writer};
 use atoll_core::{Decode, Encode, Ino, SessionId};
 use atoll_model::Rng;
-use atoll_posix::{Op, RenameMode, SetAttr};
+use atoll_posix::{Kind, Op, RenameMode, SetAttr, XattrMode};
 use atoll_wide::author::{Bundle, BundleChange, Made};
-use atoll_wide::peers::message::{Hello, KnownObject, Most, WideMessage};
+use atoll_wide::peers::message::{Hello, KnownObject, Most, STATE_BYTES_MAX, WANT_BYTES_MAX, WideMessage};
 use atoll_wide::peers::{Refused, Window};
 use atoll_wide::rows::{FeedRow, SiteId, root_head};
+use bytes::Bytes;
 use site::{Memory, Site, named, opened};
 use world::{Node, VOLUME, World, bundles};
 
@@ -362,7 +363,7 @@ fn born(n: u64, parent: FileId) -> BundleChange {
     head.birth.stamp = HybridStamp { time_us: n, writer: dot.writer };
     head.name.value = named(&format!("born-{n}"));
     head.context = Context::from_iter([dot]);
-    head.alive = atoll_causal::DotSet::of(dot, atoll_causal::NoValue {});
+    head.alive = DotSet::of(dot, NoValue {});
     BundleChange::DirBorn { id: FileId::born(dot), head: Box::new(head) }
 }
 
@@ -430,7 +431,7 @@ fn a_move_that_must_wait_for_a_cut_ends_the_link_and_is_not_acknowledged() {
     let bundle = Bundle { position: 7, changes: vec![born(1, FileId::ROOT)] };
     assert_eq!(node.hears(STRANGER, WideMessage::Bundle { bundle }), Ok(()));
     node.is_busy = true;
-    assert!(!node.may_step() && !node.may_step());
+    assert_eq!((node.tries(), node.tries()), (Some(Err(Refused::Busy)), None));
     node.sync();
     assert_eq!((node.peers.upto(STRANGER).0, node.tell(STRANGER)), (0, None));
 }
@@ -514,6 +515,123 @@ fn a_record_of_rows_only_is_made_when_an_acknowledgement_waits_for_it() {
     assert_eq!((hello.has, &hello.writers[..]), (9, &[(Writer(55), 1)][..]));
 }
 
+// ---------------------------------------------------------------------- bounds
+
+#[test]
+fn who_makes_much_is_told_once_in_a_while_that_all_is_here() {
+    let much = users(101, |site| (0..1_100).for_each(|at| chmod(site, 0o700 | at & 1)));
+    let mut world = World::new(vec![taker(1, much), taker(2, Vec::new())], &[(0, 1)]);
+    world.settle(false);
+    world.settle(true);
+    world.compare();
+    assert!(world.nodes[1].records() > 1_024);
+    let (acked, counts) = (world.nodes[1].peers.upto(SiteId(1)).1, world.counted());
+    assert_eq!(counts["feeds"], 1, "{counts:?}");
+    assert!(acked > 1_000, "so not all of it is told when a process begins anew");
+}
+
+#[test]
+fn an_answer_has_as_many_states_as_fit_and_the_rest_is_asked_for_again() {
+    let mut names = Vec::new();
+    let large = users(101, |site| {
+        for at in 0..20 {
+            let ino = site.create(ROOT, &format!("f{at}"), Kind::Regular, b"");
+            let (name, value) = (Bytes::from_static(b"user.x"), Bytes::from(vec![at; 60_000]));
+            site.does(Op::SetXattr { ino, name, value, mode: XattrMode::Any, kill_sgid: false }, b"");
+            names.push(ino);
+        }
+    });
+    let files: BTreeSet<FeedRow> = large.iter().map(|bundle| bundle.changes[0].object()).collect();
+    let mut left: Vec<FeedRow> =
+        files.into_iter().filter(|object| matches!(object, FeedRow::File { .. })).collect();
+    assert_eq!(left.len(), names.len());
+    let mut node = greeted(large, Window { messages: 1, bytes: 1, news: 1 });
+    told(&mut node);
+    for round in 1.. {
+        assert_eq!(node.hears(STRANGER, want(&left)), Ok(()));
+        let Some(WideMessage::State { changes, .. }) = node.tell(STRANGER) else { panic!("it answers") };
+        assert!(!changes.is_empty() && changes.encoded_len() <= STATE_BYTES_MAX + 4);
+        left.drain(..changes.len());
+        if left.is_empty() {
+            assert_eq!(round, 2);
+            return;
+        }
+    }
+}
+
+#[test]
+fn a_question_has_a_bound_in_bytes() {
+    let mut node = greeted(Vec::new(), Window::MOST);
+    let many: Context = (1..=4_096).map(|writer| Dot { writer: Writer(writer), n: 1 }).collect();
+    let changes = (1..=8).map(|n| {
+        let BundleChange::DirBorn { id, mut head } = born(n, FileId::ROOT) else { unreachable!() };
+        head.context = many.clone();
+        head.alive = DotSet::default();
+        BundleChange::DirBorn { id, head }
+    });
+    let bundle = Bundle { position: 7, changes: changes.collect() };
+    let newer = |change: &BundleChange| known(change.object(), &[(9, 2)]);
+    let news = bundle.changes.iter().map(newer).collect();
+    assert_eq!(node.hears(STRANGER, WideMessage::Bundle { bundle }), Ok(()));
+    assert_eq!(node.hears(STRANGER, feed(8, news)), Ok(()));
+    steps(&mut node);
+    assert_eq!(node.tell(STRANGER), Some(WideMessage::Ack { upto: 7 }));
+    let Some(WideMessage::Want { objects }) = node.tell(STRANGER) else { panic!("it asks") };
+    assert_eq!(objects.len(), 3);
+    assert!(objects.encoded_len() <= WANT_BYTES_MAX + 4);
+}
+
+/// What becomes of a link whose other end answers each question like this.
+fn ends(mut node: Node, answer: impl Fn(u64, &[KnownObject]) -> WideMessage) -> Refused {
+    node.is_checked = false;
+    let mut is_told = false;
+    for round in 1..400 {
+        if !is_told {
+            let news = (0..1_024).map(|at| known(object(u128::from(round) << 32 | at), &[(55, 1)])).collect();
+            assert_eq!(node.hears(STRANGER, feed(1_000 + round, news)), Ok(()));
+            is_told = true;
+        }
+        while let Some(step) = node.tries() {
+            if let Err(why) = step {
+                return why;
+            }
+        }
+        node.sync();
+        match node.tell(STRANGER) {
+            Some(WideMessage::Want { objects }) => {
+                if let Err(why) = node.hears(STRANGER, answer(round, &objects)) {
+                    return why;
+                }
+            }
+            // All that it has told is done.
+            Some(WideMessage::Ack { .. }) => is_told = false,
+            _ => {}
+        }
+    }
+    panic!("no end");
+}
+
+#[test]
+fn what_a_peer_makes_a_site_want_and_remember_has_a_bound() {
+    // Each directory is in another one that is not here.
+    let chains = |round: u64, objects: &[KnownObject]| {
+        let changes = objects.iter().zip(1..).map(|(asked, at)| {
+            let FeedRow::Dir { id } = asked.object else { panic!("{asked:?}") };
+            let BundleChange::DirBorn { head, .. } = born(1, FileId(u128::from(round) << 80 | at)) else {
+                unreachable!()
+            };
+            BundleChange::DirBorn { id, head }
+        });
+        state(changes.collect(), Vec::new())
+    };
+    let wanted = Refused::Bound("objects that are wanted because of what it tells");
+    assert_eq!(ends(greeted(Vec::new(), Window::MOST), chains), wanted);
+    let nothing =
+        |_, objects: &[KnownObject]| state(Vec::new(), objects.iter().map(|asked| asked.object).collect());
+    let away = Refused::Bound("objects that it has not");
+    assert_eq!(ends(greeted(Vec::new(), Window::MOST), nothing), away);
+}
+
 /// What a stranger says who knows the form of messages: all kinds, with what is there and what is not.
 fn hostile(rng: &mut Rng, real: &[WideMessage]) -> WideMessage {
     loop {
@@ -547,7 +665,7 @@ fn whatever_a_hostile_site_says_no_site_fails() {
             let (name, new_name, mode) = (named("d"), named("e"), RenameMode::Replace);
             let (meant, new_meant) = (None, None);
             site.does(Op::Rename { dir: ROOT, name, new_dir: above, new_name, mode, meant, new_meant }, b"");
-            site.create(d, "f", atoll_posix::Kind::Regular, b"");
+            site.create(d, "f", Kind::Regular, b"");
         });
         let mut real: Vec<WideMessage> =
             moves.iter().map(|bundle| WideMessage::Bundle { bundle: bundle.clone() }).collect();
@@ -585,7 +703,7 @@ fn whatever_a_hostile_site_says_no_site_fails() {
                 Err(_) => {}
             }
             let mut left = 20;
-            while left > 0 && node.may_step() {
+            while left > 0 && node.tries() == Some(Ok(())) {
                 left -= 1;
             }
             node.sync();

@@ -60,6 +60,18 @@ fn branches(seed: u64, rng: &mut Rng, sites: usize) -> (Vec<Bundle>, Vec<Vec<Bun
     (bundles(&base, 0), branches)
 }
 
+/// Links by which each site hears of each other one, directly or through others.
+fn edges(rng: &mut Rng, sites: usize) -> Vec<(usize, usize)> {
+    let mut edges: Vec<_> = (1..sites).map(|at| (rng.index(at), at)).collect();
+    let all = (0..sites).flat_map(|b| (0..b).map(move |a| (a, b)));
+    for edge in all {
+        if rng.percent(35) && !edges.contains(&edge) {
+            edges.push(edge);
+        }
+    }
+    edges
+}
+
 /// How likely cuts of links, power cuts and restarts are.
 const TROUBLES: [[u32; 3]; 4] = [[20, 10, 10], [8, 3, 1], [2, 0, 1], [1, 1, 0]];
 
@@ -73,7 +85,7 @@ fn small(rng: &mut Rng) -> (usize, Window) {
 /// Sites of which each has users.
 fn run_many(seed: u64) -> Counts {
     let mut rng = Rng::new(seed ^ 0x0bee_5a11);
-    let sites = 2 + rng.index(2);
+    let sites = 2 + rng.index(3);
     let (base, branches) = branches(seed, &mut rng, sites);
     let nodes = branches.into_iter().zip(1..).map(|(bundles, id)| {
         let (memory, window) = small(&mut rng);
@@ -82,12 +94,8 @@ fn run_many(seed: u64) -> Counts {
         node
     });
     let nodes = nodes.collect();
-    let edges: &[(usize, usize)] = match (sites, rng.index(2)) {
-        (2, _) => &[(0, 1)],
-        (_, 0) => &[(0, 1), (1, 2)],
-        _ => &[(0, 1), (0, 2), (1, 2)],
-    };
-    let mut world = World::new(nodes, edges);
+    let edges = edges(&mut rng, sites);
+    let mut world = World::new(nodes, &edges);
     let troubles = TROUBLES[seed as usize % TROUBLES.len()];
     for _ in 0..1_500 {
         world.happen(&mut rng, troubles);
@@ -109,9 +117,8 @@ fn run_one(seed: u64) -> Counts {
         let (memory, window) = small(&mut rng);
         nodes.push(Node::taker(id, seed.is_multiple_of(5) && id == 2, Vec::new(), memory, window));
     }
-    let edges: &[(usize, usize)] =
-        if rng.percent(50) { &[(0, 1), (1, 2)] } else { &[(0, 1), (0, 2), (1, 2)] };
-    let mut world = World::new(nodes, edges);
+    let edges = edges(&mut rng, 3);
+    let mut world = World::new(nodes, &edges);
     let troubles = TROUBLES[seed as usize % TROUBLES.len()];
     for _ in 0..1_500 {
         world.happen(&mut rng, troubles);
@@ -163,7 +170,7 @@ fn sites_with_users_have_the_same_at_rest_whatever_links_and_power_do() {
 #[test]
 fn sites_that_only_take_have_at_rest_what_the_one_that_writes_has() {
     let test = "sites_that_only_take_have_at_rest_what_the_one_that_writes_has";
-    if let Some(counts) = run_all(test, number("ATOLL_SOAK").unwrap_or(2 * SEEDS), run_one) {
+    if let Some(counts) = run_all(test, number("ATOLL_SOAK").unwrap_or(5 * SEEDS), run_one) {
         assert!(PATHS.iter().all(|path| counts[path] > 0), "{counts:?}");
     }
 }
