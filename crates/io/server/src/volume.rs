@@ -737,5 +737,6 @@ pub fn setup<D: Disk>(
         root: options.root,
         is_new: options.is_new,
         reached: options.reached.get(&island).copied(),
+        beside: None,
     }
 }

@@ -121,6 +121,7 @@ impl World {
             root: false,
             is_new: !copy.made,
             reached: None,
+            beside: None,
         };
         if self.config.copies > 1 {
             return self.open_member(id, setup);

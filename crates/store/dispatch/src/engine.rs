@@ -19,6 +19,7 @@ use atoll_snapshot::Snapshot;
 use atoll_state::State;
 
 use crate::behind::{AGE_MS, Behind};
+use crate::beside::{BesideMaker, BesideSetup};
 use crate::door::Held;
 use crate::fill::Pins;
 use crate::follow::Following;
@@ -93,6 +94,8 @@ pub struct Engine<D: Disk> {
     pub(crate) net: Arc<dyn Net>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) behind: Behind,
+    /// Makes the machine beside the island; none if it has none.
+    pub(crate) beside: Option<Arc<dyn BesideMaker>>,
     pub(crate) readers: Readers,
     /// Effects that no request's thread performs, such as checkpoints.
     pub(crate) background: Mutex<VecDeque<Effect>>,
@@ -234,6 +237,7 @@ impl<D: Disk> Engine<D> {
             net,
             clock,
             behind: Behind::default(),
+            beside: None,
             readers: Readers::default(),
             background: Mutex::default(),
             drops: Mutex::default(),
@@ -314,9 +318,17 @@ impl<D: Disk> Engine<D> {
     }
 
     /// It leads from here on: it decides, and answers.
-    pub(crate) fn lead(&self) {
+    pub(crate) fn lead(&self) -> Result<(), String> {
         *self.following.lock().expect("no panic while it is held") = Following::default();
-        self.lock().role.lead(self.clock.now());
+        self.begin_to_lead(&mut self.lock().role)
+    }
+
+    /// A copy decides from here on, and so does the machine beside it, if the island is to have one.
+    pub(crate) fn begin_to_lead(&self, role: &mut Role) -> Result<(), String> {
+        let maker = self.beside.clone();
+        let beside =
+            maker.map(|maker| BesideSetup::read(maker, role.state_mut(), &self.snapshot)).transpose()?;
+        role.lead(self.clock.now(), beside)
     }
 
     /// Rows in memory that no checkpoint has, about. They stay there until one is made.

@@ -204,8 +204,12 @@ impl<D: Disk> Engine<D> {
             LeadBy::PowerCut => follower.ended = PreviousEnd::PowerCut,
         }
         core.window = Some(Window::behind(last));
-        core.role.lead(self.clock.now());
+        let led = self.begin_to_lead(&mut core.role);
         drop(core);
+        led.map_err(|why| {
+            self.halt(&why);
+            NotTaken::Halted(Halted { island: self.id(), why })
+        })?;
         // The barrier goes to the log.
         Ok(self.begin(self.time()))
     }

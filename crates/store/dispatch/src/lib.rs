@@ -6,6 +6,7 @@
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
 mod behind;
+pub mod beside;
 pub mod copy;
 mod cut;
 mod door;
@@ -34,6 +35,7 @@ mod walk;
 mod weight;
 pub mod whole;
 
+pub use beside::BesideMaker;
 pub use copy::{Anew, GroupCopy, GroupNet, GroupSetup, Task};
 pub use engine::{Clock, Engine, Halted, Net, Nobody, Work};
 pub use fill::is_being_filled;

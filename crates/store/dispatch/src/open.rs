@@ -16,6 +16,7 @@ use atoll_proto::{BodyBlocks, BodyChange, EpochTable, Inode, Record, RowChange};
 use atoll_snapshot::{Snapshot, SnapshotError};
 use atoll_state::{LoadedRows, RowKey, RowLoad, State};
 
+use crate::beside::BesideMaker;
 use crate::cut;
 use crate::engine::{Clock, Engine, Net};
 use crate::fetch::blocks_of;
@@ -43,6 +44,8 @@ pub struct Setup {
     pub is_new: bool,
     /// How far it is known to have come, from another place.
     pub reached: Option<Reached>,
+    /// Makes the machine beside the island, while a copy of it leads.
+    pub beside: Option<Arc<dyn BesideMaker>>,
 }
 
 /// How far an island is known to have come: its snapshot and log must reach this point.
@@ -154,7 +157,8 @@ impl<D: Disk> Engine<D> {
         clock: Arc<dyn Clock>,
     ) -> Result<(Self, Report), OpenError> {
         let (engine, report, _) = Self::open_following(disk, setup, net, clock)?;
-        engine.lead();
+        let id = engine.id();
+        engine.lead().map_err(|why| OpenError::Malformed(id, why))?;
         Ok((engine, report))
     }
 
@@ -239,6 +243,7 @@ impl<D: Disk> Engine<D> {
             Follower { config, state, ended, touched, corrections, given_way: Vec::new(), makes_checkpoint };
         let role = Role::Following(Box::new(role));
         let mut engine = Self::assemble(id, role, log, disk, Arc::new(bodies), snapshot, (net, clock));
+        engine.beside = setup.beside;
         engine.differs = following.differs().into();
         engine.fills = following.walk.is_some().into();
         engine.following = following.into();
@@ -359,7 +364,7 @@ fn open_log<D: Disk>(
     .map_err(failed)
 }
 
-fn load(state: &mut State, snapshot: &Snapshot, load: RowLoad) -> Result<(), String> {
+pub(crate) fn load(state: &mut State, snapshot: &Snapshot, load: RowLoad) -> Result<(), String> {
     let loaded = load_from(snapshot, &load)?;
     state.load(load, loaded).map_err(|e| e.to_string())
 }

@@ -6,6 +6,8 @@ use atoll_island::{Config, Island, Now, PreviousEnd};
 use atoll_proto::{BodyChange, RowChange};
 use atoll_state::State;
 
+use crate::beside::BesideSetup;
+
 /// See the module.
 pub(crate) enum Role {
     /// It has rows, and no machine that decides.
@@ -40,9 +42,12 @@ pub(crate) struct Follower {
 
 impl Follower {
     /// The machine over these rows.
-    fn lead(&mut self, now: Now) -> Island {
+    fn lead(&mut self, now: Now, beside: Option<BesideSetup>) -> Result<Island, String> {
         let state = std::mem::take(&mut self.state);
         let mut island = Island::new(self.config.clone(), state, self.ended, now);
+        if let Some(beside) = beside {
+            island.set_beside(beside.begin(island.state().seq())?);
+        }
         island.recovered_bodies(&self.touched);
         if self.makes_checkpoint {
             island.resume_checkpoint();
@@ -51,7 +56,7 @@ impl Follower {
             island.correct(changes, bodies);
         }
         island.correct(std::mem::take(&mut self.corrections), Vec::new());
-        island
+        Ok(island)
     }
 }
 
@@ -78,10 +83,12 @@ impl Role {
         }
     }
 
-    /// A follower leads from here on.
-    pub(crate) fn lead(&mut self, now: Now) {
+    /// A follower leads from here on, with the machine beside it that begins with this. If that cannot begin, the copy is of no use any
+    /// more before it is opened anew.
+    pub(crate) fn lead(&mut self, now: Now, beside: Option<BesideSetup>) -> Result<(), String> {
         if let Self::Following(follower) = self {
-            *self = Self::Leading(Box::new(follower.lead(now)));
+            *self = Self::Leading(Box::new(follower.lead(now, beside)?));
         }
+        Ok(())
     }
 }

@@ -63,6 +63,7 @@ fn open(disk: &SimDisk, island: u16) -> Result<Opened, String> {
         root: true,
         is_new: false,
         reached: None,
+        beside: None,
     };
     let opened = Engine::open(folder(disk, island), setup, Arc::new(Nobody), Arc::new(Still));
     let engine = Arc::new(opened.map_err(|e| e.to_string())?.0);

@@ -11,7 +11,8 @@ use atoll_core::{Ino, IslandId, Name, NodeId, Position, SessionId, Table, Time, 
 use atoll_disk::sim::{Fault, SimDisk};
 use atoll_dispatch::seat::SeatStore;
 use atoll_dispatch::{
-    Clock, Engine, GroupCopy, GroupNet, GroupSetup, Net, OpenError, Reached, Setup, SpaceState, Task,
+    BesideMaker, Clock, Engine, GroupCopy, GroupNet, GroupSetup, Net, OpenError, Reached, Setup, SpaceState,
+    Task,
 };
 use atoll_group::{Config, Given, GroupEvent, Role, SwapOutcome};
 use atoll_island::{Event, LinkId, Now};
@@ -199,6 +200,8 @@ pub(crate) struct Group {
     late: Mutex<Vec<(NodeId, Task<SimDisk>)>>,
     /// How many copies are wanted, and on which nodes, if not one on each.
     ring: Option<(u8, Vec<NodeId>)>,
+    /// Makes the machine beside the island.
+    maker: Option<Arc<dyn BesideMaker>>,
     /// Islands of the volume. Only the first is there.
     islands: u16,
     links: u64,
@@ -214,6 +217,11 @@ impl Group {
 
     /// Of the first island of so many.
     pub(crate) fn with(n: u16, islands: u16) -> Self {
+        Self::beside(n, islands, None)
+    }
+
+    /// The same, with machines beside the island that this one makes.
+    pub(crate) fn beside(n: u16, islands: u16, maker: Option<Arc<dyn BesideMaker>>) -> Self {
         let in_sync = (0..n).map(|node| Seat { node: NodeId(node), tenure: 1 }).collect();
         let record = GroupRecord { epoch: 0, primary: None, in_sync, wanted: n as u8, power_cut: false };
         let mut group = Self {
@@ -224,6 +232,7 @@ impl Group {
             ships_late: false,
             late: Mutex::default(),
             ring: None,
+            maker,
             islands,
             links: 0,
             seq: 0,
@@ -274,6 +283,7 @@ impl Group {
         let (wanted, ring) = self.ring.clone().unwrap_or((all.len() as u8, all));
         let islands: Vec<IslandId> = (0..self.islands).map(IslandId).collect();
         let table = Table::new(self.islands);
+        let beside = self.maker.clone();
         let machine = self.machine(node);
         machine.life += 1;
         let me = NodeLife { node, life: machine.life, host: Host { boot: machine.boot, inode: 7 } };
@@ -291,6 +301,7 @@ impl Group {
             root: false,
             is_new: machine.life == 1,
             reached: machine.noted,
+            beside,
         };
         let group = GroupSetup {
             group: Config { me, ring, wanted, tenure_min: 1_000 },

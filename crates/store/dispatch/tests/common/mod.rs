@@ -106,6 +106,7 @@ impl Life {
             root: false,
             is_new,
             reached: None,
+            beside: None,
         }
     }
 
