@@ -112,6 +112,11 @@ impl SimClock {
         self.boot = (0, self.time.us());
     }
 
+    /// Time passes, for everybody.
+    pub(crate) fn passes(&self, us: u64) {
+        self.time.set(self.time.us() + us);
+    }
+
     /// The wall clock.
     pub(crate) fn wall(&self) -> Time {
         self.pace.wall(self.time.us())

@@ -57,6 +57,7 @@ mod unanswered;
 mod union;
 mod votes;
 mod walks;
+mod wide;
 mod wire;
 pub mod world;
 

@@ -444,6 +444,12 @@ pub const SCENARIOS: &[Scenario] = &[
         steps: 40,
         body: |run| union::run_points(run, true),
     },
+    Scenario {
+        name: "wide_sites",
+        what: "two to five sites of a wide volume; links break, processes die, power fails, and clocks are hours off",
+        steps: 300,
+        body: crate::wide::run,
+    },
 ];
 
 impl Scenario {

@@ -171,6 +171,8 @@ bugs! {
     FoldsByAge: "a site forgets moves of directories that another one may not have seen",
     ChainOnly: "a move tells of the directories that are above it, and not of those that were",
     BaseNotKept: "the place of a moved directory is forgotten with the move",
+    ToldUnsynced: "a site tells others of changes that a power cut may take",
+    MovedIntoRemoved: "a directory that is made in or moved into a removed one does not bring that back",
     AbsentIsRemoved: "a join takes what the other state has not for removed, whatever its context says",
     RemovalSeesAll: "a removal counts as having seen all that was done",
     RevivedByAnyChild: "a removed directory is shown for a child that its removal had seen",

@@ -7,6 +7,7 @@ mod steps;
 use std::collections::{BTreeMap, VecDeque};
 
 use atoll_causal::Writer;
+use atoll_core::planted::{Bug, planted};
 use atoll_core::{Decode, Encode, Ino, IslandId, Malformed};
 use atoll_island::{Beside, BesideEvent, BesideRecord, BesideSays, BesideStep, BesideView, Now};
 use atoll_posix::Op;
@@ -19,7 +20,7 @@ use crate::foreign::{self, ForeignDecision, Here, Waits};
 use crate::held::{HeldChanges, HeldObjects, SiteRows};
 use crate::peers::message::WideMessage;
 use crate::peers::{Own, WidePeers, Window};
-use crate::rows::SiteId;
+use crate::rows::{DIRS, MOVES, PEERS, SiteId, WRITERS};
 use prepare::Needed;
 use steps::Steps;
 
@@ -49,6 +50,8 @@ pub struct Site {
     inbox: VecDeque<(SiteId, Heard)>,
     /// Links that are to be ended, and why.
     ends: VecDeque<(SiteId, String)>,
+    /// The last record when it began. Before that is synced, it may be lost with what it says of other sites.
+    begins: u64,
 }
 
 /// What has come for a site.
@@ -76,8 +79,11 @@ impl From<Vec<RowLoad>> for NotYet {
 }
 
 impl Site {
-    /// A site that goes on where its rows end: of all side rows [`Author::open`] and [`WidePeers::open`] use some. `position` is that of
-    /// the last record, and synced.
+    /// Side tables that [`Site::open`] needs whole.
+    pub const TABLES: &'static [u8] = &[DIRS, MOVES, PEERS, WRITERS];
+
+    /// A site that goes on where its rows end, those of [`Site::TABLES`]: others are not used. `position` is that of the last record.
+    /// Nobody hears of the site before that one is synced.
     pub fn open(
         config: SiteConfig,
         position: u64,
@@ -87,7 +93,8 @@ impl Site {
         let SiteConfig { volume, writer, island, names, window } = config;
         let peers = WidePeers::open(volume, window, position, rows.iter().cloned())?;
         let author = Author::open(writer, rows)?;
-        Ok(Self { island, names, author, peers, inbox: VecDeque::new(), ends: VecDeque::new() })
+        let (inbox, ends, begins) = (VecDeque::new(), VecDeque::new(), position);
+        Ok(Self { island, names, author, peers, inbox, ends, begins })
     }
 
     /// What its users have made.
@@ -128,7 +135,10 @@ impl Site {
         view: BesideView<'_>,
         mint: &mut dyn FnMut() -> Option<Ino>,
     ) -> Result<BesideStep, NotYet> {
-        self.peers.synced(view.synced);
+        if view.synced < self.begins {
+            return Ok(BesideStep::Rest);
+        }
+        self.peers.synced(if planted(Bug::ToldUnsynced) { view.state.seq() } else { view.synced });
         while let Some((site, heard)) = self.inbox.pop_front() {
             let own = own(&self.author, view.state);
             match heard {

@@ -1,0 +1,285 @@
+//! A run: users at all sites, and what happens to processes, disks and links, in an order that the seed draws.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use atoll_core::{Decode, Ino, Name};
+use atoll_disk::sim::Fault;
+use atoll_island::Event;
+use atoll_model::rng::Rng;
+use atoll_posix::{Answer, Kind, Op, RenameMode, SetAttr, XattrMode};
+use atoll_wide::peers::Window;
+use atoll_wide::peers::message::WideMessage;
+use bytes::Bytes;
+
+use super::place::{Place, name};
+use super::rest::{judge, judge_tokens, tokens};
+use super::ways::Ways;
+use crate::cause::Failure;
+use crate::clocks::{Paces, SimClock, TrueTime};
+use crate::scenario::Run;
+
+/// Names for which sites quarrel.
+const NAMES: [&str; 4] = ["a", "b", "c", "d.txt"];
+/// Effects within which a process dies once it is going to.
+const EFFECTS_MAX: u64 = 25;
+/// All is told after so many looks, 300 ms apart.
+const LOOKS_MAX: u32 = 2_000;
+/// Microseconds between two of them.
+const LOOK_US: u64 = 300_000;
+
+/// See the module.
+struct Sim<'r> {
+    rng: Rng,
+    run: &'r mut Run,
+    time: Arc<TrueTime>,
+    places: Vec<Place>,
+    ways: Ways,
+    /// Targets of symbolic links that were made, each once: by them a link is known wherever it is shown.
+    made: BTreeSet<Vec<u8>>,
+    /// Those of them of which somebody has removed a name, or may have.
+    removed: BTreeSet<Vec<u8>>,
+    /// Those that all sites had at rest.
+    told: BTreeSet<Vec<u8>>,
+    /// Those that no site had at rest any more.
+    gone: BTreeSet<Vec<u8>>,
+}
+
+/// Runs one.
+pub(crate) fn run(run: &mut Run) -> Result<(), Failure> {
+    let mut rng = Rng::new(run.seed);
+    let time = Arc::new(TrueTime::default());
+    let mut paces = Paces::new(run.seed, rng.percent(80));
+    let sites = 2 + rng.index(4);
+    let small = Window { messages: 3, bytes: 600, news: 4 };
+    let places = (0..sites).map(|at| {
+        let window = if rng.percent(30) { small } else { Window::MOST };
+        let rows_max = *rng.pick(&[2, 100, 100_000]);
+        let clock = SimClock::new(Arc::clone(&time), paces.next());
+        Place::new((at, sites), clock, window, rows_max, run.seed)
+    });
+    let places = places.collect();
+    let ways = Ways::new(sites, rng.percent(30));
+    let (made, removed, told, gone) = Default::default();
+    let mut sim = Sim { rng, run, time, places, ways, made, removed, told, gone };
+    let steps = sim.run.steps;
+    for n in 1..=steps {
+        sim.step()?;
+        // Half of the runs meet often, the others once.
+        let rounds = if sim.run.seed.is_multiple_of(2) { 3 } else { 1 };
+        if n % (steps / rounds).max(1) == 0 {
+            sim.rest()?;
+        }
+    }
+    sim.rest()
+}
+
+impl Sim<'_> {
+    fn note(&mut self, what: std::fmt::Arguments<'_>) {
+        self.run.notes.note(self.time.us(), what);
+    }
+
+    fn step(&mut self) -> Result<(), Failure> {
+        let at = self.rng.index(self.places.len());
+        let pair = *self.rng.pick(&self.ways.pairs());
+        match self.rng.weighted(&[60, 30, 15, 3, 8, 1, 1, 1, 10, 2]) {
+            0 => self.operation(at)?,
+            1 => {
+                for _ in 0..1 + self.rng.below(8) {
+                    self.deliver()?;
+                }
+            }
+            2 => self.pass()?,
+            3 => {
+                self.note(format_args!("link {pair:?} breaks"));
+                self.run.injected.breaks += u64::from(self.ways.is_up(pair));
+                self.ways.set(&mut self.places, pair, false)?;
+            }
+            4 => self.ways.set(&mut self.places, pair, true)?,
+            5 => {
+                self.note(format_args!("site {at} dies"));
+                self.run.injected.deaths += 1;
+                self.places[at].die(Fault::ProcessDeath);
+            }
+            6 => {
+                let effects = 1 + self.rng.below(EFFECTS_MAX);
+                self.note(format_args!("the power of site {at} fails in {effects} effects"));
+                self.run.injected.power_cuts += 1;
+                let fault = Fault::PowerCut { seed: self.rng.bits() };
+                self.places[at].dies_after(effects, fault);
+            }
+            7 => {
+                self.note(format_args!("site {at} stops"));
+                self.run.injected.stops += 1;
+                self.places[at].stop()?;
+            }
+            8 => self.start(at)?,
+            _ => self.places[at].enter(Event::CheckpointWanted)?,
+        }
+        self.ways.take(&mut self.places)?;
+        self.ways.look(&mut self.places)
+    }
+
+    /// Some message arrives. False if none is on its way.
+    fn deliver(&mut self) -> Result<bool, Failure> {
+        let Some((from, to, bytes)) = self.ways.arrives(&mut self.rng) else { return Ok(false) };
+        self.note(format_args!("site {from} to {to}: {:?}", WideMessage::from_slice(&bytes)));
+        self.ways.deliver(&mut self.places, (from, to), bytes)?;
+        Ok(true)
+    }
+
+    fn start(&mut self, at: usize) -> Result<(), Failure> {
+        if !self.places[at].is_up() {
+            // Whoever was linked with it has noticed.
+            self.ways.cut(&mut self.places, at)?;
+            let up = self.places[at].start()?;
+            self.note(format_args!("site {at} starts: {up}"));
+        }
+        Ok(())
+    }
+
+    /// Time passes everywhere.
+    fn pass(&mut self) -> Result<(), Failure> {
+        self.time.set(self.time.us() + 1_000 + self.rng.below(LOOK_US));
+        self.places.iter_mut().try_for_each(Place::tick)?;
+        self.ways.take(&mut self.places)?;
+        self.ways.look(&mut self.places)
+    }
+
+    /// Everything works, and all sites tell each other everything. Then all is judged.
+    fn rest(&mut self) -> Result<(), Failure> {
+        self.places.iter_mut().for_each(Place::dies_now);
+        self.ways.look(&mut self.places)?;
+        let mut quiet = 0;
+        for looks in 0.. {
+            for at in 0..self.places.len() {
+                self.start(at)?;
+            }
+            for pair in self.ways.pairs() {
+                self.ways.set(&mut self.places, pair, true)?;
+            }
+            let mut is_silent = true;
+            while self.deliver()? {
+                is_silent = false;
+            }
+            self.time.set(self.time.us() + LOOK_US);
+            self.places.iter_mut().try_for_each(Place::tick)?;
+            self.ways.take(&mut self.places)?;
+            self.ways.look(&mut self.places)?;
+            // Machines hear of a sync with the next event.
+            let is_quiet = is_silent && self.places.iter().all(|place| self.ways.are_quiet(place));
+            quiet = if is_quiet { quiet + 1 } else { 0 };
+            if quiet == 3 {
+                break;
+            }
+            if looks > LOOKS_MAX {
+                return Err(Failure::new("sites do not come to rest"));
+            }
+        }
+        self.run.virtual_us = self.time.us();
+        let seed = self.run.seed;
+        let tree = judge(&mut self.places, seed)?;
+        self.note(format_args!(
+            "at rest: {:?}",
+            tree.items.keys().map(|path| path.escape_ascii().to_string()).collect::<Vec<_>>()
+        ));
+        let now = tokens(&tree);
+        judge_tokens(&now, &self.gone, &self.told, &self.removed)?;
+        self.gone.extend(self.made.iter().filter(|token| !now.contains_key(*token)).cloned());
+        self.told = now.into_keys().collect();
+        self.ways.take(&mut self.places)
+    }
+
+    /// A name of some directory of a site, and that directory. None if its process has ended.
+    fn place(&mut self, at: usize) -> Result<Option<(Ino, Name)>, Failure> {
+        let mut dir = Ino::ROOT;
+        loop {
+            let Some(entries) = self.places[at].list(dir)? else { return Ok(None) };
+            let dirs: Vec<Ino> =
+                entries.iter().filter(|entry| entry.kind == Kind::Directory).map(|entry| entry.ino).collect();
+            if !dirs.is_empty() && self.rng.percent(60) {
+                dir = *self.rng.pick(&dirs);
+                continue;
+            }
+            // Names that are there now and then, such as those beside others.
+            let is_there = !entries.is_empty() && self.rng.percent(60);
+            let at = if is_there {
+                self.rng.pick(&entries).name.clone()
+            } else {
+                name(self.rng.pick::<&str>(&NAMES))
+            };
+            return Ok(Some((dir, at)));
+        }
+    }
+
+    /// What is at a name, and its token if it is a symbolic link.
+    fn found(&mut self, at: usize, dir: Ino, name: &Name) -> Result<Option<(Ino, Kind, Vec<u8>)>, Failure> {
+        let looked = self.places[at].run(Op::Lookup { dir, name: name.clone() })?;
+        let Some(Ok((Answer::Found { found }, _))) = looked else { return Ok(None) };
+        let (ino, kind) = (found.attr.ino, found.attr.kind);
+        if kind != Kind::Symlink {
+            return Ok(Some((ino, kind, Vec::new())));
+        }
+        let read = self.places[at].run(Op::Readlink { ino })?;
+        let Some(Ok((_, target))) = read else { return Ok(None) };
+        Ok(Some((ino, kind, target)))
+    }
+
+    /// The user of a site does something.
+    fn operation(&mut self, at: usize) -> Result<(), Failure> {
+        if !self.places[at].is_up() {
+            return Ok(());
+        }
+        let Some((dir, name)) = self.place(at)? else { return Ok(()) };
+        let Some((new_dir, new_name)) = self.place(at)? else { return Ok(()) };
+        let found = self.found(at, dir, &name)?;
+        let replaced = self.found(at, new_dir, &new_name)?;
+        let mode = *self.rng.pick(&[0o644, 0o600, 0o750]);
+        let (umask, rdev, exclusive, target) = (0, 0, true, Bytes::new());
+        let mut removes = Vec::new();
+        let op = match (self.rng.weighted(&[8, 14, 14, 30, 5, 12, 12, 6, 6, 6, 2]), found) {
+            (0, _) => Op::Create { dir, name, kind: Kind::Regular, mode, umask, rdev, exclusive, target },
+            (1, _) => Op::Mkdir { dir, name, mode: mode | 0o100, umask },
+            (2, _) => {
+                let token = format!("s{at}-{}", self.made.len()).into_bytes();
+                self.made.insert(token.clone());
+                let (kind, target) = (Kind::Symlink, Bytes::from(token));
+                Op::Create { dir, name, kind, mode, umask, rdev, exclusive, target }
+            }
+            (what @ (3 | 4), _) => {
+                let mode = if what == 3 { RenameMode::Replace } else { RenameMode::Exchange };
+                if what == 3 {
+                    removes.extend(replaced.map(|(_, _, token)| token));
+                }
+                Op::Rename { dir, name, new_dir, new_name, mode, meant: None, new_meant: None }
+            }
+            (5, found) => {
+                removes.extend(found.map(|(_, _, token)| token));
+                Op::Unlink { dir, name }
+            }
+            (6, _) => Op::Rmdir { dir, name, meant: None },
+            (7, Some((ino, _, _))) => Op::Link { ino, dir: new_dir, name: new_name },
+            (8, Some((ino, _, _))) => {
+                Op::SetAttr { ino, set: SetAttr { mode: Some(mode), ..SetAttr::default() } }
+            }
+            (9, Some((ino, Kind::Regular | Kind::Directory, _))) => {
+                let (name, value) =
+                    (Bytes::from_static(b"user.x"), Bytes::from(vec![self.rng.index(9) as u8]));
+                Op::SetXattr { ino, name, value, mode: XattrMode::Any, kill_sgid: false }
+            }
+            _ => Op::FsyncDir { dir },
+        };
+        let told = format!("{op:?}");
+        let done = self.places[at].run(op)?;
+        self.note(format_args!(
+            "site {at} at {:?}: {told}: {:?}",
+            self.places[at].now(),
+            done.as_ref().map(|done| done.as_ref().map(|_| ()))
+        ));
+        self.run.operations += 1;
+        if !matches!(done, Some(Err(_))) {
+            self.removed.extend(removes.into_iter().filter(|token| !token.is_empty()));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,24 @@
+//! A site that begins anew: what it says first, and when.
+
+use std::collections::BTreeMap;
+
+use atoll_causal::Writer;
+use atoll_core::{IslandId, Time};
+use atoll_island::{Beside, BesideEvent, BesideSays, BesideStep, BesideView, Now};
+use atoll_state::State;
+use atoll_wide::peers::Window;
+use atoll_wide::site::{Site, SiteConfig};
+
+#[test]
+fn a_site_says_nothing_before_all_that_it_begins_with_is_synced() {
+    let (writer, island, window) = (Writer(1), IslandId(0), Window::MOST);
+    let config = SiteConfig { volume: 1, writer, island, names: BTreeMap::new(), window };
+    let mut site = Site::open(config, 5, []).unwrap();
+    site.hear(BesideEvent::Link { peer: 2, up: true });
+    let state = State::new(1);
+    let now = Now { wall: Time { secs: 1, nanos: 0 }, ms: 1 };
+    let mut step =
+        |synced| site.step(BesideView { state: &state, now, synced, may_decide: true }, &mut || None);
+    assert!(matches!(step(4), BesideStep::Rest));
+    assert!(matches!(step(5), BesideStep::Say(BesideSays::Send { peer: 2, .. })));
+}
