@@ -103,6 +103,8 @@ fn revives(objects: &impl Objects, dir: FileId, head: &DirHead, key: &EntryKey) 
     match standing(objects, dir, key) {
         Stands::Nowhere => false,
         _ if planted(Bug::RevivedByAnyChild) => true,
+        // It is not removed itself. Whoever removed the directory had moved it away, or it was removed and moved or linked meanwhile.
+        Stands::Linked(_) | Stands::Dir if objects.are_all_held() && !planted(Bug::MovedIntoRemoved) => true,
         Stands::Linked(entries) => is_new() || entries.iter().any(|dot| !has_seen(&head.buried, *dot)),
         Stands::Away | Stands::Dir => is_new(),
         Stands::Rescued | Stands::RevivedDir => true,

@@ -22,6 +22,12 @@ pub trait Objects {
     /// What a directory has of one entry.
     fn entry(&self, dir: FileId, key: &EntryKey) -> Option<Cow<'_, DotFun<EntryWord>>>;
 
+    /// Whether every object is held, as at a site that has the whole tree. Then each says of itself where it is, directories have no
+    /// entries, and nothing says of a directory which removals have seen it where it is.
+    fn are_all_held(&self) -> bool {
+        false
+    }
+
     /// What was known of `child` by those who changed its entries in `dir`.
     fn based(&self, dir: FileId, child: FileId) -> Option<Cow<'_, Context>>;
 

@@ -322,6 +322,10 @@ impl Objects for HeldObjects<'_> {
         None
     }
 
+    fn are_all_held(&self) -> bool {
+        true
+    }
+
     fn near(&self, dir: FileId, name: Option<&Name>) -> Vec<EntryKey> {
         let (keys, ids) = self.rows.near(dir, name);
         let mut near: BTreeSet<EntryKey> = keys.into_iter().collect();

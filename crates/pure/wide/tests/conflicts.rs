@@ -207,6 +207,38 @@ fn a_directory_in_which_something_was_made_is_not_removed() {
     assert_eq!(rows_of(&receiver, NEAR), 0);
 }
 
+/// Found by `wide_sites` 940.
+#[test]
+fn a_directory_into_which_another_one_was_moved_is_not_removed() {
+    let prepare = |site: &mut Site| {
+        let dir = site.mkdir(ROOT, "a");
+        file(site, dir, "f", 0o600);
+        site.mkdir(ROOT, "d")
+    };
+    let dir = |site: &Site| site.state().entry(ROOT, &named("d")).unwrap().unwrap().ino;
+    let (receiver, shown) = both(
+        prepare,
+        |site| site.does(rmdir(ROOT, "d"), b""),
+        |site| site.does(rename((ROOT, "a"), (dir(site), "a")), b""),
+    );
+    assert_eq!(shown, ["/d", "/d/a", "/d/a/f"]);
+    assert_eq!(rows_of(&receiver, NEAR), 0);
+}
+
+#[test]
+fn a_directory_in_which_another_one_was_made_is_not_removed() {
+    let prepare = |site: &mut Site| site.mkdir(ROOT, "d");
+    let (_, shown) = both(
+        prepare,
+        |site| site.does(rmdir(ROOT, "d"), b""),
+        |site| {
+            let dir = site.state().entry(ROOT, &named("d")).unwrap().unwrap().ino;
+            site.mkdir(dir, "e");
+        },
+    );
+    assert_eq!(shown, ["/d", "/d/e"]);
+}
+
 #[test]
 fn a_removed_directory_deep_below_removed_ones_is_shown_again_with_all_above_it() {
     let prepare = |site: &mut Site| {

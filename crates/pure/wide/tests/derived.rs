@@ -5,14 +5,17 @@ mod site;
 
 use std::collections::BTreeMap;
 
-use atoll_causal::{Dot, FileChange, FileId, FileState, FileVersion, HybridStamp, LinkPlace, Writer};
+use atoll_causal::{
+    AttrState, DirBirth, DirState, Dot, FileChange, FileId, FileState, FileVersion, HybridStamp, LinkPlace,
+    Writer,
+};
 use atoll_core::{Encode, Ino, Name, SessionId, Time};
 use atoll_island::{BesideEvent, BesideSays};
 use atoll_posix::{Kind, Op, RenameMode, SetAttr};
 use atoll_wide::author::{Bundle, BundleChange};
 use atoll_wide::peers::Window;
 use atoll_wide::peers::message::{Hello, Most, WideMessage};
-use atoll_wide::rows::FileBeside;
+use atoll_wide::rows::{DirBeside, FileBeside};
 use atoll_wide::site::Site as Machine;
 use receiver::Receiver;
 use site::{Memory, Site, named, opened_at};
@@ -184,4 +187,33 @@ fn a_stamp_behind_which_no_other_can_be_given_is_refused() {
     assert_eq!(place.site.beside::<Machine>().peers().refused(), 1);
     assert_eq!(place.names(), [("a".to_owned(), ino)].into());
     place.check();
+}
+
+/// Found by `sites` 130. The directory is one of two of its name, and was removed; what revives it is moved away.
+#[test]
+fn a_directory_that_is_shown_for_what_is_moved_out_of_it_is_kept() {
+    let mut place = Place::new();
+    let removed = place.site.mkdir(ROOT, "d");
+    let row = place.site.state().dir(removed).unwrap().unwrap().beside.clone().unwrap();
+    let DirBeside { id, head, .. } = DirBeside::read(&row).unwrap();
+    let inner = place.site.mkdir(ROOT, "a");
+    let moves = |place: &mut Place, (dir, name): (Ino, &str), (new_dir, new_name): (Ino, &str)| {
+        let (name, new_name, mode) = (named(name), named(new_name), RenameMode::Replace);
+        let op = Op::Rename { dir, name, new_dir, new_name, mode, meant: None, new_meant: None };
+        place.site.does(op, b"");
+    };
+    moves(&mut place, (ROOT, "a"), (removed, "a"));
+    // The other directory is older, so the two are shown as that one.
+    let (stamp, writer) = (HybridStamp { time_us: 1, writer: Writer(7) }, Writer(7));
+    let attrs = AttrState::new(stamp, 0o755, 0, 0, Time::default());
+    let born = Dot { writer, n: 1 };
+    let other = DirState::new(DirBirth { stamp, parent: FileId::ROOT }, born, attrs, named("d")).head;
+    place.tell(vec![BundleChange::DirBorn { id: FileId::born(born), head: Box::new(other) }]);
+    let gone = Dot { writer, n: 2 };
+    place.tell(vec![BundleChange::DirChanged { id, change: head.change(gone, head.remove(gone)) }]);
+    place.check();
+    let shown = place.names()["d"];
+    moves(&mut place, (shown, "a"), (ROOT, "b"));
+    place.check();
+    assert_eq!(place.names(), [("b".to_owned(), inner), ("d".to_owned(), shown)].into());
 }

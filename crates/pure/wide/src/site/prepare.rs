@@ -111,8 +111,14 @@ impl<'a> Needed<'a> {
         for own in &own {
             self.own_name(&group, own);
         }
-        if let Some(below) = group.below(self.held, name).filter(|_| how == Use::Removes) {
-            self.remove_others(&below);
+        if let Some(below) = group.below(self.held, name) {
+            // It may be what revives the directory that it is in.
+            for (parent, _) in below.members().iter().filter_map(|member| self.held.place(*member)) {
+                self.explicit(keep(self.held, parent));
+            }
+            if how == Use::Removes {
+                self.remove_others(&below);
+            }
         }
     }
 

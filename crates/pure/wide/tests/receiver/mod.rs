@@ -525,6 +525,10 @@ impl Objects for Plain {
         None
     }
 
+    fn are_all_held(&self) -> bool {
+        true
+    }
+
     fn near(&self, dir: FileId, name: Option<&Name>) -> Vec<EntryKey> {
         let near = self.near.get(&dir).into_iter().flatten();
         near.filter(|key| name.is_none_or(|name| key.name == *name)).cloned().collect()
