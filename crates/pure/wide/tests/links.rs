@@ -250,7 +250,8 @@ fn news_of_what_has_changed_once_more_wait_until_that_is_synced() {
 }
 
 /// The root's change of another site has its row in the feed behind what is read, since the root has changed once more, and that is not
-/// synced. So it was told by nothing when the link ends.
+/// synced. So it was told by nothing when the link ends. Found by `wide_sites` 1762: nothing may be told up to there before the later change
+/// is synced, since the row is back where it was if a power cut takes that.
 #[test]
 fn what_was_hidden_when_the_feed_was_read_is_told_on_the_next_link() {
     let mut node = taker(1, dirs(101, 1));
@@ -266,6 +267,8 @@ fn what_was_hidden_when_the_feed_was_read_is_told_on_the_next_link() {
     node.tell(STRANGER).unwrap();
     assert_eq!(node.hears(STRANGER, hello(Vec::new(), 0, 1_000)), Ok(()));
     let born = FeedRow::Dir { id: FileId::born(Dot { writer: Writer(102), n: 2 }) };
+    assert_eq!(node.tell(STRANGER), None, "the root's later change is not synced");
+    node.sync();
     assert_eq!(node.tell(STRANGER), Some(feed(upto, vec![known(born, &[(102, 2)])])));
     assert_eq!(node.hears(STRANGER, WideMessage::Ack { upto }), Ok(()));
     node.peers.link_up(STRANGER);

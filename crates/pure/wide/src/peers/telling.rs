@@ -4,6 +4,8 @@
 //! **Bundles only where they are whole.** A bundle tells one change of an object. It may be sent only if the peer was told all changes of
 //! the object before. When the feed's table is read that is not so: an object that changes meanwhile has its row behind what was read, and
 //! its changes before are told by no row. So what has happened up to that moment is told as news, with contexts, which cover everything.
+//! Nothing leaves before that moment is synced: if a power cut took the later change, the row of the one before would be back, at a place
+//! up to which the peer had everything.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -39,6 +41,8 @@ pub(super) struct Telling {
     /// Records since the last message of which the peer need not hear.
     skipped: usize,
     ready: Option<Ready>,
+    /// Nothing leaves before this position is synced.
+    due: u64,
     /// Messages that were sent and not acknowledged: the position that each brings, and its bytes.
     under_way: VecDeque<(u64, usize)>,
     bytes: usize,
@@ -47,7 +51,7 @@ pub(super) struct Telling {
 impl Telling {
     /// To a peer that has everything up to a position.
     pub(super) const fn from(peer: SiteId, has: u64) -> Self {
-        Self { peer, told: has, skipped: 0, ready: None, under_way: VecDeque::new(), bytes: 0 }
+        Self { peer, told: has, skipped: 0, ready: None, due: 0, under_way: VecDeque::new(), bytes: 0 }
     }
 
     /// The next message, if there is something to tell, it is synced, and the window has room. `in_memory`: from this position on, what
@@ -90,6 +94,7 @@ impl Telling {
             let Some(records) = records else {
                 // What changes meanwhile is not among these rows.
                 *by_news = own.state.seq();
+                self.due = *by_news;
                 let (upto, objects) = page(own, self.told, synced, news_max)?;
                 if objects.is_empty() {
                     self.told = upto;
@@ -145,7 +150,7 @@ impl Telling {
     fn ready(&mut self, message: WideMessage, upto: u64, due: u64) -> Ready {
         self.skipped = 0;
         let bytes = message.encoded_len();
-        Ready { message, upto, due, bytes }
+        Ready { message, upto, due: due.max(self.due), bytes }
     }
 
     /// The peer has everything up to a position. It may have been told on a link before: then it need not hear it again.
