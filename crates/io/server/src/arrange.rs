@@ -154,6 +154,8 @@ impl<D: Disk> Islands<D> {
                 if let Err(why) = copy.stop() {
                     told(island, &why);
                 }
+                // Its engine is closed, so this does not take long.
+                volume.views.forget(island);
             }
             match self.record_of(island) {
                 Ok(record) if record.as_ref().is_none_or(|record| record.seat_of(me).is_none()) => {

@@ -374,7 +374,6 @@ impl<D: Disk> Volume<D> {
         copies.all.set(all);
         let mut led = (*self.engines.all()).clone();
         led.remove(&island);
-        // Its view goes too.
         self.set_islands(led);
         Some(copy)
     }

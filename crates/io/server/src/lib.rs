@@ -25,6 +25,7 @@ mod refusals;
 mod served;
 mod slots;
 mod switch;
+mod views;
 mod volume;
 
 pub use cluster::{Beside, Cluster, Shelf};

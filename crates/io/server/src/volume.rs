@@ -9,14 +9,13 @@ use std::time::{Duration, Instant, SystemTime};
 use atoll_control::GroupStore;
 use atoll_core::{IslandId, NodeId, Time, VolumeId};
 use atoll_disk::Disk;
-use atoll_dispatch::{Clock, Engine, Fills, Halted, Laying, OpenError, Reached, Report, Setup, Work};
+use atoll_dispatch::{Clock, Engine, Fills, Halted, OpenError, Reached, Report, Setup, Work};
 use atoll_group::Role;
 use atoll_island::{Config, Event, LinkId, MigrationConfig, Now};
 use atoll_posix::{Answer, Errno, Op};
 use atoll_proto::group::Host;
 use atoll_proto::{ClientOp, DaemonLife, Fixed, NodeLife, Outcome, Reply, Request, VolumeConfig};
 use atoll_rpc::{AddressError, DaemonId, Link};
-use atoll_view::Subject;
 use bytes::Bytes;
 
 use crate::copies::Copies;
@@ -24,9 +23,10 @@ use crate::local::Local;
 use crate::map::Map;
 use crate::node_links::{NodeLinks, Used};
 use crate::opening::{OpenedIslands, Unopened};
-use crate::refusals::{Refusals, SPILLED_TOLD_MAX, Spilled};
+use crate::refusals::Spilled;
 use crate::slots::{Islands, Slots};
 use crate::switch::{Enter, Switch, together};
+use crate::views::{Kept, Views};
 
 /// Pause between two runs of an island's housekeeping.
 const HOUSEKEEPING: Duration = Duration::from_millis(50);
@@ -188,14 +188,9 @@ pub struct Volume<D: Disk> {
     pub(crate) changing: Mutex<()>,
     pub(crate) stopping: AtomicBool,
     threads: Mutex<Vec<JoinHandle<()>>>,
-    views: Mutex<Vec<Laying<D>>>,
-    /// Refusals that were logged.
-    refusals: Mutex<Refusals>,
-    spilled: Mutex<BTreeMap<IslandId, Spilled>>,
+    pub(crate) views: Views<D>,
     next_local: AtomicU64,
     rows_dirty_max: usize,
-    /// The daemon is root, and device files are laid.
-    lays_as: (bool, bool),
 }
 
 impl<D: Disk> std::fmt::Debug for Volume<D> {
@@ -236,6 +231,7 @@ impl<D: Disk> Volume<D> {
         if config.nodes.iter().all(|n| n.node != node) {
             return Err(not_a_member());
         }
+        let views = Views::new(config.name.clone(), (options.root, options.devices));
         Ok(Arc::new(Self {
             id: config.id,
             name: config.name.clone(),
@@ -256,11 +252,8 @@ impl<D: Disk> Volume<D> {
             changing: Mutex::default(),
             stopping: AtomicBool::new(false),
             threads: Mutex::default(),
-            views: Mutex::default(),
-            refusals: Mutex::default(),
-            spilled: Mutex::default(),
+            views,
             next_local: AtomicU64::new(1),
-            lays_as: (options.root, options.devices),
         }))
     }
 
@@ -274,9 +267,6 @@ impl<D: Disk> Volume<D> {
         next.iter().filter(|(island, _)| comes(island)).for_each(|(_, engine)| engine.tick());
         self.switch.set_islands(next.iter().map(|(i, e)| (*i, Arc::clone(e) as Arc<dyn Enter>)).collect());
         self.engines.set(next.clone());
-        // A copy that follows has one too.
-        let has_view = |island| next.contains_key(&island) || self.copy(island).is_some();
-        self.views.lock().expect("no panic while it is held").retain(|l| has_view(l.island()));
         for island in before.keys().filter(|island| !next.contains_key(island)) {
             self.switch.forget(*island);
             self.peer_reachable(*island, false);
@@ -303,7 +293,7 @@ impl<D: Disk> Volume<D> {
 
     /// These islands are here from now on, and their housekeeping begins.
     pub(crate) fn begin(self: &Arc<Self>, opened: OpenedIslands<D>) {
-        *self.views.lock().expect("no panic while it is held") = opened.views;
+        self.views.begin(opened.views);
         self.set_islands(opened.engines);
         if let Some(ends) = opened.ends {
             self.begin_copies(ends);
@@ -321,7 +311,7 @@ impl<D: Disk> Volume<D> {
             // Nobody waits for it: who serves comes first. Without it, it is only less polite.
             let _ = rustix::process::setpriority_process(None, LAYING_NICE);
             while let Some(volume) = volume.upgrade().filter(|v| !v.stopping.load(Ordering::Acquire)) {
-                let far_behind = volume.lay();
+                let far_behind = volume.views.round(&volume.kept_trees());
                 drop(volume);
                 if !far_behind {
                     std::thread::sleep(LAYING);
@@ -386,64 +376,20 @@ impl<D: Disk> Volume<D> {
         late.into_iter().for_each(|island| self.tell_peer(island, false));
     }
 
-    /// Has the plain trees follow the logs. True if one is far behind.
-    fn lay(&self) -> bool {
-        let mut far_behind = false;
-        self.renew_views();
-        for laying in self.views.lock().expect("no panic while it is held").iter_mut() {
-            match laying.round() {
-                Ok(report) => {
-                    self.tell_conflicts(laying, &report);
-                    far_behind |= laying.is_far_behind();
-                }
-                // The state has everything: it is laid again later.
-                Err(error) => {
-                    let (volume, island) = (&self.name, laying.island());
-                    tracing::error!(%volume, %island, "the plain tree cannot follow: {error}");
-                }
-            }
-            let (count, some) = laying.spilled(SPILLED_TOLD_MAX);
-            let some = some.into_iter().map(|ino| laying.shown(&Subject::Id(ino))).collect();
-            let mut spilled = self.spilled.lock().expect("no panic while it is held");
-            spilled.insert(laying.island(), Spilled { count, some });
-        }
-        far_behind
-    }
-
-    /// A copy that was opened again gets another view.
-    fn renew_views(&self) {
-        let mut views = self.views.lock().expect("no panic while it is held");
+    /// The islands whose plain trees are here: those that can be asked, and copies that follow. A copy that is opened again, or is
+    /// filled, keeps what is laid.
+    fn kept_trees(&self) -> Kept<D> {
+        let engines = self.engines.all();
+        let mut kept: Kept<D> = engines.iter().map(|(i, engine)| (*i, Some(Arc::clone(engine)))).collect();
         for copy in self.copies() {
-            let Some(engine) = copy.engine().filter(|e| !e.is_halted() && !e.is_filling()) else { continue };
-            if views.iter().any(|laying| laying.is_of(&engine)) {
-                continue;
-            }
-            views.retain(|laying| laying.island() != copy.island());
-            let (root, devices) = self.lays_as;
-            match Laying::open(engine, root, devices) {
-                Ok(laying) => views.push(laying),
-                Err(error) => {
-                    let (volume, island) = (&self.name, copy.island());
-                    tracing::error!(%volume, %island, "the plain tree cannot be opened: {error}");
-                }
-            }
+            kept.insert(copy.island(), copy.engine().filter(|engine| !engine.is_filling()));
         }
+        kept
     }
 
     /// Files of an island whose attributes the native file system refused.
     pub(crate) fn spilled(&self, island: IslandId) -> Spilled {
-        let spilled = self.spilled.lock().expect("no panic while it is held");
-        spilled.get(&island).cloned().unwrap_or_default()
-    }
-
-    fn tell_conflicts(&self, laying: &Laying<D>, report: &atoll_view::Report) {
-        let mut refusals = self.refusals.lock().expect("no panic while it is held");
-        let island = laying.island();
-        for conflict in report.conflicts.iter().filter(|conflict| refusals.is_new(island, conflict)) {
-            let shown = laying.shown(&conflict.subject);
-            let volume = &self.name;
-            tracing::warn!(%volume, %island, "plain tree: {shown}: {}", conflict.why);
-        }
+        self.views.spilled(island)
     }
 
     // --------------------------------------------------------------- inspection
@@ -653,16 +599,7 @@ impl<D: Disk> Volume<D> {
         }
         // A copy that has just ceased to lead was opened again, which puts bytes in place and so changes native times.
         self.copies().for_each(|copy| copy.end());
-        self.renew_views();
-        for laying in self.views.lock().expect("no panic while it is held").iter_mut() {
-            match laying.drain() {
-                Ok(report) => self.tell_conflicts(laying, &report),
-                Err(error) => {
-                    let (volume, island) = (&self.name, laying.island());
-                    tracing::error!(%volume, %island, "the plain tree is behind: {error}");
-                }
-            }
-        }
+        self.views.drain(&self.kept_trees());
         let mut result = Ok(());
         for engine in self.engines().filter(|engine| self.copy(engine.id()).is_none()) {
             result = result.and(engine.stop());
