@@ -372,9 +372,7 @@ impl<D: Disk> Volume<D> {
         let mut all = (*copies.all.all()).clone();
         let copy = all.remove(&island)?;
         copies.all.set(all);
-        let mut led = (*self.engines.all()).clone();
-        led.remove(&island);
-        self.set_islands(led);
+        self.change_islands(|islands| _ = islands.remove(&island));
         Some(copy)
     }
 
@@ -449,28 +447,30 @@ impl<D: Disk> Volume<D> {
     }
 
     fn change_led(&self, change: &Change) {
-        let mut islands = (*self.engines.all()).clone();
         match change {
             // It has heard late that it won that epoch, and gives it up soon. Nobody would say again who leads now.
-            Change::Leads(island, epoch) if self.has_later_epoch(*island, *epoch) => return,
+            Change::Leads(island, epoch) if self.has_later_epoch(*island, *epoch) => {}
             Change::Leads(island, epoch) => {
                 let Some(engine) = self.copy_or_opening(*island).and_then(|copy| copy.engine()) else {
                     return;
                 };
-                if islands.get(island).is_some_and(|known| Arc::ptr_eq(known, &engine)) {
+                if self.engine(*island).is_some_and(|known| Arc::ptr_eq(&known, &engine)) {
                     return self.switch().tell_primary(*island, *epoch);
                 }
                 tracing::info!(volume = %self.name(), %island, epoch, "this node leads the island");
-                islands.insert(*island, engine);
+                self.change_islands(|islands| {
+                    // It may have been taken away meanwhile.
+                    if self.copy(*island).is_some() {
+                        islands.insert(*island, engine);
+                    }
+                });
             }
-            Change::Ceases(island) => {
-                if islands.remove(island).is_none() {
-                    return;
-                }
+            Change::Ceases(island) if self.holds(*island) => {
                 tracing::info!(volume = %self.name(), %island, "this node does not lead the island any more");
+                self.change_islands(|islands| _ = islands.remove(island));
             }
+            Change::Ceases(_) => {}
         }
-        self.set_islands(islands);
     }
 
     /// Whether a small frame to a node makes its thread wait for nothing.
@@ -584,5 +584,31 @@ impl<D: Disk> Volume<D> {
         for copy in self.copies() {
             copy.tell(GroupEvent::Link { who, link });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::fixture::{Alone, COMES, HERE};
+
+    #[test]
+    fn an_island_that_is_led_while_another_one_goes_stays() {
+        let alone = Alone::new();
+        alone.opens(COMES);
+        let volume = &alone.volume;
+        let goes_and_comes = |island| {
+            let engine = volume.engine(island).unwrap();
+            for round in 0..200 {
+                volume.change_islands(|islands| _ = islands.remove(&island));
+                assert!(!volume.holds(island), "{island} is back in round {round}");
+                volume.change_islands(|islands| _ = islands.insert(island, engine.clone()));
+                assert!(volume.holds(island), "{island} is lost in round {round}");
+            }
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| goes_and_comes(HERE));
+            scope.spawn(|| goes_and_comes(COMES));
+        });
+        volume.stop().unwrap();
     }
 }

@@ -10,6 +10,8 @@ mod changes;
 mod cluster;
 mod copies;
 mod desk;
+#[cfg(test)]
+mod fixture;
 mod limits;
 mod links;
 mod local;

@@ -260,8 +260,15 @@ impl<D: Disk> Volume<D> {
     /// The islands that are here are these from now on, and begin with those that can be reached. Others hear of what comes
     /// and goes. Whoever takes one away stops it.
     pub fn set_islands(&self, next: Islands<Engine<D>>) {
+        self.change_islands(|islands| *islands = next);
+    }
+
+    /// The islands that are here change, one change after the other.
+    pub(crate) fn change_islands(&self, change: impl FnOnce(&mut Islands<Engine<D>>)) {
         let _one = self.changing();
         let before = self.engines.all();
+        let mut next = (*before).clone();
+        change(&mut next);
         let comes = |island: &IslandId| !before.contains_key(island);
         // Ticks first: an island learns of the room on its disk.
         next.iter().filter(|(island, _)| comes(island)).for_each(|(_, engine)| engine.tick());
