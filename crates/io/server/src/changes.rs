@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use atoll_control::{ConfigStore, ControlError, ServedStore, check_config};
 use atoll_core::VolumeId;
+use atoll_dispatch::LeavesFilling;
 use atoll_proto::group::Swapped;
 use atoll_proto::{ControlReply, NodeConfig, VolumeConfig};
 use atoll_rpc::{Address, DaemonId};
@@ -84,6 +85,7 @@ impl Node {
 
     /// Called every two seconds: takes newer configurations, and does for its copies what follows from them.
     pub fn care(&self) {
+        let _leaves = LeavesFilling::begin();
         let parts = self.parts.read().expect("no panic while it is held");
         let served: Vec<_> = parts
             .values()

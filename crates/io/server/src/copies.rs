@@ -3,7 +3,8 @@
 //!
 //! Threads. One tells the time, and sends beacons: it waits for nothing. One does what takes long and follows from that. One asks the
 //! control store. One for each other node sends what could not be sent at once: beacons and their answers first. One has the islands
-//! that begin or cease to be led here come and go, because whoever leads may hold what that needs.
+//! that begin or cease to be led here come and go, because whoever leads may hold what that needs. Of these
+//! only the second one fills copies: that takes hours, and what the others do for other islands would wait.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -14,7 +15,7 @@ use atoll_control::GroupStore;
 use atoll_core::{IslandId, Malformed, NodeId, Position, VolumeId};
 use atoll_disk::Disk;
 use atoll_dispatch::seat::SeatStore;
-use atoll_dispatch::{Clock, Fills, GroupCopy, GroupNet, GroupSetup};
+use atoll_dispatch::{Clock, Fills, GroupCopy, GroupNet, GroupSetup, LeavesFilling};
 use atoll_group::{BEAT_MS, Given, GroupEvent, SwapOutcome};
 use atoll_proto::group::{Host, Revision, Swapped};
 use atoll_proto::{Beacon, GroupMessage, GroupRecord, NodeLife, Promised};
@@ -288,6 +289,7 @@ fn ask_store<D: Disk>(
     store: &dyn GroupStore,
     questions: &Receiver<Question>,
 ) {
+    let _leaves = LeavesFilling::begin();
     while let Ok(question) = questions.recv() {
         let (Question::Read { island, .. } | Question::Swap { island, .. }) = &question;
         let island = *island;
@@ -413,9 +415,12 @@ impl<D: Disk> Volume<D> {
         let volume = Arc::downgrade(self);
         let worker = self.start("atoll-work", move || {
             while let Some(volume) = volume.upgrade().filter(|volume| !volume.is_stopping()) {
-                volume.copies().for_each(|copy| copy.run_tasks());
+                let mut more = false;
+                volume.copies().for_each(|copy| more |= copy.run_tasks());
                 drop(volume);
-                std::thread::park_timeout(TICK);
+                if !more {
+                    std::thread::park_timeout(TICK);
+                }
             }
         });
         let volume = Arc::downgrade(self);
@@ -442,6 +447,7 @@ impl<D: Disk> Volume<D> {
     /// Before an orderly end, while links are up: other copies lead, and wait for none of this node. All begin before one is
     /// waited for.
     pub(crate) fn leave(&self) {
+        let _leaves = LeavesFilling::begin();
         self.copies().for_each(|copy| copy.tell(GroupEvent::Leave { to: None }));
         self.copies().for_each(|copy| copy.leave());
     }
@@ -581,6 +587,7 @@ impl<D: Disk> Volume<D> {
 
     /// A link of another node is up: its copies speak on it from now on.
     pub(crate) fn tell_link(&self, link: u64, who: NodeLife) {
+        let _leaves = LeavesFilling::begin();
         for copy in self.copies() {
             copy.tell(GroupEvent::Link { who, link });
         }

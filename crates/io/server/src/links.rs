@@ -14,7 +14,7 @@ use atoll_rpc::{Closed, Frame, FrameKind, Handler, Link, Remote, Role};
 use crate::limits::limited;
 use crate::membership::LetIn;
 use crate::switch::End;
-use crate::volume::Volume;
+use crate::volume::{Volume, tell};
 
 /// The version of a volume that was made just now.
 pub(crate) const FIRST_VERSION: u64 = 1;
@@ -254,7 +254,7 @@ impl OtherNode {
         let state = self.state();
         if state.both.is_reachable() {
             for island in state.islands.iter().filter(|island| !state.gone.contains(island)) {
-                engine.enter(Event::PeerReachable { island: *island, up: true });
+                tell(engine, Event::PeerReachable { island: *island, up: true });
             }
         }
     }

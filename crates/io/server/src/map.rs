@@ -14,7 +14,7 @@ use atoll_proto::{NodeConfig, VolumeConfig};
 use atoll_rpc::{Address, DaemonId, Hello, Options, Outgoing, Relays, Role};
 
 use crate::links::{OtherNode, Peers};
-use crate::volume::{Volume, VolumeError};
+use crate::volume::{Volume, VolumeError, tell};
 
 /// A volume as this node knows it.
 pub(crate) struct Map {
@@ -72,7 +72,7 @@ impl<D: Disk> Volume<D> {
         self.set_nodes(&one, next.clone())?;
         self.switch().tell_config(next.table.version());
         for engine in self.engines() {
-            engine.enter(Event::Table(next.table.clone()));
+            tell(&engine, Event::Table(next.table.clone()));
         }
         Ok(true)
     }

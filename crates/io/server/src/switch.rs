@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, RwLock};
 
 use atoll_client::Sink;
 use atoll_core::{IdMap, IslandId};
-use atoll_dispatch::{Net, SpaceState, Work};
+use atoll_dispatch::{LeavesFilling, Net, SpaceState, Work};
 use atoll_island::{Event, LinkId};
 use atoll_posix::Errno;
 use atoll_proto::{Notice, Outcome, PeerMessage, Reply};
@@ -242,6 +242,7 @@ impl Switch {
             .map(|(_, enter)| Arc::clone(enter))
             .collect();
         let tell = move || {
+            let _leaves = LeavesFilling::begin();
             for other in others {
                 other.enter(Event::PeerReachable { island, up: false });
             }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 use atoll_control::GroupStore;
 use atoll_core::{IslandId, NodeId, Time, VolumeId};
 use atoll_disk::Disk;
-use atoll_dispatch::{Clock, Engine, Fills, Halted, OpenError, Reached, Report, Setup, Work};
+use atoll_dispatch::{Clock, Engine, Fills, Halted, LeavesFilling, OpenError, Reached, Report, Setup, Work};
 use atoll_group::Role;
 use atoll_island::{Config, Event, LinkId, MigrationConfig, Now};
 use atoll_posix::{Answer, Errno, Op};
@@ -265,7 +265,7 @@ impl<D: Disk> Volume<D> {
 
     /// The islands that are here change, one change after the other.
     pub(crate) fn change_islands(&self, change: impl FnOnce(&mut Islands<Engine<D>>)) {
-        let _one = self.changing();
+        let (_one, _leaves) = (self.changing(), LeavesFilling::begin());
         let before = self.engines.all();
         let mut next = (*before).clone();
         change(&mut next);
@@ -362,6 +362,7 @@ impl<D: Disk> Volume<D> {
 
     /// Tells the time, and does the work that no request waits for.
     fn housekeep(&self) {
+        let _leaves = LeavesFilling::begin();
         // What islands send each other by themselves shares syncs.
         let engines = self.engines.all();
         let alone = || engines.values().filter(|engine| self.copy(engine.id()).is_none());
@@ -520,7 +521,7 @@ impl<D: Disk> Volume<D> {
 
     fn tell_peer(&self, island: IslandId, up: bool) {
         for engine in self.engines.now().values() {
-            engine.enter(Event::PeerReachable { island, up });
+            tell(engine, Event::PeerReachable { island, up });
         }
     }
 
@@ -588,7 +589,7 @@ impl<D: Disk> Volume<D> {
     pub fn link_closed(&self, link: LinkId, ended: bool) {
         self.switch.disconnect(link);
         for engine in self.engines.now().values() {
-            engine.enter(Event::LinkClosed { link, ended });
+            tell(engine, Event::LinkClosed { link, ended });
         }
     }
 
@@ -620,7 +621,7 @@ impl<D: Disk> Volume<D> {
     /// waits for another node goes on when both are back.
     fn end_moves(&self) {
         for engine in self.engines() {
-            engine.enter(Event::Stopping);
+            tell(&engine, Event::Stopping);
         }
         let until = Instant::now() + MOVES_WAIT;
         let moves =
@@ -630,6 +631,13 @@ impl<D: Disk> Volume<D> {
             std::thread::sleep(MOVES_LOOK);
         }
     }
+}
+
+/// Tells an island of the node something that it did not ask for. Whoever tells it may hold what other islands need, or read no
+/// requests: the thread fills no copy meanwhile.
+pub(crate) fn tell<D: Disk>(engine: &Engine<D>, event: Event) {
+    let _leaves = LeavesFilling::begin();
+    engine.enter(event);
 }
 
 /// Logs what a recovery removed or could not bring back. After an orderly end it logs nothing.

@@ -30,6 +30,7 @@ use crate::filling::Weighed;
 use crate::fills::Fills;
 use crate::follow::NotTaken;
 use crate::grouped::{Grouped, Owner};
+use crate::leaves::{self, LeavesFilling};
 use crate::membership::{Membership, Source, Todo};
 use crate::open::{OpenError, Report, Setup, cut_log};
 use crate::seat::SeatStore;
@@ -462,9 +463,17 @@ impl<D: Disk> GroupCopy<D> {
         !self.lock_tasks().is_empty()
     }
 
-    /// Does what takes long and waits for a thread, and tells what is held.
-    pub fn run_tasks(&self) {
+    /// Does what takes long and waits for a thread, and tells what is held. Of what fills copies it does one piece, because this
+    /// thread is for other copies too: true if more is to be done.
+    pub fn run_tasks(&self) -> bool {
+        let _leaves = LeavesFilling::begin();
         self.finish();
+        if !self.in_steps
+            && let Some(piece) = self.take_task()
+        {
+            self.perform(piece);
+        }
+        self.has_tasks()
     }
 
     pub(crate) fn lock_tasks(&self) -> MutexGuard<'_, VecDeque<Task<D>>> {
@@ -758,7 +767,8 @@ impl<D: Disk> Owner for GroupCopy<D> {
         if self.in_steps {
             return;
         }
-        while let Some(task) = self.take_task() {
+        loop {
+            let Some(task) = leaves::take_own(&mut self.lock_tasks()) else { break };
             self.perform(task);
         }
         self.tell_held();

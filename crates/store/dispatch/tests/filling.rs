@@ -10,6 +10,7 @@ use std::sync::Arc;
 use atoll_core::{Ino, NodeId};
 use atoll_disk::Disk;
 use atoll_disk::sim::Fault;
+use atoll_dispatch::LeavesFilling;
 use atoll_posix::{Op, SetAttr};
 use atoll_proto::GroupMessage;
 use bytes::Bytes;
@@ -534,4 +535,35 @@ fn a_move_goes_on_whoever_dies_meanwhile() {
             assert_eq!(filled.group.read(next, filled.files[1], 100, 21), b"behind the checkpoint");
         }
     }
+}
+
+/// A thread on which other islands wait brings the events: another one has to fill the copy, piece by piece.
+#[test]
+fn a_thread_that_leaves_filling_to_others_does_all_else() {
+    let mut filled = Filled::new(2);
+    let (leader, other) = (filled.leader, filled.other);
+    filled.group.wipe(other);
+    filled.group.pass(2_000);
+    filled.go_on();
+    filled.group.start(other);
+    let leaves = LeavesFilling::begin();
+    for _ in 0..20 {
+        filled.group.pass(500);
+    }
+    filled.group.write(leader, filled.files[2], 5, b"while nobody fills it");
+    let waits = [leader, other].map(|node| filled.group.copy(node).has_tasks());
+    assert!(waits.contains(&true), "nothing is left to others");
+    assert!(!filled.group.is_in_sync(other), "it is filled by this thread");
+    let mut rounds = 0;
+    while !filled.group.is_in_sync(other) {
+        rounds += 1;
+        assert!(rounds < 10_000, "nobody fills it");
+        for node in [leader, other] {
+            filled.group.copy(node).run_tasks();
+        }
+        filled.group.pass(100);
+    }
+    assert!(rounds > 3, "{rounds} rounds are no pieces");
+    drop(leaves);
+    filled.judge();
 }

@@ -548,13 +548,14 @@ impl Group {
         self.leader().unwrap()
     }
 
+    pub(crate) fn is_in_sync(&self, node: NodeId) -> bool {
+        self.store.1.seat_of(node).is_some_and(|seat| seat.tenure == self.tenure(node))
+    }
+
     /// Waits until all copies are in sync.
     pub(crate) fn wait_for_all(&mut self) {
         for _ in 0..400 {
-            let sits = |node: &NodeId| {
-                self.store.1.seat_of(*node).is_some_and(|seat| seat.tenure == self.tenure(*node))
-            };
-            if self.nodes().iter().all(sits) && self.leader().is_some() {
+            if self.nodes().into_iter().all(|node| self.is_in_sync(node)) && self.leader().is_some() {
                 return;
             }
             self.pass(STEP_MS);
