@@ -11,12 +11,13 @@ use atoll_causal::{
 };
 use atoll_core::{Encode, Ino, Name, SessionId, Time};
 use atoll_island::{BesideEvent, BesideSays};
-use atoll_posix::{Kind, Op, RenameMode, SetAttr};
+use atoll_posix::{Caller, Errno, Kind, Op, RenameMode, SetAttr};
 use atoll_wide::author::{Bundle, BundleChange};
 use atoll_wide::peers::Window;
 use atoll_wide::peers::message::{Hello, Most, WideMessage};
 use atoll_wide::rows::{DirBeside, FileBeside};
 use atoll_wide::site::Site as Machine;
+use bytes::Bytes;
 use receiver::Receiver;
 use site::{Memory, Site, named, opened_at};
 
@@ -54,6 +55,14 @@ impl Place {
     fn tell(&mut self, changes: Vec<BundleChange>) {
         self.position += 1;
         self.hears(WideMessage::Bundle { bundle: Bundle { position: self.position, changes } });
+    }
+
+    /// The other site has all that this one has made.
+    fn hears_all_of(&mut self, other: &Site) {
+        let author = other.beside::<Machine>().author();
+        let made: Vec<_> = author.bundles(0, u64::MAX).unwrap().cloned().collect();
+        made.into_iter().for_each(|bundle| self.tell(bundle.changes));
+        self.check();
     }
 
     /// The rows hold together, and users see what the states say.
@@ -158,12 +167,9 @@ fn a_name_keeps_what_it_leads_to_however_many_files_are_shown_as_one_there() {
     let mut place = Place::new();
     place.site.mkdir(ROOT, "a");
     for writer in 11..=40 {
-        let machine = opened_at(Writer(writer), 0, Window::MOST, []).unwrap();
-        let mut other = Site::new(Memory::Whole, &[SessionId(1)], false, Some(Box::new(machine)));
+        let mut other = other_site(writer);
         other.create(ROOT, "a", Kind::Regular, b"");
-        let made: Vec<_> =
-            other.beside::<Machine>().author().bundles(0, u64::MAX).unwrap().cloned().collect();
-        made.into_iter().for_each(|bundle| place.tell(bundle.changes));
+        place.hears_all_of(&other);
     }
     place.check();
     let before = place.names();
@@ -216,4 +222,85 @@ fn a_directory_that_is_shown_for_what_is_moved_out_of_it_is_kept() {
     moves(&mut place, (shown, "a"), (ROOT, "b"));
     place.check();
     assert_eq!(place.names(), [("b".to_owned(), inner), ("d".to_owned(), shown)].into());
+}
+
+/// A site of its own, with users who know nothing of others.
+fn other_site(writer: u64) -> Site {
+    let machine = opened_at(Writer(writer), 0, Window::MOST, []).unwrap();
+    Site::new(Memory::Whole, &[SessionId(1)], false, Some(Box::new(machine)))
+}
+
+#[test]
+fn what_is_shown_as_one_with_a_file_goes_only_if_the_operation_is_carried_out() {
+    let mut place = Place::new();
+    place.site.create(ROOT, "a", Kind::Regular, b"");
+    let mut other = other_site(11);
+    other.create(ROOT, "a", Kind::Regular, b"");
+    place.hears_all_of(&other);
+    let links = |place: &mut Place| -> Vec<usize> {
+        place.shadow.plain().files.values().map(|state| state.places().count()).collect()
+    };
+    assert_eq!((place.names().len(), links(&mut place)), (1, vec![1, 1]));
+    let somebody = Caller { uid: 1_000, gid: 1_000, groups: Some(Vec::new()) };
+    let op = Op::Unlink { dir: ROOT, name: named("a") };
+    let refused = place.site.run(SessionId(1), &somebody, op, Bytes::new());
+    assert_eq!(refused.map(drop), Err(Errno::EACCES));
+    place.check();
+    assert_eq!((place.names().len(), links(&mut place)), (1, vec![1, 1]), "nobody has removed anything");
+    let before = place.site.state().seq();
+    place.unlink("a");
+    place.check();
+    assert_eq!((place.names().len(), links(&mut place)), (0, vec![0, 0]), "what goes is gone for all sites");
+    let made: Vec<Bundle> =
+        place.site.beside::<Machine>().author().bundles(before, u64::MAX).unwrap().cloned().collect();
+    assert_eq!(made.len(), 1, "one record does it all: {made:?}");
+}
+
+#[test]
+fn a_file_is_renamed_over_one_that_is_shown_as_one_with_it_too() {
+    let mut place = Place::new();
+    // Later than the other site, so that this file is the first of the two.
+    (0..4).for_each(|_| place.chmod(ROOT, 0o755));
+    let ino = place.site.create(ROOT, "a", Kind::Regular, b"");
+    let mut other = other_site(11);
+    let twin = other.create(ROOT, "b", Kind::Regular, b"");
+    other.does(Op::Link { ino: twin, dir: ROOT, name: named("a") }, b"");
+    place.hears_all_of(&other);
+    let before = place.names();
+    assert_eq!((before["a"], before.len()), (ino, 2));
+    assert_ne!(before["b"], ino);
+    let (name, new_name) = (named("a"), named("b"));
+    let (dir, new_dir, mode, meant, new_meant) = (ROOT, ROOT, RenameMode::Replace, None, None);
+    place.site.does(Op::Rename { dir, name, new_dir, new_name, mode, meant, new_meant }, b"");
+    place.check();
+    assert_eq!(place.names(), [("b".to_owned(), ino)].into());
+    let links = place.shadow.plain().files.values().map(|state| state.places().count()).sum::<usize>();
+    assert_eq!(links, 1, "the other file has lost both names");
+}
+
+#[test]
+fn files_that_are_shown_as_one_at_many_names_part_by_one_write() {
+    let names: Vec<String> = (0..100).map(|at| format!("n{at}")).collect();
+    let linked = |site: &mut Site| {
+        let ino = site.create(ROOT, &names[0], Kind::Regular, b"");
+        for name in &names[1..] {
+            site.does(Op::Link { ino, dir: ROOT, name: named(name) }, b"");
+        }
+        ino
+    };
+    let mut place = Place::new();
+    linked(&mut place.site);
+    let mut other = other_site(11);
+    linked(&mut other);
+    place.hears_all_of(&other);
+    let before = place.names();
+    assert_eq!(before.len(), names.len());
+    for ino in before.values() {
+        place.chmod(*ino, 0o600);
+    }
+    place.check();
+    assert_eq!(place.names(), before);
+    let plain = place.shadow.plain();
+    let links: usize = plain.files.values().map(|state| state.places().count()).sum();
+    assert_eq!(links, names.len(), "one of two is left at each name");
 }

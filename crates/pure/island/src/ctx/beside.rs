@@ -6,8 +6,9 @@ use std::fmt::Debug;
 
 use atoll_core::Ino;
 use atoll_posix::Op;
-use atoll_proto::{EntryRef, Record};
+use atoll_proto::{EntryRef, Record, RowChange};
 use atoll_state::{NotInMemory, RowLoad, State};
+use bytes::Bytes;
 
 use super::Ctx;
 use crate::event::{BesideEvent, BesideSays, Now};
@@ -75,7 +76,7 @@ pub trait Beside: Any + Debug + Send + Sync {
     fn allows_moves(&self, state: &State, now: Now, moves: &[(Ino, EntryRef)]) -> Result<bool, NotInMemory>;
 
     /// What is to be decided before a client's operation that may change something, so that [`Beside::witness`] can tell of it. It is
-    /// asked until it rests. Who asks for the operation may have no right to it.
+    /// asked until it rests. Who asks for the operation may have no right to it, so users see no difference by this.
     fn prepare(
         &mut self,
         _view: BesideView<'_>,
@@ -83,6 +84,13 @@ pub trait Beside: Any + Debug + Send + Sync {
         _mint: &mut dyn FnMut() -> Option<Ino>,
     ) -> BesideStep {
         BesideStep::Rest
+    }
+
+    /// What goes with a record that is decided now, at the view's position: it is set before the rows of the record, and is in the same
+    /// record. [`Beside::witness`] is called behind it. Side rows, and rows of files that differ by `beside` and by the ctime alone. If
+    /// that needs rows that are not in memory, [`Beside::prepare`] has asked for them.
+    fn first(&mut self, _view: BesideView<'_>, _record: &Record) -> Vec<RowChange> {
+        Vec::new()
     }
 
     /// Something has come for it. It takes note.
@@ -105,10 +113,42 @@ impl Clone for Box<dyn Beside> {
 }
 
 impl Ctx {
-    /// Has the machine beside the island, if there is one, add to the record that is decided now.
-    pub(super) fn witness(&mut self, seq: u64, record: &mut Record) {
-        if let Some(beside) = &mut self.beside {
-            beside.witness(&self.state, self.now, seq, record);
+    /// Has the machine beside the island, if there is one, add to the record that is decided now. How many of the record's first rows
+    /// are set by that.
+    pub(super) fn witness(&mut self, seq: u64, record: &mut Record) -> usize {
+        let now = self.now_of_beside();
+        let Self { beside: Some(beside), state, durability, .. } = self else { return 0 };
+        let view = BesideView { state, now, synced: durability.synced(), may_decide: true };
+        let first = beside.first(view, record);
+        for change in &first {
+            match change {
+                RowChange::Side { .. } => {}
+                // The record's own row of the file was made without knowing of this one.
+                RowChange::Inode { ino, row: Some(row) } => bring_along(record, *ino, row.beside.as_ref()),
+                other => panic!("the machine beside the island sets {other:?} with a record"),
+            }
+            state.apply(seq, change);
+        }
+        beside.witness(state, self.now, seq, record);
+        let count = first.len();
+        record.changes.splice(0..0, first);
+        count
+    }
+
+    /// The time for the machine beside the island: later than that of each record before.
+    pub(crate) fn now_of_beside(&self) -> Now {
+        Now { wall: self.issuer.next_time(self.now.wall, self.state.meta().time), ..self.now }
+    }
+}
+
+/// The rows of a file in a record get these bytes beside them.
+fn bring_along(record: &mut Record, of: Ino, beside: Option<&Bytes>) {
+    for change in &mut record.changes {
+        if let RowChange::Inode { ino, row: Some(row) } = change
+            && *ino == of
+            && row.beside.is_some()
+        {
+            row.beside = beside.cloned();
         }
     }
 }

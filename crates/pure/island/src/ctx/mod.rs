@@ -132,11 +132,9 @@ impl Ctx {
             return self.state.seq();
         }
         let seq = self.state.seq() + 1;
-        if !decision.is_of_beside {
-            self.witness(seq, &mut decision.record);
-        }
         let before = self.observe_before(&decision.record);
-        for change in &decision.record.changes {
+        let are_set = if decision.is_of_beside { 0 } else { self.witness(seq, &mut decision.record) };
+        for change in &decision.record.changes[are_set..] {
             self.state.apply(seq, change);
         }
         self.observe_after(before);

@@ -10,7 +10,7 @@ use atoll_proto::{Inode, Record, RowChange};
 use crate::ctx::decision::Decision;
 use crate::ctx::request::{Blocked, Next, PendingRequest};
 use crate::ctx::{Beside, BesideRecord, BesideStep, BesideView, Ctx};
-use crate::event::{Effect, Now};
+use crate::event::Effect;
 use crate::island::Island;
 
 /// Records of the machine beside the island that are decided behind one event. The event that these are committed goes on.
@@ -92,7 +92,7 @@ impl Ctx {
         &mut self,
         step: impl FnOnce(&mut dyn Beside, BesideView<'_>, &mut dyn FnMut() -> Option<Ino>) -> BesideStep,
     ) -> BesideStep {
-        let now = Now { wall: self.issuer.next_time(self.now.wall, self.state.meta().time), ..self.now };
+        let now = self.now_of_beside();
         let synced = self.durability.synced();
         let Self { beside: Some(beside), state, issuer, config, .. } = self else { return BesideStep::Rest };
         let view = BesideView { state, now, synced, may_decide: true };

@@ -68,7 +68,8 @@ pub(super) struct Draft<'a> {
     spine: &'a mut Spine,
     /// Of each directory that gets another name the others that are shown as one with it, which get it too, and where they were.
     others: OtherDirs,
-    position: u64,
+    /// The place of its first change in the feed.
+    from: FeedPlace,
     files: BTreeMap<Ino, DraftedFile>,
     /// Of each of these files the bytes that no version has.
     written: BTreeMap<Ino, ByteRanges>,
@@ -82,14 +83,14 @@ pub(super) struct Draft<'a> {
 }
 
 impl<'a> Draft<'a> {
-    /// A draft for the record at a position, by a writer who has given that many dots. `state` has the rows of before; `spine` has the
+    /// A draft for a record whose changes begin at this place in the feed, by a writer who has given that many dots. `state` has the rows of before; `spine` has the
     /// moves of the record already.
     pub(super) fn new(
         state: &'a State,
         (writer, n): (Writer, &'a mut u64),
         (clock, now_us): (&'a mut HybridClock, u64),
         (spine, others): (&'a mut Spine, OtherDirs),
-        position: u64,
+        from: FeedPlace,
     ) -> Self {
         Self {
             state,
@@ -99,7 +100,7 @@ impl<'a> Draft<'a> {
             now_us,
             spine,
             others,
-            position,
+            from,
             files: BTreeMap::new(),
             written: BTreeMap::new(),
             dirs: BTreeMap::new(),
@@ -355,16 +356,17 @@ impl<'a> Draft<'a> {
     /// Adds the rows to the record. What the changes are, in the order of their dots.
     pub(super) fn finish(mut self, record: &mut Record) -> Vec<BundleChange> {
         let mut changes = Vec::new();
-        for (object, number) in std::mem::take(&mut self.order).into_iter().zip(0..) {
-            let at = FeedPlace { position: self.position, number };
+        for (object, number) in std::mem::take(&mut self.order).into_iter().zip(self.from.number..) {
+            let at = FeedPlace { number, ..self.from };
             changes.push(match object {
                 LocalObject::File(ino) => self.finish_file(ino, at, record),
                 LocalObject::Dir(ino) => self.finish_dir(ino, at, record),
             });
         }
-        let others = std::mem::take(&mut self.changed_others).into_iter().zip(changes.len() as u64..);
+        let others = std::mem::take(&mut self.changed_others).into_iter();
+        let others = others.zip(self.from.number + changes.len() as u64..);
         for ((ino, other), number) in others {
-            let at = FeedPlace { position: self.position, number };
+            let at = FeedPlace { number, ..self.from };
             changes.push(self.finish_other(ino, other, at, record));
         }
         for (key, ids) in std::mem::take(&mut self.near) {

@@ -37,6 +37,8 @@ pub struct Author {
     clock: HybridClock,
     spine: Spine,
     made: Made,
+    /// What goes with the record that is decided now, and is set before its rows.
+    first: Vec<BundleChange>,
 }
 
 impl Author {
@@ -52,6 +54,7 @@ impl Author {
             clock: HybridClock::default(),
             spine: Spine::default(),
             made: Made::behind(0),
+            first: Vec::new(),
         };
         let (mut bases, mut removed, mut moves) = (BTreeMap::new(), Vec::new(), Vec::new());
         for (table, id, row) in rows {
@@ -115,6 +118,12 @@ impl Author {
         let row = WriterRow::Own { n: self.n, latest_us: self.clock.latest_us(), position: bundle.position };
         self.made.push(MadeRecord::Own(bundle));
         set(WRITERS, self.writer.0.into(), &row)
+    }
+
+    /// These changes go with the record that is decided now, which [`Author::witness`] gets next, with what this pen has given.
+    pub(crate) fn wrote_first(&mut self, pen: Pen, changes: Vec<BundleChange>) {
+        (self.n, self.clock) = (pen.n, pen.clock);
+        self.first = changes;
     }
 
     /// A record of what another site has made.
@@ -221,11 +230,13 @@ impl Author {
         let happened = happened(state, record).expect("the island has read what it changes");
         let others = self.others(state, &happened);
         let moved = self.move_dirs(state, now, &happened);
+        let mut changes = std::mem::take(&mut self.first);
         let Self { writer, n, clock, spine, .. } = self;
         let now_us = micros(now.wall);
-        let mut draft = Draft::new(state, (*writer, n), (clock, now_us), (spine, others), seq);
+        let from = FeedPlace { position: seq, number: changes.len() as u64 };
+        let mut draft = Draft::new(state, (*writer, n), (clock, now_us), (spine, others), from);
         happened.iter().for_each(|happened| draft.add(happened));
-        let mut changes = draft.finish(record);
+        changes.extend(draft.finish(record));
         if changes.is_empty() {
             return;
         }

@@ -130,6 +130,15 @@ pub fn decide(
     if changes.len() > OBJECTS_MAX {
         return Err(Waits::TooMany);
     }
+    decide_all(here, changes, mint)
+}
+
+/// The same, of however many changes: those of this site, which has counted them.
+pub(crate) fn decide_all(
+    here: Here<'_>,
+    changes: &[BundleChange],
+    mint: &mut dyn FnMut() -> Option<Ino>,
+) -> Result<ForeignDecision, Waits> {
     let rows = SiteRows::new(here.state);
     let loaded = || match rows.missing() {
         missing if missing.is_empty() => Ok(()),

@@ -1,5 +1,5 @@
 //! A site, beside its island: the author of what its users do, and what other sites have made. Owns what happens before an operation of a
-//! user that touches what is derived. Knows no socket.
+//! user that touches what is derived, and with it. Knows no socket.
 
 mod prepare;
 mod steps;
@@ -11,17 +11,18 @@ use atoll_core::planted::{Bug, planted};
 use atoll_core::{Decode, Encode, Ino, IslandId, Malformed};
 use atoll_island::{Beside, BesideEvent, BesideRecord, BesideSays, BesideStep, BesideView, Now};
 use atoll_posix::Op;
-use atoll_proto::{EntryRef, Record};
+use atoll_proto::{EntryRef, Record, RowChange};
 use atoll_state::{NotInMemory, RowLoad, State};
 use bytes::Bytes;
 
-use crate::author::{Author, Bundle, BundleChange, MadeRecord};
-use crate::foreign::{self, ForeignDecision, Here, Waits};
+use crate::author::{Author, Bundle, BundleChange, MadeRecord, Pen};
+use crate::foreign::{self, ForeignDecision, Here, OBJECTS_MAX, Waits};
 use crate::held::{HeldChanges, HeldObjects, SiteRows};
 use crate::peers::message::WideMessage;
 use crate::peers::{Own, WidePeers, Window};
 use crate::rows::{DIRS, MOVES, PEERS, SiteId, WRITERS};
-use prepare::Needed;
+use crate::watch::happened;
+use prepare::{Needed, SiteStep, TOGETHER_MAX};
 use steps::Steps;
 
 /// Which site it is.
@@ -52,6 +53,8 @@ pub struct Site {
     ends: VecDeque<(SiteId, String)>,
     /// The last record when it began. Before that is synced, it may be lost with what it says of other sites.
     begins: u64,
+    /// Something may go with the operation that is decided next.
+    may_go: bool,
 }
 
 /// What has come for a site.
@@ -93,8 +96,8 @@ impl Site {
         let SiteConfig { volume, writer, island, names, window } = config;
         let peers = WidePeers::open(volume, window, position, rows.iter().cloned())?;
         let author = Author::open(writer, rows)?;
-        let (inbox, ends, begins) = (VecDeque::new(), VecDeque::new(), position);
-        Ok(Self { island, names, author, peers, inbox, ends, begins })
+        let (inbox, ends, begins, may_go) = (VecDeque::new(), VecDeque::new(), position, false);
+        Ok(Self { island, names, author, peers, inbox, ends, begins, may_go })
     }
 
     /// What its users have made.
@@ -122,7 +125,7 @@ impl Site {
             position: view.position(),
             now: view.now.wall,
         };
-        foreign::decide(here, changes, mint)
+        foreign::decide_all(here, changes, mint)
     }
 
     fn name_of(&self, writer: Writer) -> String {
@@ -224,27 +227,71 @@ impl Site {
             missing => Err(NotYet::Rows(missing)),
         };
         loaded()?;
-        if needed.is_empty() {
+        let (before, together) = needed.into_steps();
+        if before.is_empty() {
+            self.may_go = !together.is_empty();
+            // The rows that it needs then are in memory from here on.
+            if self.may_go {
+                self.steps(view, &rows, &together, mint)?;
+            }
             return Ok(None);
         }
-        let mut steps = Steps::new(&rows, self.author.spine(), self.author.pen(view.now));
-        needed.into_steps().iter().for_each(|step| steps.make(step));
-        loaded()?;
-        let (changes, pen) = steps.finish();
+        if before.len() > OBJECTS_MAX {
+            return Err(NotYet::Refused);
+        }
+        let (changes, pen, decision) = self.steps(view, &rows, &before, mint)?;
+        let ForeignDecision { mut record, files, spine, .. } = decision;
+        self.author.hear(view.now, spine, &[]);
+        let bundle = Bundle { position: view.position(), changes };
+        record.changes.push(self.author.wrote(pen, bundle));
+        Ok(Some(BesideRecord { record, made: files }))
+    }
+
+    /// The changes by which steps are made, and the rows of these.
+    fn steps(
+        &self,
+        view: BesideView<'_>,
+        rows: &SiteRows<'_>,
+        steps: &[SiteStep],
+        mint: &mut dyn FnMut() -> Option<Ino>,
+    ) -> Result<(Vec<BundleChange>, Pen, ForeignDecision), NotYet> {
+        if steps.len() > TOGETHER_MAX {
+            return Err(NotYet::Refused);
+        }
+        let mut made = Steps::new(rows, self.author.spine(), self.author.pen(view.now));
+        steps.iter().for_each(|step| made.make(step));
+        match rows.missing() {
+            missing if missing.is_empty() => {}
+            missing => return Err(NotYet::Rows(missing)),
+        }
+        let (changes, pen) = made.finish();
         let decision = match self.decide(view, &changes, mint) {
             Ok(decision) => decision,
             Err(Waits::Rows(missing)) => return Err(NotYet::Rows(missing)),
             Err(Waits::Numbers) => return Err(NotYet::Numbers),
             Err(Waits::Version(_) | Waits::TooMany) => return Err(NotYet::Refused),
         };
-        let ForeignDecision { mut record, files, spine, wants, refused, .. } = decision;
-        if !wants.is_empty() || refused > 0 {
+        if !decision.wants.is_empty() || decision.refused > 0 {
             return Err(NotYet::Refused);
         }
+        Ok((changes, pen, decision))
+    }
+
+    /// What goes with a record; nothing if rows are missing.
+    fn goes_with(&mut self, view: BesideView<'_>, record: &Record) -> Result<Vec<RowChange>, NotYet> {
+        let happened = happened(view.state, record).map_err(|NotInMemory(load)| NotYet::Rows(vec![load]))?;
+        let rows = SiteRows::new(view.state);
+        let (as_is, name_of) = (HeldChanges::default(), |writer| self.name_of(writer));
+        let held = HeldObjects::new(&rows, self.author.spine(), &as_is, &name_of);
+        let together = Needed::with(&rows, &held, &happened);
+        if together.is_empty() {
+            return Ok(Vec::new());
+        }
+        let (changes, pen, decision) = self.steps(view, &rows, &together, &mut || None)?;
+        let ForeignDecision { record, spine, .. } = decision;
         self.author.hear(view.now, spine, &[]);
-        let bundle = Bundle { position: view.position(), changes };
-        record.changes.push(self.author.wrote(pen, bundle));
-        Ok(Some(BesideRecord { record, made: files }))
+        self.author.wrote_first(pen, changes);
+        Ok(record.changes)
     }
 }
 
@@ -270,6 +317,14 @@ impl Beside for Site {
             Err(NotYet::Numbers) => BesideStep::Ids,
             Err(NotYet::Version | NotYet::Refused) => BesideStep::Refuse,
         }
+    }
+
+    fn first(&mut self, view: BesideView<'_>, record: &Record) -> Vec<RowChange> {
+        if !self.may_go {
+            return Vec::new();
+        }
+        // Who has prepared the operation has all rows. What nobody asked for, as a recovery's record, takes nothing along.
+        self.goes_with(view, record).unwrap_or_default()
     }
 
     fn hear(&mut self, event: BesideEvent) {

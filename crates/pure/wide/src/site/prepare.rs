@@ -1,20 +1,25 @@
-//! Which steps come before an operation of a user: what is derived at the names that it uses is written down, and what is shown as one with
-//! something that it uses goes. Owns which names an operation uses. Makes no change, and what users see stays as it is.
+//! Which steps come before an operation of a user, and with it: what is derived at the names that it uses is written down before it. What is
+//! shown as one with something that it uses goes with it, in its record: if it is refused, nothing goes. Owns which names an operation uses.
+//! Makes no change.
 
 use std::collections::BTreeSet;
 
 use atoll_causal::{Dot, FileId};
 use atoll_core::{Ino, Name};
 use atoll_posix::Op;
+use atoll_proto::EntryRef;
 use atoll_shown::{DirGroup, ExplicitStep, FilePlace, Objects, ShownObject, explicit, keep, named, places};
 
 use crate::held::{HeldObjects, SiteRows};
 use crate::rows::SiteDir;
+use crate::watch::{Happened, LocalObject};
 
 /// Steps of one record, and those of one name more.
 const STEPS_MAX: usize = 16;
+/// Steps that go with one operation. If there are more, the operation is refused.
+pub(super) const TOGETHER_MAX: usize = 1_024;
 
-/// A step before an operation.
+/// A step before an operation, or with it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum SiteStep {
     /// What is derived is written down.
@@ -38,12 +43,50 @@ enum Use {
 pub(super) struct Needed<'a> {
     rows: &'a SiteRows<'a>,
     held: &'a HeldObjects<'a>,
+    /// What comes before the operation.
     steps: Vec<SiteStep>,
+    /// What goes with it. It is known when nothing comes before.
+    together: Vec<SiteStep>,
 }
 
 impl<'a> Needed<'a> {
+    const fn new(rows: &'a SiteRows<'a>, held: &'a HeldObjects<'a>) -> Self {
+        Self { rows, held, steps: Vec::new(), together: Vec::new() }
+    }
+
+    /// What goes with a record that does this.
+    pub(super) fn with(
+        rows: &'a SiteRows<'a>,
+        held: &'a HeldObjects<'a>,
+        happened: &[Happened],
+    ) -> Vec<SiteStep> {
+        let mut needed = Self::new(rows, held);
+        for happened in happened {
+            match happened {
+                Happened::Removed { object: LocalObject::File(_), at, .. }
+                | Happened::Moved { object: LocalObject::File(_), from: at, .. } => needed.used(at),
+                Happened::Removed { object: LocalObject::Dir(ino), .. } => {
+                    needed.group(*ino).iter().for_each(|group| needed.remove_others(group));
+                }
+                Happened::Exchanged { one, one_from, other, other_from } => {
+                    for (object, at) in [(one, one_from), (other, other_from)] {
+                        if matches!(object, LocalObject::File(_)) {
+                            needed.used(at);
+                        }
+                    }
+                }
+                Happened::Linked { ino, .. }
+                | Happened::Written { ino, .. }
+                | Happened::AttrChanged { object: LocalObject::File(ino), .. } => needed.file(*ino),
+                Happened::Moved { .. } | Happened::AttrChanged { .. } | Happened::Born { .. } => {}
+            }
+        }
+        needed.together
+    }
+
+    /// What comes before an operation, and is known of what goes with it.
     pub(super) fn of(rows: &'a SiteRows<'a>, held: &'a HeldObjects<'a>, op: &Op) -> Self {
-        let mut needed = Self { rows, held, steps: Vec::new() };
+        let mut needed = Self::new(rows, held);
         match op {
             Op::Create { dir, name, .. } | Op::Mkdir { dir, name, .. } => {
                 needed.name(*dir, name, Use::Keeps);
@@ -69,12 +112,9 @@ impl<'a> Needed<'a> {
         needed
     }
 
-    pub(super) const fn is_empty(&self) -> bool {
-        self.steps.is_empty()
-    }
-
-    pub(super) fn into_steps(self) -> Vec<SiteStep> {
-        self.steps
+    /// What comes before the operation; if that is nothing, what goes with it.
+    pub(super) fn into_steps(self) -> (Vec<SiteStep>, Vec<SiteStep>) {
+        (self.steps, self.together)
     }
 
     /// The steps of further names come with the next record. Those of one name belong together: each of them gets a later stamp than the
@@ -83,9 +123,9 @@ impl<'a> Needed<'a> {
         self.steps.len() >= STEPS_MAX
     }
 
-    fn push(&mut self, step: SiteStep) {
-        if !self.steps.contains(&step) {
-            self.steps.push(step);
+    fn goes(&mut self, step: SiteStep) {
+        if !self.together.contains(&step) {
+            self.together.push(step);
         }
     }
 
@@ -93,7 +133,11 @@ impl<'a> Needed<'a> {
     fn explicit(&mut self, mut steps: Vec<ExplicitStep>) -> bool {
         steps.retain(|step| !matches!(step, ExplicitStep::Settle(_)));
         let are_some = !steps.is_empty();
-        steps.into_iter().for_each(|step| self.push(SiteStep::Explicit(step)));
+        for step in steps.into_iter().map(SiteStep::Explicit) {
+            if !self.steps.contains(&step) {
+                self.steps.push(step);
+            }
+        }
         are_some
     }
 
@@ -122,6 +166,13 @@ impl<'a> Needed<'a> {
         }
     }
 
+    /// A name of a file is used.
+    fn used(&mut self, at: &EntryRef) {
+        if let Some(group) = self.group(at.dir) {
+            self.own_name(&group, &at.name);
+        }
+    }
+
     /// What has a name of its own gets the name under which it is shown. Then what is shown as one with the first file of a name goes.
     fn own_name(&mut self, group: &DirGroup, own: &Name) {
         if self.is_full() || self.explicit(explicit(self.held, group, own)) {
@@ -134,17 +185,17 @@ impl<'a> Needed<'a> {
             }
             for FilePlace { file, link, dir, name, .. } in files.into_iter().skip(1) {
                 let link = link.expect("what is rescued has got a link");
-                self.push(SiteStep::Unlink { file, link, dir, name });
+                self.goes(SiteStep::Unlink { file, link, dir, name });
             }
         }
     }
 
-    /// Of directories that are shown as one and empty the others go, before the first one does.
+    /// Of directories that are shown as one and empty the others go with the first one.
     fn remove_others(&mut self, group: &DirGroup) {
         let number = self.rows.dir(group.first()).and_then(|dir| dir.number);
         let row = number.and_then(|number| self.rows.dir_row(number));
         if row.and_then(|row| row.owned.as_ref()).is_some_and(|owned| owned.entries == 0) {
-            group.members()[1..].iter().for_each(|member| self.push(SiteStep::Remove(*member)));
+            group.members()[1..].iter().for_each(|member| self.goes(SiteStep::Remove(*member)));
         }
     }
 

@@ -1,9 +1,12 @@
-//! The changes of objects by which steps before an operation are written down. Owns their dots and stamps. Knows no row but those of the
+//! The changes of objects by which steps before an operation, or with it, are written down. Owns their dots and stamps. Knows no row but those of the
 //! objects.
 
 use std::collections::BTreeMap;
 
-use atoll_causal::{DirHead, DirPart, Dot, FileId, FilePart, FileState, FileVersion, HybridStamp, LinkPlace};
+use atoll_causal::{
+    DirHead, DirPart, Dot, FileChange, FileId, FilePart, FileState, FileVersion, HybridStamp, LinkPlace,
+    Taken,
+};
 use atoll_core::Name;
 use atoll_shown::{ExplicitStep, FilePlace};
 use atoll_spine::Spine;
@@ -12,6 +15,9 @@ use super::prepare::SiteStep;
 use crate::author::{BundleChange, Pen};
 use crate::held::SiteRows;
 use crate::rows::FeedRow;
+
+/// Parts of a step in the change of a file.
+const STEP_PARTS_MAX: usize = 2;
 
 /// An object, and its change.
 struct Changed<S, P> {
@@ -29,14 +35,16 @@ pub(super) struct Steps<'a> {
     dirs: BTreeMap<FileId, Changed<DirHead, DirPart>>,
     /// Those that change, in the order of their dots.
     order: Vec<FeedRow>,
+    /// Changes of files that change once more, since one change has no room for all.
+    full: Vec<BundleChange>,
     /// The stamp of the last step. Those that are far ahead of the clock do not drive it.
     last: HybridStamp,
 }
 
 impl<'a> Steps<'a> {
     pub(super) fn new(rows: &'a SiteRows<'a>, spine: &'a Spine, pen: Pen) -> Self {
-        let (files, dirs, order, last) = (BTreeMap::new(), BTreeMap::new(), Vec::new(), HybridStamp::ZERO);
-        Self { rows, spine, pen, files, dirs, order, last }
+        let (files, dirs, last) = (BTreeMap::new(), BTreeMap::new(), HybridStamp::ZERO);
+        Self { rows, spine, pen, files, dirs, order: Vec::new(), full: Vec::new(), last }
     }
 
     /// One step. Each gets a later stamp than the one before.
@@ -106,7 +114,14 @@ impl<'a> Steps<'a> {
             self.files.insert(id, Changed { state, dot, parts: Vec::new() });
             self.order.push(FeedRow::File { id });
         }
-        self.files.get_mut(&id)
+        let changed = self.files.get_mut(&id)?;
+        if changed.parts.len() + STEP_PARTS_MAX > FileChange::PARTS_MAX {
+            let change = changed.state.change(changed.dot, std::mem::take(&mut changed.parts));
+            assert_eq!(changed.state.apply(&change), Taken::Applied, "{change:?} of {id:?}");
+            self.full.push(BundleChange::FileChanged { id, change });
+            changed.dot = self.pen.dot();
+        }
+        Some(changed)
     }
 
     fn dir(&mut self, id: FileId) -> Option<&mut Changed<DirHead, DirPart>> {
@@ -118,9 +133,9 @@ impl<'a> Steps<'a> {
         self.dirs.get_mut(&id)
     }
 
-    /// The changes, in the order of their dots, and what was given out for them.
+    /// The changes, those of one object in the order of their dots, and what was given out for them.
     pub(super) fn finish(mut self) -> (Vec<BundleChange>, Pen) {
-        let mut changes = Vec::new();
+        let mut changes = self.full;
         for object in self.order {
             changes.push(match object {
                 FeedRow::File { id } => {
