@@ -6,8 +6,8 @@ mod site;
 use std::collections::BTreeMap;
 
 use atoll_causal::{
-    AttrState, DirBirth, DirState, Dot, FileChange, FileId, FileState, FileVersion, HybridStamp, LinkPlace,
-    Writer,
+    AttrState, DirBirth, DirHead, DirPart, DirState, Dot, FileChange, FileGrave, FileId, FilePart, FileState,
+    FileVersion, HybridStamp, LinkPlace, Writer,
 };
 use atoll_core::{Encode, Ino, Name, SessionId, Time};
 use atoll_island::{BesideEvent, BesideSays};
@@ -303,4 +303,38 @@ fn files_that_are_shown_as_one_at_many_names_part_by_one_write() {
     let plain = place.shadow.plain();
     let links: usize = plain.files.values().map(|state| state.places().count()).sum();
     assert_eq!(links, names.len(), "one of two is left at each name");
+}
+
+#[test]
+fn a_removal_that_has_seen_what_this_site_has_not_done_yet_is_refused() {
+    let mut place = Place::new();
+    let (file, dir) = (place.site.create(ROOT, "a", Kind::Regular, b""), place.site.mkdir(ROOT, "d"));
+    let (id, state) = place.state(file);
+    let (link, at) = state.places().map(|(link, at)| (link, at.clone())).next().unwrap();
+    let stamp = HybridStamp { time_us: 2_000_000_000, writer: Writer(9) };
+    let (_, given) = place.site.beside::<Machine>().author().given();
+    let later = Dot { writer: Writer(1), n: given + 100 };
+    let mut seen = state.context.clone();
+    seen.add(later);
+    let grave = FileGrave { seen, stamp, dir: at.dir, name: at.name };
+    let parts = vec![state.unlink(link), FilePart::Buried { grave: grave.clone() }];
+    let unlinked = state.change(Dot { writer: Writer(9), n: 1 }, parts);
+    let buried = FileState { grave: Some(grave), ..state };
+    let row = place.site.state().dir(dir).unwrap().unwrap();
+    let beside = DirBeside::read(row.beside.as_ref().unwrap()).unwrap();
+    let mut seen = beside.head.context.clone();
+    seen.add(later);
+    let parts = vec![
+        DirPart::Alive { removed: beside.head.alive.dots(), is_kept: false },
+        DirPart::Buried { seen: seen.clone() },
+    ];
+    let removed = beside.head.change(Dot { writer: Writer(9), n: 2 }, parts);
+    let head = DirHead { buried: seen, ..beside.head.clone() };
+    place.tell(vec![BundleChange::FileChanged { id, change: unlinked }]);
+    place.tell(vec![BundleChange::FileBorn { id, state: Box::new(buried) }]);
+    place.tell(vec![BundleChange::DirChanged { id: beside.id, change: removed }]);
+    place.tell(vec![BundleChange::DirBorn { id: beside.id, head: Box::new(head) }]);
+    assert_eq!(place.site.beside::<Machine>().peers().refused(), 4);
+    assert_eq!(place.names(), [("a".to_owned(), file), ("d".to_owned(), dir)].into());
+    place.check();
 }

@@ -6,6 +6,7 @@
 
 mod draft;
 mod made;
+mod named;
 
 use std::collections::BTreeMap;
 
@@ -27,6 +28,7 @@ use crate::rows::{
 };
 use crate::watch::{Happened, LocalObject, happened};
 use draft::{Draft, OtherDirs, dir_of};
+use named::highest;
 
 /// See the module.
 #[derive(Debug, Clone)]
@@ -139,17 +141,13 @@ impl Author {
         }
     }
 
-    /// Whether each dot of this writer in a change was given.
+    /// Whether each dot of this writer in a change was given: also those that a removal says that it had seen.
     pub(crate) fn has_given(&self, change: &BundleChange) -> bool {
-        let has = |dot: Dot| dot.writer != self.writer || dot.n <= self.n;
         match change {
-            BundleChange::FileBorn { state, .. } => state.context.get(self.writer) <= self.n,
-            BundleChange::DirBorn { head, .. } => head.context.get(self.writer) <= self.n,
-            BundleChange::FileChanged { change, .. } => has(change.dot),
-            BundleChange::DirChanged { change, .. } => has(change.dot),
             BundleChange::DirsMoved { record } => {
                 record.stamp().writer != self.writer || self.spine.record(record.stamp()) == Some(record)
             }
+            change => highest(change, self.writer) <= self.n,
         }
     }
 
