@@ -118,7 +118,7 @@ impl Island {
             Event::Committed(upto) => self.ctx.durability.commit(upto),
             Event::Synced(upto) => self.synced(upto),
             Event::Loaded { load, generation, loaded } => self.loaded(load, generation, loaded),
-            Event::BodyDone(ticket, result) => self.bodies.body_done(&mut self.ctx, ticket, result),
+            Event::BodyDone(ticket, result) => self.body_done(ticket, result),
             Event::CheckpointDone => {
                 self.bodies.checkpoint_done(&mut self.ctx);
                 self.journal.rows_may_be_whole();
@@ -387,7 +387,7 @@ impl Island {
             Next::CatchUp(call) => self.admit(call),
             Next::Start(call) => self.start(call, false),
             Next::Peer(message) => self.peer(message),
-            Next::BodyDone(ticket, result) => self.bodies.body_done(&mut self.ctx, ticket, result),
+            Next::BodyDone(ticket, result) => self.body_done(ticket, result),
             Next::Park(call, stop) => self.park(call, stop, false),
             Next::AwaitSynced(seq, call) => self.requests.await_synced(&mut self.ctx, seq, call),
             Next::ReadToShip(piece) => self.bodies.read_to_ship(&mut self.ctx, *piece),

@@ -1,6 +1,6 @@
 //! A site that begins anew: what it says first, and when.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use atoll_causal::Writer;
 use atoll_core::{IslandId, Time};
@@ -17,8 +17,12 @@ fn a_site_says_nothing_before_all_that_it_begins_with_is_synced() {
     site.hear(BesideEvent::Link { peer: 2, up: true });
     let state = State::new(1);
     let now = Now { wall: Time { secs: 1, nanos: 0 }, ms: 1 };
-    let mut step =
-        |synced| site.step(BesideView { state: &state, now, synced, may_decide: true }, &mut || None);
+    let mut step = |synced| {
+        site.step(
+            BesideView { state: &state, now, synced, may_decide: true, busy: &BTreeSet::new() },
+            &mut || None,
+        )
+    };
     assert!(matches!(step(4), BesideStep::Rest));
     assert!(matches!(step(5), BesideStep::Say(BesideSays::Send { peer: 2, .. })));
 }

@@ -12,6 +12,7 @@ use atoll_causal::{
 use atoll_core::{Encode, Ino, Name, SessionId, Time};
 use atoll_island::{BesideEvent, BesideSays};
 use atoll_posix::{Caller, Errno, Kind, Op, RenameMode, SetAttr};
+use atoll_proto::Outcome;
 use atoll_wide::author::{Bundle, BundleChange};
 use atoll_wide::peers::Window;
 use atoll_wide::peers::message::{Hello, Most, WideMessage};
@@ -337,4 +338,73 @@ fn a_removal_that_has_seen_what_this_site_has_not_done_yet_is_refused() {
     assert_eq!(place.site.beside::<Machine>().peers().refused(), 4);
     assert_eq!(place.names(), [("a".to_owned(), file), ("d".to_owned(), dir)].into());
     place.check();
+}
+
+/// More than a record carries: it is put in place before it is decided.
+const LARGE: usize = 100_000;
+
+const fn write(ino: Ino) -> Op {
+    Op::Write { ino, offset: 0, append: false, kill_set_id: false }
+}
+
+#[test]
+fn a_file_in_which_somebody_writes_does_not_go_and_is_not_shown_as_one_with_another() {
+    // Whichever of the two comes first.
+    for is_later in [false, true] {
+        let mut place = Place::new();
+        let mut other = other_site(11);
+        if is_later {
+            (0..4).for_each(|_| place.chmod(ROOT, 0o755));
+        }
+        let ino = place.site.create(ROOT, "a", Kind::Regular, b"");
+        other.create(ROOT, "a", Kind::Regular, b"");
+        let id = place.site.begins(write(ino), vec![7; LARGE]);
+        place.hears_all_of(&other);
+        assert_eq!(place.names(), [("a".to_owned(), ino)].into());
+        assert_eq!(place.shadow.plain().files.len(), 1, "the other one has not come yet");
+        let outcome = place.site.ends(id);
+        assert!(matches!(outcome, Outcome::Ok { .. }), "{outcome:?}");
+        place.check();
+        assert_eq!(place.names(), [("a".to_owned(), ino)].into());
+        assert_eq!(place.site.body(ino), [7; LARGE]);
+    }
+}
+
+#[test]
+fn a_file_in_which_somebody_writes_is_not_removed_by_another_site() {
+    let mut place = Place::new();
+    let ino = place.site.create(ROOT, "a", Kind::Regular, b"");
+    let (file, state) = place.state(ino);
+    let (link, at) = state.places().map(|(link, at)| (link, at.clone())).next().unwrap();
+    let id = place.site.begins(write(ino), vec![7; LARGE]);
+    let dot = Dot { writer: Writer(9), n: 1 };
+    let stamp = HybridStamp { time_us: 2_000_000_000, writer: Writer(9) };
+    let change = state.change(dot, vec![state.unlink(link), state.bury(dot, stamp, at.dir, at.name)]);
+    place.tell(vec![BundleChange::FileChanged { id: file, change }]);
+    let outcome = place.site.ends(id);
+    assert!(matches!(outcome, Outcome::Ok { .. }), "{outcome:?}");
+    place.check();
+    assert_eq!(place.names(), [("a".to_owned(), ino)].into());
+}
+
+#[test]
+fn a_write_that_ends_later_is_prepared_again() {
+    let mut place = Place::new();
+    let ino = place.site.create(ROOT, "a", Kind::Regular, b"");
+    let mut other = other_site(11);
+    // Later than this site, so that it takes the name.
+    for _ in 0..4 {
+        other.does(Op::SetAttr { ino: ROOT, set: SetAttr::default() }, b"");
+    }
+    other.create(ROOT, "a", Kind::Symlink, b"x");
+    let id = place.site.begins(write(ino), vec![7; LARGE]);
+    place.hears_all_of(&other);
+    let beside = place.beside();
+    assert_eq!(place.names()[&beside.to_string()], ino, "the other one has taken the name");
+    assert_eq!(place.state(ino).1.places().next().unwrap().1.name, named("a"));
+    let outcome = place.site.ends(id);
+    assert!(matches!(outcome, Outcome::Ok { .. }), "{outcome:?}");
+    place.check();
+    assert_eq!(place.state(ino).1.places().next().unwrap().1.name, beside, "it says itself how it is shown");
+    assert_eq!(place.names()[&beside.to_string()], ino);
 }

@@ -9,7 +9,7 @@ mod op;
 pub(crate) mod shape;
 pub(crate) mod space;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use atoll_core::map::{IdMap, IdSet};
 use atoll_core::planted::{Bug, planted};
@@ -162,6 +162,16 @@ impl Bodies {
     /// A request goes on after something that may change a row.
     pub(crate) fn may_decide(&self) -> bool {
         self.in_body.values().any(BodyOpState::decides)
+    }
+
+    /// Files that are being changed by requests that go on later.
+    pub(crate) fn undecided(&self) -> BTreeSet<Ino> {
+        self.in_body.values().filter_map(BodyOpState::changes).collect()
+    }
+
+    /// The request that goes on after this, if that may change a row.
+    pub(crate) fn undecided_call(&self, ticket: BodyOpId) -> Option<&PendingRequest> {
+        self.in_body.get(&ticket).filter(|body| body.decides())?.call()
     }
 
     /// A checkpoint is being made, or waits for work on bodies.

@@ -73,6 +73,16 @@ impl BodyOpState {
         matches!(self, Self::Asked { then, .. } if !matches!(then, AfterBody::Found))
     }
 
+    /// The file that a request changes which goes on after it.
+    pub(crate) const fn changes(&self) -> Option<Ino> {
+        match self {
+            Self::Asked { then: AfterBody::Direct { to, .. }, .. } => Some(*to),
+            Self::Asked { then: AfterBody::Found, .. } => None,
+            Self::Asked { ino, .. } => Some(*ino),
+            _ => None,
+        }
+    }
+
     /// Whose bodies it is inside of, and how.
     pub(crate) fn inside(&self) -> impl Iterator<Item = (Ino, BodyAccess)> {
         let (first, second) = match self {

@@ -2,6 +2,7 @@
 //! a record, and how records of its own are decided. Knows nothing of what such a machine does.
 
 use std::any::Any;
+use std::collections::BTreeSet;
 use std::fmt::Debug;
 
 use atoll_core::Ino;
@@ -24,6 +25,8 @@ pub struct BesideView<'a> {
     pub synced: u64,
     /// A record may be decided now.
     pub may_decide: bool,
+    /// Files that are being changed by operations that are not decided yet: their bytes may be other ones already.
+    pub busy: &'a BTreeSet<Ino>,
 }
 
 impl BesideView<'_> {
@@ -76,7 +79,7 @@ pub trait Beside: Any + Debug + Send + Sync {
     fn allows_moves(&self, state: &State, now: Now, moves: &[(Ino, EntryRef)]) -> Result<bool, NotInMemory>;
 
     /// What is to be decided before a client's operation that may change something, so that [`Beside::witness`] can tell of it. It is
-    /// asked until it rests. Who asks for the operation may have no right to it, so users see no difference by this.
+    /// asked until it rests; of an operation that is decided later than it began once more then. Who asks for the operation may have no right to it, so users see no difference by this.
     fn prepare(
         &mut self,
         _view: BesideView<'_>,
@@ -118,7 +121,8 @@ impl Ctx {
     pub(super) fn witness(&mut self, seq: u64, record: &mut Record) -> usize {
         let now = self.now_of_beside();
         let Self { beside: Some(beside), state, durability, .. } = self else { return 0 };
-        let view = BesideView { state, now, synced: durability.synced(), may_decide: true };
+        let view =
+            BesideView { state, now, synced: durability.synced(), may_decide: true, busy: &BTreeSet::new() };
         let first = beside.first(view, record);
         for change in &first {
             match change {

@@ -10,7 +10,7 @@ use atoll_proto::{Inode, Record, RowChange};
 use crate::ctx::decision::Decision;
 use crate::ctx::request::{Blocked, Next, PendingRequest};
 use crate::ctx::{Beside, BesideRecord, BesideStep, BesideView, Ctx};
-use crate::event::Effect;
+use crate::event::{BodyDone, BodyFault, BodyOpId, Effect};
 use crate::island::Island;
 
 /// Records of the machine beside the island that are decided behind one event. The event that these are committed goes on.
@@ -28,10 +28,10 @@ impl Island {
                 && !self.requests.is_log_stuck()
                 && !self.quiesce.is_quiescing()
                 && self.ctx.room.is_left();
-            match self
-                .ctx
-                .beside_step(|beside, view, mint| beside.step(BesideView { may_decide, ..view }, mint))
-            {
+            let busy = self.bodies.undecided();
+            match self.ctx.beside_step(|beside, view, mint| {
+                beside.step(BesideView { may_decide, busy: &busy, ..view }, mint)
+            }) {
                 BesideStep::Rest | BesideStep::Refuse => break,
                 BesideStep::Ids => {
                     self.ctx.reserve_ids();
@@ -75,6 +75,24 @@ impl Island {
         Ok(())
     }
 
+    /// Something is done in a body. If an operation is decided behind that, what came before it is out of date: what other sites have
+    /// made may have been decided meanwhile.
+    pub(crate) fn body_done(&mut self, ticket: BodyOpId, result: Result<BodyDone, BodyFault>) {
+        if result.is_ok()
+            && self.ctx.beside.is_some()
+            && let Some(call) = self.bodies.undecided_call(ticket).cloned()
+        {
+            match self.beside_prepares(&call) {
+                Ok(()) => {}
+                Err(Blocked::Load(loads)) => return self.ctx.load(loads, Next::BodyDone(ticket, result)),
+                // The body is changed already, so the operation goes on. It changes bytes and attributes of a file, which the machine
+                // can tell of whatever is derived at its names.
+                Err(_) => {}
+            }
+        }
+        self.bodies.body_done(&mut self.ctx, ticket, result);
+    }
+
     fn decide_beside(&mut self, BesideRecord { record, made }: BesideRecord) {
         for ino in made {
             self.ctx.state.new_file(ino);
@@ -95,7 +113,7 @@ impl Ctx {
         let now = self.now_of_beside();
         let synced = self.durability.synced();
         let Self { beside: Some(beside), state, issuer, config, .. } = self else { return BesideStep::Rest };
-        let view = BesideView { state, now, synced, may_decide: true };
+        let view = BesideView { state, now, synced, may_decide: true, busy: &BTreeSet::new() };
         step(&mut **beside, view, &mut || issuer.mint(config.id))
     }
 

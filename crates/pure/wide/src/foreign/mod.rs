@@ -11,7 +11,7 @@ mod near;
 mod numbers;
 mod objects;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use atoll_causal::{Context, FileId, HybridStamp, Writer};
 use atoll_core::{Ino, IslandId, Time};
@@ -76,7 +76,8 @@ pub enum Waits {
     Rows(Vec<RowLoad>),
     /// There are no numbers for what is new here.
     Numbers,
-    /// The file of this number goes, and has bytes that no version has: a version is to be cut first.
+    /// The file of this number goes, and has bytes that no version has: a version is to be cut first. Or somebody is in its body, and it
+    /// goes or would be shown as one with another.
     Version(Ino),
     /// There are more than [`OBJECTS_MAX`] changes.
     TooMany,
@@ -130,13 +131,15 @@ pub fn decide(
     if changes.len() > OBJECTS_MAX {
         return Err(Waits::TooMany);
     }
-    decide_all(here, changes, mint)
+    decide_all(here, changes, &BTreeSet::new(), mint)
 }
 
-/// The same, of however many changes: those of this site, which has counted them.
+/// The same, of however many changes: those of this site are counted elsewhere. `busy`: files in whose bodies somebody is. They count as
+/// those that have bytes which no version has, and are not shown as one with others.
 pub(crate) fn decide_all(
     here: Here<'_>,
     changes: &[BundleChange],
+    busy: &BTreeSet<Ino>,
     mint: &mut dyn FnMut() -> Option<Ino>,
 ) -> Result<ForeignDecision, Waits> {
     let rows = SiteRows::new(here.state);
@@ -157,7 +160,7 @@ pub(crate) fn decide_all(
     let mut mint = Mint { give: mint, lacks: 0 };
     let numbers = Numbers::new(&rows, &before, &after, &affected, &mut mint);
     loaded()?;
-    let mut writing = Writing::new(here, &rows, (&before, &after), &judged, &affected, &numbers);
+    let mut writing = Writing::new(here, &rows, (&before, &after), &judged, &affected, &numbers, busy);
     writing.write(&mut mint);
     loaded()?;
     if mint.lacks > 0 {

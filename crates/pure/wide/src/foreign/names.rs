@@ -25,6 +25,8 @@ pub(super) struct ShownNames {
     pub(super) entries: BTreeMap<(Ino, Name), Leads>,
     /// All files that have one of these names, those too that are shown as one with another.
     pub(super) files: BTreeSet<FileId>,
+    /// Those of them that are shown as one with another.
+    pub(super) together: BTreeSet<FileId>,
 }
 
 impl ShownNames {
@@ -47,6 +49,9 @@ impl ShownNames {
                     ShownObject::Dir(below) => Leads::Dir(below.first()),
                     ShownObject::File(files) => {
                         shown.files.extend(files.iter().map(|place| place.file));
+                        if files.len() > 1 {
+                            shown.together.extend(files.iter().map(|place| place.file));
+                        }
                         Leads::File(files[0].file)
                     }
                     // Sites hold everything: what has not come is not shown.

@@ -41,7 +41,9 @@ pub(super) struct Writing<'a> {
     files: BTreeMap<FileId, Ino>,
     /// Files that had a number and have none any more.
     hidden: BTreeSet<FileId>,
-    /// A file that goes and has bytes that no version has.
+    /// Files in whose bodies somebody is.
+    busy: &'a BTreeSet<Ino>,
+    /// A file that goes and has bytes that no version has, or one that may have some.
     pub(super) unversioned: Option<Ino>,
 }
 
@@ -53,9 +55,11 @@ impl<'a> Writing<'a> {
         judged: &'a Judged<'a>,
         affected: &'a Affected,
         numbers: &'a Numbers<'a>,
+        busy: &'a BTreeSet<Ino>,
     ) -> Self {
         let (files, hidden, draft) = (BTreeMap::new(), BTreeSet::new(), RowDraft::new(rows, here.now));
-        Self { here, rows, before, after, judged, affected, numbers, draft, files, hidden, unversioned: None }
+        let unversioned = None;
+        Self { here, rows, before, after, judged, affected, numbers, draft, files, hidden, busy, unversioned }
     }
 
     /// All rows.
@@ -68,6 +72,8 @@ impl<'a> Writing<'a> {
         let was = ShownNames::of(self.before, self.affected, was);
         let is = ShownNames::of(self.after, self.affected, |group| self.numbers.of(group));
         self.entries(&was, &is, mint);
+        let number = |id: &FileId| self.rows.file(*id)?.ino;
+        self.unversioned = is.together.iter().filter_map(number).find(|ino| self.busy.contains(ino));
         let changed = self.judged.changes.files.keys();
         let files: BTreeSet<FileId> = changed.chain(&was.files).chain(&is.files).copied().collect();
         files.into_iter().for_each(|id| self.file(id));
@@ -241,7 +247,8 @@ impl<'a> Writing<'a> {
         let links = i64::from(row.attr.nlink) + by.unwrap_or(0);
         row.attr.nlink = u32::try_from(links).expect("links are counted");
         if row.attr.nlink == 0 {
-            let has_more = held.as_ref().is_some_and(|file| !file.written.is_empty());
+            let is_written = held.as_ref().is_some_and(|file| !file.written.is_empty());
+            let has_more = is_written || self.busy.contains(&ino);
             self.unversioned = self.unversioned.or_else(|| has_more.then_some(ino));
             self.draft.drop_file(ino);
             self.hidden.insert(id);

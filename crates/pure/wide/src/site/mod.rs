@@ -125,7 +125,7 @@ impl Site {
             position: view.position(),
             now: view.now.wall,
         };
-        foreign::decide_all(here, changes, mint)
+        foreign::decide_all(here, changes, view.busy, mint)
     }
 
     fn name_of(&self, writer: Writer) -> String {

@@ -50,6 +50,8 @@ pub(crate) struct Site {
     replies: BTreeMap<u64, (Outcome, Bytes)>,
     happened: Vec<Happened>,
     said: Vec<BesideSays>,
+    /// What is done in bodies, and is told later; none if it is told at once.
+    later: Option<Vec<Event>>,
     /// Only users change something: what each record does is read from it.
     is_watched: bool,
     sessions: BTreeMap<SessionId, u64>,
@@ -93,6 +95,7 @@ impl Site {
             replies: BTreeMap::new(),
             happened: Vec::new(),
             said: Vec::new(),
+            later: None,
             is_watched: true,
             sessions: sessions.iter().map(|session| (*session, 0)).collect(),
             wall_ns,
@@ -146,6 +149,28 @@ impl Site {
             (Outcome::Failed { errno }, _) => Err(errno),
             (other, _) => panic!("{other:?}"),
         }
+    }
+
+    /// The superuser of the first client begins an operation. What is done in bodies takes until [`Self::ends`].
+    pub(crate) fn begins(&mut self, op: Op, data: Vec<u8>) -> u64 {
+        self.wall_ns += STEP_NS;
+        self.later = Some(Vec::new());
+        let session = self.session();
+        let count = self.sessions.get_mut(&session).expect("it is attached");
+        *count += 1;
+        let seq = *count;
+        let id = self.ask(session, Caller::ROOT, seq, ClientOp::Fs { op }, data.into());
+        self.settle();
+        assert!(!self.replies.contains_key(&id), "it is under way");
+        id
+    }
+
+    /// An operation that was begun ends. What is answered.
+    pub(crate) fn ends(&mut self, id: u64) -> Outcome {
+        self.queue.extend(self.later.take().expect("it was begun"));
+        self.settle();
+        (0..PASSES).for_each(|_| self.pass());
+        self.replies.remove(&id).expect("it is answered").0
     }
 
     /// The first client.
@@ -395,7 +420,11 @@ impl Site {
             }
             Effect::Body(ticket, op) => {
                 let done = self.in_body(op);
-                self.queue.push_back(Event::BodyDone(ticket, Ok(done)));
+                let done = Event::BodyDone(ticket, Ok(done));
+                match &mut self.later {
+                    Some(later) => later.push(done),
+                    None => self.queue.push_back(done),
+                }
             }
             Effect::Checkpoint { frozen, .. } => {
                 self.commit(frozen);
