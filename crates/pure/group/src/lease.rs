@@ -61,6 +61,8 @@ pub struct Promise {
     pub(crate) given_ms: Option<u64>,
     /// None is given: the copy is about to lead, leads, or has stopped.
     pub(crate) refusing: bool,
+    /// None is given: the copy knows no record, so a primary whose epoch is over is as good to it as any.
+    pub(crate) is_blind: bool,
     /// The epoch that it leads.
     pub(crate) leads: Option<u32>,
     /// When time last passed for the machine.
@@ -73,7 +75,7 @@ impl Promise {
     pub fn beacon(&mut self, now_ms: u64, from: NodeLife, epoch: u32) -> Given {
         let is_old =
             epoch < self.seen || !self.is_likely(epoch) || self.leads.is_some_and(|own| own >= epoch);
-        if is_old {
+        if is_old || self.is_blind {
             return Given::Refused(self.seen);
         }
         self.beat = Some(Beat { epoch, who: from, at_ms: now_ms });

@@ -172,6 +172,8 @@ impl Group {
         let recorded = seat.record.as_ref().map_or(0, |(_, record)| record.epoch);
         promise.seen = promise.seen.max(seat.seen).max(log.epochs.last().epoch).max(recorded);
         promise.recorded = promise.seen;
+        // It may have led since an epoch whose primary lives on, and have lost that: only the record tells.
+        promise.is_blind = seat.record.is_none();
         promise.ticked_ms = now_ms;
         let mut group = Self {
             me: config.me,
@@ -605,6 +607,7 @@ impl Group {
             Doing::Standing(_) | Doing::Claiming { .. } | Doing::Leading(_) | Doing::Halted
         );
         assert!(promise.refusing == refuses, "a promise is given beside {:?}", self.state);
+        assert!(promise.is_blind == self.seat.record.is_none(), "a promise is given without a record");
         assert!(
             promise.leads.is_some() == matches!(self.state, Doing::Leading(_)),
             "leads {:?}",

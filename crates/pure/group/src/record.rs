@@ -96,6 +96,7 @@ impl Group {
             }
         }
         self.seat.record = Some((revision, record.clone()));
+        promise.is_blind = false;
         self.seat.makes_first = false;
         self.seat.cut &= !record.in_sync.contains(&self.own_seat());
         self.seat.lacks &= !record.in_sync.contains(&self.own_seat());

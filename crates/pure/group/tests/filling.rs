@@ -4,7 +4,7 @@
 
 mod one;
 
-use atoll_group::{GroupEffect, GroupEvent, OpenedLog, Role, SeatFile, SwapOutcome};
+use atoll_group::{Given, GroupEffect, GroupEvent, OpenedLog, Role, SeatFile, SwapOutcome};
 use atoll_proto::GroupMessage;
 use one::{
     M, N, One, P, append, at, join, life, log, pass_with, primary, record, seat, standing, three, two,
@@ -46,6 +46,27 @@ pub(crate) fn a_wiped_copy_has_no_seat() {
     let mut m = wiped(M, &[P, M]);
     m.knows(&record(7, P, &[seat(P, 1), seat(M, 5_000)]));
     assert_eq!(m.saved().map(|seat| seat.tenure), Some(5_001));
+}
+
+/// Found as `groups_all --seed 403673`. M has led epochs of which P has not heard, which leads epoch 7 yet, and was wiped.
+#[test]
+fn a_copy_that_knows_no_record_promises_nothing() {
+    let mut m = wiped(M, &[P, M, N]);
+    assert_eq!(m.beacon(P, 7), Given::Refused(0), "P would have a lease by it");
+    m.pass(400);
+    m.knows(&record(9, N, &[seat(M, 1), seat(N, 1)]));
+    assert_eq!(m.beacon(P, 7), Given::Refused(9));
+    assert_eq!(m.beacon(N, 9), Given::Promise);
+    m.pass(400);
+    assert_eq!(tells_join(&mut m, N), Some(1_000), "it hears its primary");
+    // Its next life remembers the record.
+    let mut m = One::new(M, &[P, M, N], m.group.seat().clone(), log(&[]));
+    assert_eq!((m.beacon(P, 7), m.beacon(N, 9)), (Given::Refused(9), Given::Promise));
+    // Also a copy that the volume begins with has to read the first record.
+    let mut m = One::member(M, &[P, M], &[]);
+    assert_eq!(m.beacon(P, 7), Given::Refused(0));
+    m.knows(&record(7, P, &two()));
+    assert_eq!(m.beacon(P, 7), Given::Promise);
 }
 
 #[test]
