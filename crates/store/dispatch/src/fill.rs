@@ -339,14 +339,23 @@ pub(crate) fn take<D: Disk>(
         // Rows of an earlier snapshot are of no use.
         drop(taking.take());
         noted::remove(disk, ROWS).map_err(|e| e.to_string())?;
-        let made = Snapshot::open(disk, ROWS, CACHE_BYTES).map_err(|e| e.to_string())?;
+        let made = match Snapshot::open(disk, ROWS, CACHE_BYTES) {
+            Err(error) if error.is_no_space() => return give_up(disk, taking),
+            made => made.map_err(|e| e.to_string())?,
+        };
         *taking = Some(Taking { at, after: Vec::new(), files: 0, rows: made });
     }
     let Some(now) = taking.as_mut().filter(|taking| taking.after == after) else { return Ok(Taken::Not) };
     now.at = at;
     let commit = rows.iter().map(|(key, value)| (key, Some(value)));
-    if !rows.is_empty() && !now.rows.commit_if_space(disk, commit).map_err(|e| e.to_string())? {
-        return Ok(Taken::Not);
+    if !rows.is_empty() {
+        match now.rows.commit_if_space(disk, commit) {
+            Ok(true) => {}
+            Ok(false) => return Ok(Taken::Not),
+            // Not even for opening them again.
+            Err(error) if error.is_no_space() => return give_up(disk, taking),
+            Err(error) => return Err(error.to_string()),
+        }
     }
     if let Some((key, _)) = rows.last() {
         now.after.clone_from(key);
@@ -362,6 +371,13 @@ pub(crate) fn take<D: Disk>(
         return Err(format!("the rows of the primary are as of {} and not of {at:?}", meta.seq));
     }
     Ok(Taken::All)
+}
+
+/// There is no room for the rows that come. They begin anew when they are asked for again, and take none until then.
+fn give_up<D: Disk>(disk: &D, taking: &mut Option<Taking>) -> Result<Taken, String> {
+    drop(taking.take());
+    noted::remove(disk, ROWS).map_err(|e| e.to_string())?;
+    Ok(Taken::Not)
 }
 
 #[cfg(test)]

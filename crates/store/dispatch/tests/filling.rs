@@ -11,6 +11,7 @@ use atoll_core::{Ino, NodeId};
 use atoll_disk::Disk;
 use atoll_disk::sim::Fault;
 use atoll_dispatch::LeavesFilling;
+use atoll_group::Role;
 use atoll_posix::{Op, SetAttr};
 use atoll_proto::GroupMessage;
 use bytes::Bytes;
@@ -111,6 +112,30 @@ fn a_wiped_disk_without_room_is_filled_when_there_is_some() {
         filled.judge();
     }
     assert!(failed > 10, "{failed}");
+}
+
+/// Found as `groups_all --seed 402531`. The disk is nearly full when rows and bytes come: what finds no room is asked for again.
+#[test]
+fn a_copy_without_room_for_what_comes_is_filled_when_there_is_some() {
+    let (mut waited, mut came) = (0, 0);
+    for room in (0..1_600).step_by(40) {
+        let mut filled = Filled::new(2);
+        let other = filled.other;
+        filled.group.wipe(other);
+        filled.group.start(other);
+        let disk = filled.group.machine(other).disk.clone();
+        disk.set_space(Some(disk.used() + (room << 10)));
+        filled.group.pass(4_000);
+        let tenure = filled.group.tenure(other);
+        let sits = filled.group.store.1.seat_of(other).is_some_and(|seat| seat.tenure == tenure);
+        *(if sits { &mut came } else { &mut waited }) += 1;
+        let mouth = filled.group.mouth(other);
+        let halted = filled.group.copy(other).role() == Role::Halted;
+        assert!(!halted, "with {room} KiB: {:?}", mouth.failures.lock().unwrap());
+        disk.set_space(None);
+        filled.judge();
+    }
+    assert!(waited > 10 && came > 0, "{waited} have waited, {came} had room");
 }
 
 #[test]

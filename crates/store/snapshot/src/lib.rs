@@ -102,15 +102,24 @@ impl Snapshot {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
             _ => {}
         }
-        let db = Self::database(Backend::create(disk, &new)?, cache_bytes)?;
+        let made = Self::create_at(disk, &new, cache_bytes);
+        if matches!(&made, Err(error) if error.is_no_space()) {
+            // It would take room from others until it is made again. If it cannot be removed, that is done then.
+            let _ = disk.unlink(&new);
+        }
+        made?;
+        disk.rename(&new, path, false)?;
+        let dir = path.iter().rposition(|b| *b == b'/').map_or(&b""[..], |at| &path[..at]);
+        disk.sync_dir(dir)?;
+        Ok(())
+    }
+
+    fn create_at<D: Disk>(disk: &D, new: &[u8], cache_bytes: usize) -> Result<(), SnapshotError> {
+        let db = Self::database(Backend::create(disk, new)?, cache_bytes)?;
         let write = db.begin_write().map_err(SnapshotError::from)?;
         write.open_table(ROWS)?;
         write.open_table(ABOUT)?.insert(VERSION, FORMAT_VERSION)?;
         write.commit()?;
-        drop(db);
-        disk.rename(&new, path, false)?;
-        let dir = path.iter().rposition(|b| *b == b'/').map_or(&b""[..], |at| &path[..at]);
-        disk.sync_dir(dir)?;
         Ok(())
     }
 
