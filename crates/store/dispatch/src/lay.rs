@@ -1,7 +1,7 @@
 //! Has the view follow the log: takes the changed rows, makes them as safe as the view needs them, and lays
 //! them out. Runs on a thread of its own, and nothing waits for it.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -44,6 +44,9 @@ pub struct Laying<D: Disk> {
     met: Vec<Conflict>,
     /// Whether a caller waits for it.
     in_haste: bool,
+    /// What was laid while its bytes changed, since the last settling. It is laid again, by the next process if this one ends: a
+    /// change may end behind the last round.
+    in_flux: Vec<Ino>,
 }
 
 /// What is to be laid.
@@ -76,8 +79,9 @@ impl<D: Disk> Laying<D> {
             report = view.lay_all(&crate::whole::WholeState(&engine))?;
         }
         let view = Some(view);
-        let met = Vec::new();
-        let mut laying = Self { engine, options, view, settled_ms: 0, taken: None, met, in_haste: false };
+        let (met, in_flux) = (Vec::new(), Vec::new());
+        let mut laying =
+            Self { engine, options, view, settled_ms: 0, taken: None, met, in_haste: false, in_flux };
         laying.again(&mut report);
         laying.met = report.conflicts;
         Ok(laying)
@@ -174,7 +178,9 @@ impl<D: Disk> Laying<D> {
         if !self.in_haste && inos.len() + names.len() < COURTESY_MAX {
             source.rests_left.set(RESTS_MAX);
         }
-        self.view()?.lay(inos, names, &source)
+        let laid = self.view()?.lay(inos, names, &source);
+        self.in_flux.append(&mut source.take_in_flux());
+        laid
     }
 
     /// Whether more waits than one round lays.
@@ -246,7 +252,8 @@ impl<D: Disk> Laying<D> {
             view.all_is_laid();
         }
         view.settle()?;
-        let (inos, names) = view.behind();
+        let (mut inos, names) = view.behind();
+        inos.append(&mut self.in_flux);
         let taken = self.taken.take();
         self.engine.with_state(|state| {
             // What is to be laid, or laid again, is kept until it was.
@@ -268,12 +275,19 @@ impl<D: Disk> Laying<D> {
 
     /// Lays until nothing waits, and settles: before the island stops.
     pub fn drain(&mut self) -> io::Result<Report> {
-        let mut last = Report::default();
         self.in_haste = true;
+        let drained = self.lay_all_that_waits();
+        self.in_haste = false;
+        let last = drained?;
+        self.settle()?;
+        Ok(last)
+    }
+
+    fn lay_all_that_waits(&mut self) -> io::Result<Report> {
+        let mut last = Report::default();
         while !self.engine.is_halted() && !self.is_drained() {
             last = self.round()?;
         }
-        self.settle()?;
         Ok(last)
     }
 }
@@ -286,11 +300,19 @@ pub(crate) struct CommittedState<'a, D: Disk> {
     uses_seen: Cell<u64>,
     /// More waits than is laid with it.
     is_part: bool,
+    /// Files whose bytes were being changed when they were laid.
+    in_flux: RefCell<Vec<Ino>>,
 }
 
 impl<'a, D: Disk> CommittedState<'a, D> {
     pub(crate) fn new(engine: &'a Engine<D>) -> Self {
-        Self { engine, rests_left: Cell::default(), uses_seen: Cell::default(), is_part: false }
+        let (rests_left, uses_seen) = (Cell::default(), Cell::default());
+        Self { engine, rests_left, uses_seen, is_part: false, in_flux: RefCell::default() }
+    }
+
+    /// Files whose bytes were being changed when they were laid: to be laid again.
+    pub(crate) fn take_in_flux(&self) -> Vec<Ino> {
+        self.in_flux.take()
     }
 
     fn row<T: Decode + Clone>(
@@ -347,8 +369,11 @@ impl<D: Disk> Source for CommittedState<'_, D> {
 
     fn in_flux(&self, ino: Ino) -> bool {
         // In this order: a change that ends in between is waited for by the view.
-        self.engine.is_body_changing(ino)
-            || self.engine.with_state(|state| state.view_waits_for(ino) || state.view_is_disturbed(ino))
+        let changes = self.engine.is_body_changing(ino);
+        if changes {
+            self.in_flux.borrow_mut().push(ino);
+        }
+        changes || self.engine.with_state(|state| state.view_waits_for(ino) || state.view_is_disturbed(ino))
     }
 
     fn looks_at(&self, ino: Ino) {

@@ -87,7 +87,10 @@ impl<D: Disk> Source for WholeState<'_, D> {
     }
 
     fn in_flux(&self, ino: Ino) -> bool {
-        CommittedState::new(self.0).in_flux(ino)
+        let rows = CommittedState::new(self.0);
+        let is_in_flux = rows.in_flux(ino);
+        self.0.with_state(|state| state.view_again(&rows.take_in_flux(), &[]));
+        is_in_flux
     }
 
     fn looks_at(&self, ino: Ino) {

@@ -4,9 +4,10 @@ mod common;
 
 use atoll_core::{Ino, Name, NodeId};
 use atoll_disk::Disk;
-use atoll_disk::sim::SimDisk;
+use atoll_disk::sim::{Fault, SimDisk};
 use atoll_dispatch::{Laying, WholeState};
-use atoll_posix::Op;
+use atoll_island::Event;
+use atoll_posix::{Op, SetAttr};
 use atoll_proto::ClientOp;
 use atoll_view::Source;
 use common::group::Group;
@@ -122,4 +123,47 @@ fn whoever_lays_all_of_a_copy_is_told_what_is_listed_for_later() {
     let mut tree = [open(&group, leader)];
     follow(&mut group, &mut tree);
     assert!(!WholeState(&engine).waits(ino));
+}
+
+/// Found as `groups_all --seed 404940`: the native times stayed those of the cut.
+#[test]
+fn what_is_laid_while_its_bytes_change_is_laid_again_by_the_next_process() {
+    let mut group = Group::new(2);
+    let leader = group.attach();
+    let ino = group.create(leader, b"file");
+    group.write(leader, ino, 0, b"some bytes");
+    let mut tree = [open(&group, leader)];
+    follow(&mut group, &mut tree);
+    group.checkpoint();
+    // The record is decided, and the body is cut when all have synced it.
+    let set = SetAttr { size: Some(4), ..SetAttr::default() };
+    group.begin(leader, group.seq + 1, ClientOp::Fs { op: Op::SetAttr { ino, set } }, &[]);
+    group.pump();
+    assert_eq!(tree[0].drain().unwrap().conflicts, []);
+    let size = |group: &mut Group| {
+        group.machine(leader).disk.stat(&atoll_body::path_of(b"bodies", ino)).unwrap().size
+    };
+    assert_eq!(size(&mut group), 10, "it was cut before");
+    group.copy(leader).enter(Event::CheckpointWanted);
+    group.pass(3_000);
+    assert_eq!(size(&mut group), 4);
+    drop(tree);
+    group.machine(leader).may_fail = true;
+    group.end(leader, Fault::ProcessDeath);
+    group.start(leader);
+    group.wait_for_all();
+    let mut tree = [open(&group, leader)];
+    follow(&mut group, &mut tree);
+    assert_eq!(tree[0].audit().unwrap(), []);
+}
+
+#[test]
+fn a_view_lays_nothing_in_haste_when_it_was_drained() {
+    let mut group = Group::new(2);
+    let leader = group.attach();
+    let mut tree = open(&group, leader);
+    tree.drain().unwrap();
+    group.create(leader, b"a");
+    tree.round().unwrap();
+    assert_eq!(names(&mut group, leader), [""; 0], "it waits for the other copy");
 }
