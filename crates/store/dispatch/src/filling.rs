@@ -259,6 +259,8 @@ impl<D: Disk> GroupCopy<D> {
         match engine.walk(|| pace.rest()) {
             Ok(Walked::Missing | Walked::More) => self.ask_for_missing(true),
             Ok(Walked::Done) => engine.tell_disk(),
+            // Not at once: this thread would do nothing else.
+            Ok(Walked::NoRoom) => {}
             // It has stopped.
             Err(_) => {}
         }

@@ -11,7 +11,7 @@ use atoll_body::BodyError;
 use atoll_core::planted::{Bug, planted};
 use atoll_core::sum::BLOCK_BYTES;
 use atoll_core::{Decode, Ino};
-use atoll_disk::Disk;
+use atoll_disk::{Disk, is_no_space};
 use atoll_posix::Kind;
 use atoll_proto::{BodyBlocks, Inode};
 use atoll_snapshot::{Pin, Snapshot, SnapshotError};
@@ -83,6 +83,8 @@ pub(crate) enum Walked {
     Missing,
     /// It can go on.
     More,
+    /// It can when the disk has room.
+    NoRoom,
     /// Everything is whole and synced.
     Done,
 }
@@ -138,8 +140,7 @@ impl<D: Disk> Engine<D> {
         self.walks.store(false, Ordering::Release);
         walked
             .or_else(|error| match error {
-                // It goes on when there is room.
-                WalkError::Body(error) if error.is_no_space() => Ok(Walked::Missing),
+                WalkError::Body(error) if error.is_no_space() => Ok(Walked::NoRoom),
                 WalkError::Body(error) => Err(error.to_string()),
                 WalkError::Other(why) => Err(why),
             })
@@ -177,7 +178,11 @@ impl<D: Disk> Engine<D> {
                 Piece::Missing => return Ok(Walked::Missing),
                 Piece::Sync { from, boot } => {
                     self.sync_walked()?;
-                    fill::note_bytes(&*self.disk, from, boot).map_err(other)?;
+                    match fill::note_bytes(&*self.disk, from, boot) {
+                        // The mark stays where it was: more is compared again after a death.
+                        Err(error) if is_no_space(&error) => {}
+                        noted => noted.map_err(other)?,
+                    }
                 }
                 Piece::End => {
                     self.sync_walked()?;

@@ -138,6 +138,41 @@ fn a_copy_without_room_for_what_comes_is_filled_when_there_is_some() {
     assert!(waited > 10 && came > 0, "{waited} have waited, {came} had room");
 }
 
+/// The disk is full while bodies are compared: when what waits for that is to be done, and when the mark is to be moved, because more
+/// was compared than may lie behind it.
+#[test]
+fn a_comparison_that_finds_no_room_goes_on_when_there_is_some() {
+    for room in (0..80).step_by(4) {
+        let mut filled = Filled::new(2);
+        let (leader, other, large) = (filled.leader, filled.other, filled.files[0]);
+        let resize = |filled: &mut Filled, size| {
+            let set = SetAttr { size: Some(size), ..SetAttr::default() };
+            filled.group.fs(leader, Op::SetAttr { ino: large, set }, &[]);
+        };
+        resize(&mut filled, 300 << 20);
+        filled.group.checkpoint();
+        filled.group.wipe(other);
+        filled.group.pass(2_000);
+        filled.go_on();
+        filled.group.start(other);
+        let disk = filled.group.machine(other).disk.clone();
+        filled.group.loses = Some(Box::new(move |_, to, message, _| {
+            if to == other && matches!(message, GroupMessage::Fetched { .. }) {
+                disk.set_space(Some(disk.used() + (room << 10)));
+            }
+            false
+        }));
+        filled.group.pass(4_000);
+        filled.group.loses = None;
+        let failures = filled.group.mouth(other).failures.lock().unwrap().clone();
+        let halted = filled.group.copy(other).role() == Role::Halted;
+        assert!(!halted, "with {room} KiB: {failures:?}");
+        filled.group.machine(other).disk.set_space(None);
+        resize(&mut filled, 1 << 10);
+        filled.judge();
+    }
+}
+
 #[test]
 fn parts_of_a_copy_that_were_wiped_are_filled() {
     for part in 0..3 {
