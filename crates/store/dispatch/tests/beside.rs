@@ -92,7 +92,9 @@ fn whoever_leads_next_goes_on_with_all_rows_in_memory_and_in_the_snapshot() {
                 group.start(node);
                 group.pass(5_000);
             }
-            (0..3).for_each(|n| drop(group.create(leader, format!("{round}-{n}").as_bytes())));
+            for n in 0..3 {
+                group.create(leader, format!("{round}-{n}").as_bytes());
+            }
             if round % 2 == 0 {
                 group.checkpoint();
                 group.create(leader, format!("{round}-more").as_bytes());
