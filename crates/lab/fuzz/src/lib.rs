@@ -7,10 +7,12 @@
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
 mod read;
+mod site;
 mod stranger;
 mod stream;
 
 pub use read::{forget_node_file, message, nfs, node_file, record, row, segment, source, volume};
+pub use site::site;
 pub use stranger::{certificate, greeting, join_line, metrics};
 pub use stream::frame;
 
@@ -32,4 +34,5 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("certificate", certificate),
     ("join_line", join_line),
     ("metrics", metrics),
+    ("site", site),
 ];

@@ -19,7 +19,7 @@ use atoll_state::{LoadedRows, RowKey, RowLoad, State};
 const RECORD_BYTES_MAX: u32 = atoll_core::limits::RECORD_BYTES_MAX as u32;
 
 /// What is read must be written again as it was: there is one way to write each value.
-fn same<T: Decode + Encode>(bytes: &[u8]) -> Option<T> {
+pub(crate) fn same<T: Decode + Encode>(bytes: &[u8]) -> Option<T> {
     let value = T::from_slice(bytes).ok()?;
     assert_eq!(value.to_vec(), bytes, "written as it was read");
     assert_eq!(value.encoded_len(), bytes.len(), "as long as it says");

@@ -10,12 +10,21 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use atoll_ca::{Authority, Holder, JoinLine, Key, to_pem};
+use atoll_causal::{
+    AttrState, Context, DirBirth, DirState, Dot, FileBirth, FileId, FileState, FileVersion, HybridStamp,
+    LinkPlace, Writer,
+};
 use atoll_core::{Encode, Ino, IslandId, Name, SessionId, Time, VolumeId};
 use atoll_fuzz::TARGETS;
+use atoll_posix::Kind;
 use atoll_rpc::header::{VERSION_HIGHEST, encode_head};
 use atoll_rpc::{ClusterId, DaemonId, FrameKind, Goodbye, Hello, HelloOk, Reason, Role, Security, hostile};
 use atoll_state::RowKey;
 use atoll_state::state::Meta;
+use atoll_wide::author::{Bundle, BundleChange};
+use atoll_wide::peers::message::{Hello as SiteHello, KnownObject, Most, WideMessage};
+use atoll_wide::rows::FeedRow;
+use bytes::Bytes;
 use data_encoding::BASE64URL_NOPAD;
 
 /// Most bytes that all corpora together may have.
@@ -276,6 +285,61 @@ fn requests() -> Seeds {
     [("get", get), ("asks", asks), ("post", post)].map(|(name, seed)| (name.to_owned(), seed)).into()
 }
 
+/// What another site says that has made a directory with a file in it, and asks and answers.
+fn sites() -> Seeds {
+    let said = |messages: &[WideMessage]| {
+        let parts = messages.iter().map(|message| {
+            let bytes = message.to_vec();
+            [&(bytes.len() as u16).to_le_bytes()[..], &bytes].concat()
+        });
+        parts.collect::<Vec<_>>().concat()
+    };
+    let stamp = |time_us| HybridStamp { time_us, writer: Writer(2) };
+    let (first, second) = (Dot { writer: Writer(2), n: 1 }, Dot { writer: Writer(2), n: 2 });
+    let (dir, file) = (FileId::born(first), FileId::born(second));
+    let attrs = |at| AttrState::new(stamp(at), 0o755, 1, 2, Time::default());
+    let name = |name: &[u8]| Name::new(name).unwrap();
+    let birth = DirBirth { stamp: stamp(1), parent: FileId::ROOT };
+    let head = DirState::new(birth, first, attrs(1), name(b"d")).head;
+    let birth = FileBirth { kind: Kind::Regular, rdev: 0, target: Bytes::new(), copy_of: None };
+    let place = LinkPlace { stamp: stamp(2), dir, name: name(b"f"), entry: second };
+    let version = FileVersion { stamp: stamp(2), size: 0, mtime: Time::default(), root: 5 };
+    let state = FileState::new(birth, second, attrs(2), place.clone(), version);
+    let third = Dot { writer: Writer(2), n: 3 };
+    let gone = vec![state.unlink(second), state.bury(third, stamp(3), dir, name(b"f"))];
+    let elsewhere = LinkPlace { stamp: stamp(4), name: name(b"g"), ..place };
+    let fourth = Dot { writer: Writer(3), n: 1 };
+    let renamed = state.change(fourth, vec![state.relink(second, elsewhere)]);
+    let removed = head.change(third, head.remove(third));
+    let born = vec![
+        BundleChange::DirBorn { id: dir, head: Box::new(head) },
+        BundleChange::FileBorn { id: file, state: Box::new(state.clone()) },
+    ];
+    let bundle = |position, changes| WideMessage::Bundle { bundle: Bundle { position, changes } };
+    let unlinked = BundleChange::FileChanged { id: file, change: state.change(third, gone) };
+    let renamed = BundleChange::FileChanged { id: file, change: renamed };
+    let removed = BundleChange::DirChanged { id: dir, change: removed };
+    let known = |object, dot| KnownObject { object, known: Context::from_iter([dot]) };
+    let objects =
+        || Most::new(vec![known(FeedRow::Dir { id: dir }, first), known(FeedRow::File { id: file }, second)]);
+    let answer = WideMessage::State {
+        changes: Most::new(born.clone()),
+        known: Most::default(),
+        unknown: Most::new(vec![FeedRow::File { id: FileId(7) }]),
+    };
+    let hello = SiteHello { volume: 1, writers: Most::new(vec![(Writer(1), 0)]), has: 0, synced: 9 };
+    [
+        ("births", said(&[bundle(1, born.clone())])),
+        ("removals", said(&[bundle(1, born.clone()), bundle(2, vec![unlinked]), bundle(3, vec![removed])])),
+        ("rename", said(&[bundle(1, born), bundle(2, vec![renamed])])),
+        ("news", said(&[WideMessage::Feed { upto: 4, news: objects() }, answer])),
+        ("question", said(&[WideMessage::Want { objects: objects() }, WideMessage::Ack { upto: 1 }])),
+        ("greeting", said(&[WideMessage::Hello { hello }])),
+    ]
+    .map(|(name, seed)| (name.to_owned(), seed))
+    .into()
+}
+
 fn all() -> BTreeMap<&'static str, Seeds> {
     let (node_files, sources) = texts();
     let volumes = of("volume").into_iter().chain(of("table")).chain(of("group")).collect();
@@ -293,6 +357,7 @@ fn all() -> BTreeMap<&'static str, Seeds> {
         ("certificate", certificates()),
         ("join_line", join_lines()),
         ("metrics", requests()),
+        ("site", sites()),
     ]
     .into()
 }

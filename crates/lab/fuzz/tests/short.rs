@@ -82,7 +82,8 @@ fn run(name: &str, target: atoll_fuzz::Target) {
     let seeds: Vec<Vec<u8>> = paths.iter().map(|path| std::fs::read(path).unwrap()).collect();
     assert!(!seeds.is_empty(), "no corpus");
     let mut rng = Rng(name.len() as u64);
-    let rounds = if ["node_file", "greeting", "certificate"].contains(&name) { SLOW_ROUNDS } else { ROUNDS };
+    let rounds =
+        if ["node_file", "greeting", "certificate", "site"].contains(&name) { SLOW_ROUNDS } else { ROUNDS };
     for seed in &seeds {
         let _shown = Shown(name, seed);
         target(seed);

@@ -1,0 +1,98 @@
+//! What another site of a wide volume says.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
+use atoll_causal::Writer;
+use atoll_core::{Encode, IslandId, Table};
+use atoll_island::{BesideEvent, Config, Effect, Event, Island, Now, PreviousEnd};
+use atoll_state::State;
+use atoll_wide::peers::Window;
+use atoll_wide::peers::message::{Hello, Most, WideMessage};
+use atoll_wide::site::{Site, SiteConfig};
+use bytes::Bytes;
+
+use crate::read::same;
+
+/// The site that says it.
+const PEER: u64 = 2;
+/// The volume of both.
+const VOLUME: u64 = 1;
+
+/// Messages of another site, each with its length in two bytes before it. They come over a link on which both have greeted each other: a
+/// site that has nothing yet hears them, decides what it can, and answers.
+pub fn site(bytes: &[u8]) {
+    let mut victim = VICTIM.with(|victim| victim.borrow().clone());
+    let mut rest = bytes;
+    while let Some((len, behind)) = rest.split_first_chunk::<2>() {
+        let len = usize::from(u16::from_le_bytes(*len)).min(behind.len());
+        let (message, behind) = behind.split_at(len);
+        rest = behind;
+        drop(same::<WideMessage>(message));
+        victim.hears(Bytes::copy_from_slice(message));
+    }
+}
+
+thread_local! {
+    static VICTIM: RefCell<Victim> = RefCell::new(Victim::new());
+}
+
+/// A site beside its island, which has no rows but those of the root.
+#[derive(Clone)]
+struct Victim {
+    island: Island,
+    ms: u64,
+}
+
+impl Victim {
+    fn new() -> Self {
+        let (writer, names, window) = (Writer(1), BTreeMap::new(), Window::MOST);
+        let config = SiteConfig { volume: VOLUME, writer, island: IslandId(0), names, window };
+        let site = Site::open(config, 0, []).expect("it has no rows");
+        let config = Config::new(IslandId(0), 1, Table::new(1), vec![IslandId(0)]);
+        let mut island = Island::new(config, State::new(1), PreviousEnd::Orderly, Now::default());
+        island.set_beside(Box::new(site));
+        let mut victim = Self { island, ms: 1 };
+        victim.passes();
+        victim.event(Event::Beside(BesideEvent::Link { peer: PEER, up: true }));
+        let hello = Hello { volume: VOLUME, writers: Most::new(Vec::new()), has: 0, synced: 1 << 40 };
+        victim.hears(WideMessage::Hello { hello }.to_vec().into());
+        victim
+    }
+
+    fn hears(&mut self, bytes: Bytes) {
+        self.event(Event::Beside(BesideEvent::Message { peer: PEER, bytes }));
+        self.passes();
+    }
+
+    fn passes(&mut self) {
+        self.ms += 250;
+        self.event(Event::Tick { bytes_available: 1 << 40 });
+    }
+
+    /// Something happens. All that follows is done at once.
+    fn event(&mut self, event: Event) {
+        let mut events = vec![event];
+        while let Some(event) = events.pop() {
+            let mut effects = Vec::new();
+            self.island.handle(Now { ms: self.ms, ..Now::default() }, event, &mut effects);
+            for effect in effects {
+                match effect {
+                    Effect::Append(seq, ..) => events.push(Event::Committed(seq)),
+                    Effect::Sync => events.push(Event::Synced(self.island.state().seq())),
+                    Effect::Load { load, generation } => {
+                        let loaded = load.nothing();
+                        events.push(Event::Loaded { load, generation, loaded });
+                    }
+                    Effect::Body(ticket, _) => {
+                        events.push(Event::BodyDone(ticket, Ok(atoll_island::BodyDone::Done)));
+                    }
+                    // What it says to the other site, which does not listen; and a checkpoint that never ends, so no row leaves memory.
+                    Effect::Beside(_) | Effect::Checkpoint { .. } => {}
+                    other => panic!("nobody has asked for {other:?}"),
+                }
+            }
+        }
+        self.island.check();
+    }
+}
