@@ -8,6 +8,10 @@ use atoll_core::{Name, siphash24};
 const SITE_BYTES_MAX: usize = 32;
 /// Bytes of an extension with its dot. What is longer is no extension.
 const EXTENSION_BYTES_MAX: usize = 16;
+/// Digits of a time of day in a mark.
+const TIME_BYTES: usize = 6;
+/// Digits of a hash in a mark.
+const HASH_BYTES: usize = 32;
 const SECONDS_A_DAY: u64 = 86_400;
 
 /// What tells a name beside another one from others beside it.
@@ -40,12 +44,7 @@ pub(crate) fn beside<'a>(name: &Name, mark: Mark<'a>) -> impl Iterator<Item = Na
         let is_cut = stem.len() + short.len() + extension.len() > Name::BYTES_MAX;
         let long = format!(".~{}-{}-{:032x}{number}", site_of(mark.site), time_of(mark.stamp), hash(mark));
         let mark = if is_cut || is_marked { long } else { short };
-        let mut kept = stem.len().min(Name::BYTES_MAX - mark.len() - extension.len());
-        // Not within a character.
-        while kept < stem.len() && kept > 1 && stem[kept] & 0xc0 == 0x80 {
-            kept -= 1;
-        }
-        Name::new(&[&stem[..kept], mark.as_bytes(), extension].concat()).expect("parts of names make a name")
+        marked(stem, &mark, extension)
     })
 }
 
@@ -57,6 +56,32 @@ pub fn unmarked(name: &Name) -> Option<Name> {
         let extension = after_mark(&bytes[at + 2..])?;
         Name::new(&[&bytes[..at], extension].concat()).ok()
     })
+}
+
+/// Of the names beside one, for one mark, the one that follows this one; none if this one has no mark.
+pub fn following(name: &Name) -> Option<Name> {
+    let bytes = name.as_bytes();
+    let marks = (1..bytes.len()).rev().filter(|&at| bytes[at..].starts_with(b".~"));
+    marks.into_iter().find_map(|at| {
+        let extension = after_mark(&bytes[at + 2..])?;
+        let mark = str::from_utf8(&bytes[at..bytes.len() - extension.len()]).ok()?;
+        // Behind the time are a hash and a number, one of them, or nothing.
+        let (front, last) = mark.rsplit_once('-')?;
+        let number = last.parse::<u64>().ok().filter(|_| ![TIME_BYTES, HASH_BYTES].contains(&last.len()));
+        let (front, number) = number.map_or((mark, 1), |number| (front, number));
+        let mark = format!("{front}-{}", number.checked_add(1)?);
+        // No mark is as long as a name, but users may give any name.
+        (mark.len() + extension.len() < Name::BYTES_MAX).then(|| marked(&bytes[..at], &mark, extension))
+    })
+}
+
+/// A name with a mark. What is too long is cut, but not within a character.
+fn marked(stem: &[u8], mark: &str, extension: &[u8]) -> Name {
+    let mut kept = stem.len().min(Name::BYTES_MAX - mark.len() - extension.len());
+    while kept < stem.len() && kept > 1 && stem[kept] & 0xc0 == 0x80 {
+        kept -= 1;
+    }
+    Name::new(&[&stem[..kept], mark.as_bytes(), extension].concat()).expect("parts of names make a name")
 }
 
 /// The extension behind `SITE-YYYYMMDD-HHMMSS` and what tells equal ones apart; none if that is not what `bytes` are.
@@ -171,6 +196,23 @@ mod tests {
         // What is behind the last dot is no extension if it is long.
         let dotted = name(&[&b"a."[..], &[b'y'; 250]].concat());
         assert!(beside(&dotted, mark(&"s".repeat(99))).nth(9).unwrap().as_bytes().starts_with(b"a.yyy"));
+    }
+
+    #[test]
+    fn names_beside_a_name_follow_each_other() {
+        let long = [&b"x"[..], &"\u{e9}".repeat(120).into_bytes(), b".txt"].concat();
+        for plain in [&b"a.txt"[..], b"a", b"a.~bob-20240229-123456.txt", b"a.20240229-123456", &long] {
+            for site in ["ann", "a-b", "x-20240229-1"] {
+                let names: Vec<Name> = beside(&name(plain), mark(site)).take(12).collect();
+                for two in names.windows(2) {
+                    assert_eq!(following(&two[0]).as_ref(), Some(&two[1]));
+                }
+            }
+        }
+        assert_eq!(following(&name(b"a.txt")), None);
+        let users = [&b"a.~"[..], &[b's'; 236], b"-20240229-123456"].concat();
+        assert_eq!(users.len(), Name::BYTES_MAX);
+        assert_eq!(following(&name(&users)), None);
     }
 
     #[test]

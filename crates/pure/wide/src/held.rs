@@ -279,7 +279,7 @@ impl<'a> HeldObjects<'a> {
     }
 
     /// The names that an object has in a directory by its own word.
-    fn names_in(&self, dir: FileId, child: FileId) -> Vec<Name> {
+    pub(crate) fn names_in(&self, dir: FileId, child: FileId) -> Vec<Name> {
         if let Some(state) = self.file(child) {
             let here = places(child, &state).into_iter().filter(|place| place.dir == dir);
             return here.map(|place| place.name).collect();

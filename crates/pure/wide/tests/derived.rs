@@ -408,3 +408,32 @@ fn a_write_that_ends_later_is_prepared_again() {
     assert_eq!(place.state(ino).1.places().next().unwrap().1.name, beside, "it says itself how it is shown");
     assert_eq!(place.names()[&beside.to_string()], ino);
 }
+
+/// Found by `wide_sites` 248: the file had no name any more, and its row had a link.
+#[test]
+fn a_file_that_is_shown_beside_a_name_with_a_mark_avoids_a_name_that_is_taken_later() {
+    let mut place = Place::new();
+    let marked = "a.~s9-20260101-000000";
+    let ino = place.site.create(ROOT, marked, Kind::Regular, b"");
+    place.chmod(ino, 0o600);
+    let mut other = other_site(11);
+    for at in 0..3 {
+        other.mkdir(ROOT, &format!("{at}"));
+    }
+    other.create(ROOT, marked, Kind::Regular, b"");
+    place.hears_all_of(&other);
+    place.check();
+    let shown_at = |place: &Place| place.names().into_iter().find(|(_, at)| *at == ino).unwrap().0;
+    let first = shown_at(&place);
+    assert_ne!(first, marked);
+    let mut third = other_site(12);
+    let taker = third.create(ROOT, &first, Kind::Regular, b"");
+    third.does(Op::SetAttr { ino: taker, set: SetAttr { mode: Some(0o640), ..SetAttr::default() } }, b"");
+    place.hears_all_of(&third);
+    place.check();
+    assert_eq!(shown_at(&place), format!("{first}-2"));
+    third.does(Op::Unlink { dir: ROOT, name: named(&first) }, b"");
+    place.hears_all_of(&third);
+    place.check();
+    assert_eq!(shown_at(&place), first);
+}

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use atoll_causal::{EntryKey, FileId};
 use atoll_core::Name;
-use atoll_shown::names::unmarked;
+use atoll_shown::names::{following, unmarked};
 use atoll_shown::{DirGroup, Objects, places};
 
 use super::judge::Judged;
@@ -99,6 +99,7 @@ impl Affected {
                 continue;
             }
             queue.extend(unmarked(&name).map(|own| (dir, own)));
+            queue.extend(avoiding(before, dir, &name).into_iter().map(|own| (dir, own)));
             for held in [before, after] {
                 let Some(group) = DirGroup::of(held, dir) else { continue };
                 queue.extend(group.members().iter().map(|member| (*member, name.clone())));
@@ -106,6 +107,20 @@ impl Affected {
             }
         }
     }
+}
+
+/// The own names of what is shown under a name with a mark, or under one that follows it because that one was taken. An own name may have
+/// a mark too, so what is shown beside it is not found by its name without one.
+fn avoiding(held: &HeldObjects<'_>, dir: FileId, name: &Name) -> BTreeSet<Name> {
+    let mut found = BTreeSet::new();
+    let mut at = unmarked(name).map(|_| name.clone());
+    while let Some(name) = at {
+        let there = held.near(dir, Some(&name)).into_iter();
+        let own: Vec<Name> = there.flat_map(|key| held.names_in(dir, key.child)).collect();
+        at = following(&name).filter(|_| !own.is_empty());
+        found.extend(own);
+    }
+    found
 }
 
 /// If a directory is shown with others than before, all names in these are affected.
