@@ -168,6 +168,11 @@ impl<'a> SiteRows<'a> {
         self.ask(self.state.side(NEAR, key)).map_or_else(Vec::new, |row| ids_of(row))
     }
 
+    /// The keys of the rows of [`NEAR`] of a directory: of the names that more than one object has, or one that is shown elsewhere.
+    pub(crate) fn near_names(&self, dir: FileId) -> BTreeSet<u128> {
+        self.near_table(dir).into_iter().map(|(key, _)| key).collect()
+    }
+
     /// The placement key of a directory that is made as `name` in one with the key `above`. It is no path's: no client computes it.
     pub(crate) fn key_below(&self, above: atoll_core::Key, name: &Name) -> atoll_core::Key {
         atoll_core::Key(above.0.rotate_left(7) ^ (self.state.cookie(name.as_bytes()) as u32))
@@ -219,20 +224,24 @@ impl<'a> SiteRows<'a> {
     }
 
     fn near_rows(&self, dir: FileId) -> Vec<FileId> {
+        self.near_table(dir).into_iter().flat_map(|(_, row)| ids_of(row)).collect()
+    }
+
+    fn near_table(&self, dir: FileId) -> Vec<(u128, &'a Bytes)> {
         let (mut from, last) = near_keys(dir);
-        let mut ids = Vec::new();
+        let mut table = Vec::new();
         loop {
             match self.state.sides_from(NEAR, from) {
                 Ok((rows, to)) => {
-                    rows.take_while(|(key, _)| *key <= last).for_each(|(_, row)| ids.extend(ids_of(row)));
+                    table.extend(rows.take_while(|(key, _)| *key <= last));
                     if to >= last {
-                        return ids;
+                        return table;
                     }
                     from = to + 1;
                 }
                 Err(NotInMemory(load)) => {
                     self.note(load);
-                    return ids;
+                    return table;
                 }
             }
         }

@@ -11,7 +11,7 @@ use atoll_causal::{
 };
 use atoll_core::{Encode, Ino, Name, SessionId, Time};
 use atoll_island::{BesideEvent, BesideSays};
-use atoll_posix::{Caller, Errno, Kind, Op, RenameMode, SetAttr};
+use atoll_posix::{Caller, Errno, Kind, Op, RenameMode, SetAttr, XattrMode};
 use atoll_proto::Outcome;
 use atoll_wide::author::{Bundle, BundleChange};
 use atoll_wide::peers::Window;
@@ -436,4 +436,55 @@ fn a_file_that_is_shown_beside_a_name_with_a_mark_avoids_a_name_that_is_taken_la
     place.hears_all_of(&third);
     place.check();
     assert_eq!(shown_at(&place), first);
+}
+
+#[test]
+fn directories_that_are_shown_as_one_get_attributes_together() {
+    let mut place = Place::new();
+    let shown = place.site.mkdir(ROOT, "d");
+    let mut other = other_site(11);
+    let theirs = other.mkdir(ROOT, "d");
+    place.hears_all_of(&other);
+    place.check();
+    assert_eq!(place.names(), [("d".to_owned(), shown)].into());
+    place.chmod(shown, 0o700);
+    let (name, value) = (Bytes::from_static(b"user.a"), Bytes::from_static(b"1"));
+    place.site.does(Op::SetXattr { ino: shown, name, value, mode: XattrMode::Any, kill_sgid: false }, b"");
+    place.check();
+    // The other site gives its directory another name, so the two part.
+    let (dir, new_dir, mode, meant, new_meant) = (ROOT, ROOT, RenameMode::Replace, None, None);
+    other.does(
+        Op::Rename { dir, name: named("d"), new_dir, new_name: named("e"), mode, meant, new_meant },
+        b"",
+    );
+    place.hears_all_of(&other);
+    place.check();
+    let names = place.names();
+    assert_eq!(names.len(), 2);
+    for ino in names.values() {
+        let row = place.site.state().dir(*ino).unwrap().unwrap();
+        assert_eq!((row.fixed.mode & 0o777, row.has_xattrs), (0o700, true), "{names:?}, {theirs}");
+    }
+}
+
+#[test]
+fn a_write_to_a_file_with_many_names_looks_at_those_that_others_have() {
+    let mut place = Place::new();
+    let ino = place.site.create(ROOT, "a", Kind::Regular, b"");
+    for at in 0..200 {
+        place.site.does(Op::Link { ino, dir: ROOT, name: named(&format!("a{at}")) }, b"");
+    }
+    let mut other = other_site(11);
+    for name in ["a7", "a199", "b"] {
+        let theirs = other.create(ROOT, name, Kind::Regular, b"");
+        other
+            .does(Op::SetAttr { ino: theirs, set: SetAttr { mode: Some(0o600), ..SetAttr::default() } }, b"");
+    }
+    place.hears_all_of(&other);
+    place.check();
+    let before = place.names();
+    assert_eq!(before.len(), 204);
+    place.chmod(ino, 0o600);
+    place.check();
+    assert_eq!(place.names(), before, "nothing is another file than before, though all are alike now");
 }

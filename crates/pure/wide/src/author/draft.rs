@@ -66,7 +66,8 @@ pub(super) struct Draft<'a> {
     clock: &'a mut HybridClock,
     now_us: u64,
     spine: &'a mut Spine,
-    /// Of each directory that gets another name the others that are shown as one with it, which get it too, and where they were.
+    /// Of each directory that gets another name or other attributes the others that are shown as one with it, which get these too, and where
+    /// they were.
     others: OtherDirs,
     /// The place of its first change in the feed.
     from: FeedPlace,
@@ -158,6 +159,7 @@ impl<'a> Draft<'a> {
                     born_with(&mut dir.state.attrs, dot, stamp, to);
                 } else {
                     dir.parts.push(DirPart::Attr { part: attr_part(&dir.state.attrs, stamp, to) });
+                    self.others_changed(*ino, to);
                 }
             }
             Happened::Written { ino, size, ranges, .. } => {
@@ -229,10 +231,7 @@ impl<'a> Draft<'a> {
 
     /// A directory gets another name that is shown as one with the directory `ino`. It was in `left`.
     fn other_moved(&mut self, ino: Ino, (id, left): (FileId, FileId), from: &EntryRef, to: &EntryRef) {
-        let held =
-            SiteRows::new(self.state).dir(id).expect("what comes before an operation has looked at it");
-        let mut other = Drafted::new(id, held.head.clone(), held.at);
-        other.dot = Some(self.give_dot());
+        let mut other = self.take_other(id);
         let mut entered = left;
         if from.dir == to.dir {
             let moved = self.spine.place(id).map_or(HybridStamp::ZERO, |place| place.since);
@@ -246,6 +245,31 @@ impl<'a> Draft<'a> {
         self.near(left, &from.name).remove(&id);
         self.near(entered, &to.name).insert(id);
         self.changed_others.push((ino, other));
+    }
+
+    /// The directories that are shown as one with the directory `ino` get this attribute too: else they would show others when they part.
+    fn others_changed(&mut self, ino: Ino, to: &AttrValue) {
+        let others = self.others.get(&ino).cloned().unwrap_or_default();
+        for (id, _) in others {
+            let mut other = self.take_other(id);
+            if other.stamp == HybridStamp::ZERO {
+                other.stamp = self.give_stamp(other.state.latest());
+            }
+            other.parts.push(DirPart::Attr { part: attr_part(&other.state.attrs, other.stamp, to) });
+            self.changed_others.push((ino, other));
+        }
+    }
+
+    /// One of them, with what the draft has changed of it so far.
+    fn take_other(&mut self, id: FileId) -> DraftedDir {
+        if let Some(at) = self.changed_others.iter().position(|(_, other)| other.id == id) {
+            return self.changed_others.remove(at).1;
+        }
+        let held =
+            SiteRows::new(self.state).dir(id).expect("what comes before an operation has looked at it");
+        let mut other = Drafted::new(id, held.head.clone(), held.at);
+        other.dot = Some(self.give_dot());
+        other
     }
 
     /// What is near a name.

@@ -193,7 +193,7 @@ impl Author {
         }
     }
 
-    /// Of each directory that gets another name the others that are shown as one with it, and in which directories these are.
+    /// Of each directory that gets another name or other attributes the others that are shown as one with it, and in which directories these are.
     fn others(&self, state: &State, happened: &[Happened]) -> OtherDirs {
         let parent = |dir| self.spine.place(dir).expect("it is in the spine").parent;
         let others = |ino: Ino| {
@@ -203,9 +203,15 @@ impl Author {
         let dirs = happened.iter().flat_map(|happened| match happened {
             Happened::Moved { object, .. } => [Some(object), None],
             Happened::Exchanged { one, other, .. } => [Some(one), Some(other)],
+            Happened::AttrChanged { object, .. } => [Some(object), None],
             _ => [None, None],
         });
-        let dirs = dirs.flatten().filter(|object| matches!(object, LocalObject::Dir(_)));
+        // What is born is shown as one with nothing.
+        let is_born = |dir: &LocalObject| {
+            let mut born = happened.iter();
+            born.any(|happened| matches!(happened, Happened::Born { object, .. } if object == dir))
+        };
+        let dirs = dirs.flatten().filter(|dir| matches!(dir, LocalObject::Dir(_)) && !is_born(dir));
         dirs.map(|object| others(object.ino())).collect()
     }
 

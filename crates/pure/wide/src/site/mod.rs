@@ -227,6 +227,9 @@ impl Site {
             missing => Err(NotYet::Rows(missing)),
         };
         loaded()?;
+        if needed.is_too_much {
+            return Err(NotYet::Refused);
+        }
         let (before, together) = needed.into_steps();
         if before.is_empty() {
             self.may_go = !together.is_empty();

@@ -2,7 +2,7 @@
 //! shown as one with something that it uses goes with it, in its record: if it is refused, nothing goes. Owns which names an operation uses.
 //! Makes no change.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use atoll_causal::{Dot, FileId};
 use atoll_core::{Ino, Name};
@@ -11,11 +11,16 @@ use atoll_proto::EntryRef;
 use atoll_shown::{DirGroup, ExplicitStep, FilePlace, Objects, ShownObject, explicit, keep, named, places};
 
 use crate::held::{HeldObjects, SiteRows};
-use crate::rows::SiteDir;
+use crate::rows::{SiteDir, near_key};
 use crate::watch::{Happened, LocalObject};
 
 /// Steps of one record, and those of one name more.
 const STEPS_MAX: usize = 16;
+/// Names of a file that are looked up one by one. Of a file with more, all names of its directories are looked at that something else has.
+const NAMES_LOOKED_UP: usize = 64;
+/// Names of a file at which something is derived, times its names: so many links are looked at for an operation. If there are more, it is
+/// refused.
+const LINKS_LOOKED_AT_MAX: usize = 1 << 22;
 /// Steps that go with one operation. If there are more, the operation is refused.
 pub(super) const TOGETHER_MAX: usize = 1_024;
 
@@ -47,11 +52,38 @@ pub(super) struct Needed<'a> {
     steps: Vec<SiteStep>,
     /// What goes with it. It is known when nothing comes before.
     together: Vec<SiteStep>,
+    /// Too much is derived at the names of a file that has very many.
+    pub(super) is_too_much: bool,
+}
+
+/// The names of directories that are shown as one, as far as more than one object has them, or one that is shown elsewhere.
+struct NamesOf {
+    group: DirGroup,
+    /// All of them by their keys; none if they are looked up one by one.
+    near: Option<BTreeSet<u128>>,
+}
+
+impl NamesOf {
+    fn of(needed: &Needed<'_>, dir: FileId, is_table: bool) -> Option<Self> {
+        let group = DirGroup::of(needed.held, dir)?;
+        let near =
+            |members: &[FileId]| members.iter().flat_map(|member| needed.rows.near_names(*member)).collect();
+        let near = is_table.then(|| near(group.members()));
+        Some(Self { group, near })
+    }
+
+    /// Whether what a name shows may be derived: else its entry leads to the only object that has it.
+    fn has(&self, rows: &SiteRows<'_>, name: &Name) -> bool {
+        let mut keys = self.group.members().iter().map(|member| near_key(*member, name));
+        keys.any(|key| {
+            self.near.as_ref().map_or_else(|| !rows.near_row(key).is_empty(), |near| near.contains(&key))
+        })
+    }
 }
 
 impl<'a> Needed<'a> {
     const fn new(rows: &'a SiteRows<'a>, held: &'a HeldObjects<'a>) -> Self {
-        Self { rows, held, steps: Vec::new(), together: Vec::new() }
+        Self { rows, held, steps: Vec::new(), together: Vec::new(), is_too_much: false }
     }
 
     /// What goes with a record that does this.
@@ -201,15 +233,39 @@ impl<'a> Needed<'a> {
 
     /// A file's bytes or attributes change. It will be like other files than before, at each of its places.
     fn file(&mut self, ino: Ino) {
-        // A directory's attributes are those of the first; nothing follows from them. What has no name is nobody's.
+        if self.rows.dir_row(ino).is_some() {
+            return self.dir(ino);
+        }
+        // What has no name is nobody's.
         let Some(row) = self.rows.inode(ino) else { return };
         let Some(id) = row.beside.as_ref().map(SiteRows::file_beside) else { return };
         let Some(state) = self.held.file(id) else { return };
-        for place in places(id, &state) {
-            if let Some(group) = DirGroup::of(self.held, place.dir) {
-                self.own_name(&group, &place.name);
+        let places = places(id, &state);
+        let is_far = places.len() > NAMES_LOOKED_UP;
+        let mut groups: BTreeMap<FileId, Option<NamesOf>> = BTreeMap::new();
+        let mut derived = Vec::new();
+        for FilePlace { link, dir, name, .. } in &places {
+            let names = groups.entry(*dir).or_insert_with(|| NamesOf::of(self, *dir, is_far));
+            let Some(names) = names else { continue };
+            if link.is_none() || names.has(self.rows, name) {
+                derived.push((names.group.clone(), name));
             }
         }
+        if derived.len().saturating_mul(places.len()) > LINKS_LOOKED_AT_MAX {
+            self.is_too_much = true;
+            return;
+        }
+        for (dir, _) in groups.into_iter().filter(|(_, names)| names.is_some()) {
+            self.explicit(keep(self.held, dir));
+        }
+        derived.into_iter().for_each(|(group, name)| self.own_name(&group, name));
+    }
+
+    /// The attributes of a directory change, and of those that are shown as one with it: their states are in memory from here on. What is
+    /// removed may be a working directory still.
+    fn dir(&self, ino: Ino) {
+        let members = self.group(ino).into_iter().flat_map(|group| group.members().to_vec());
+        members.for_each(|member| drop(self.rows.dir(member)));
     }
 
     /// The directories that have a number.
