@@ -181,7 +181,8 @@ impl Place {
             Err(_) if self.disk.is_dead() => {}
             Err(why) => return Err(Failure::new(format!("site {} cannot be opened: {why}", self.number))),
         }
-        // A user comes with each process.
+        // A user comes with each process, when that knows how much room its disk has.
+        self.tick()?;
         if self.is_up() {
             self.attach()?;
         }

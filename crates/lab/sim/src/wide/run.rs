@@ -62,6 +62,9 @@ pub(crate) fn run(run: &mut Run) -> Result<(), Failure> {
     let ways = Ways::new(sites, rng.percent(30));
     let (made, removed, told, gone) = Default::default();
     let mut sim = Sim { rng, run, time, places, ways, made, removed, told, gone };
+    for at in 0..sites {
+        sim.start(at)?;
+    }
     let steps = sim.run.steps;
     for n in 1..=steps {
         sim.step()?;
