@@ -204,7 +204,7 @@ const fn first_seed(bug: Bug) -> u64 {
         Bug::OwnCheckpoints => 210,
         Bug::AnsweredUnapplied => 280,
         Bug::HalfAWrite => 330,
-        Bug::MovedIntoRemoved => 930,
+        Bug::MovedIntoRemoved => 1_570,
         Bug::GrowsUnrecorded => 440,
         Bug::AbsentIsEmpty => 2_550,
         Bug::ViewStaysBroken => 500_280,
