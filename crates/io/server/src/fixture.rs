@@ -20,39 +20,9 @@ use crate::volume::{Volume, VolumeError, VolumeOptions};
 
 pub(crate) const HERE: IslandId = IslandId(0);
 pub(crate) const COMES: IslandId = IslandId(1);
-pub(crate) const ME: NodeId = NodeId(0);
+const ME: NodeId = NodeId(0);
 /// Longer than anything here takes.
 pub(crate) const LONG: Duration = Duration::from_secs(20);
-
-pub(crate) fn options() -> VolumeOptions {
-    VolumeOptions {
-        rows_max: 10_000,
-        snapshot_cache_bytes: 1 << 20,
-        log: atoll_log::Config { segment_bytes: 8 << 20, ..atoll_log::Config::default() },
-        root: false,
-        devices: false,
-        owner: (0, 0),
-        daemon: DaemonId(1),
-        incarnation: 1,
-        directory: 1,
-        is_new: true,
-        reached: BTreeMap::new(),
-    }
-}
-
-/// A volume with one node, which keeps two islands.
-pub(crate) fn config(copies: Option<Copies>) -> VolumeConfig {
-    let node = NodeConfig { daemon: 0, node: ME, address: String::new(), islands: vec![HERE, COMES] };
-    VolumeConfig {
-        id: VolumeId(7),
-        name: "home".into(),
-        seed: 42,
-        table: Table::new(2),
-        nodes: vec![node],
-        kind: VolumeKind::Cluster,
-        copies,
-    }
-}
 
 /// A client, which hears who leads.
 struct Client(Sender<IslandId>);
@@ -79,13 +49,35 @@ pub(crate) struct Alone {
 impl Alone {
     pub(crate) fn new() -> Self {
         let data = tempfile::tempdir().unwrap();
+        let options = VolumeOptions {
+            rows_max: 10_000,
+            snapshot_cache_bytes: 1 << 20,
+            log: atoll_log::Config { segment_bytes: 8 << 20, ..atoll_log::Config::default() },
+            root: false,
+            devices: false,
+            owner: (0, 0),
+            daemon: DaemonId(1),
+            incarnation: 1,
+            directory: 1,
+            is_new: true,
+            reached: BTreeMap::new(),
+        };
         let group = |island, node| IslandGroup { island, nodes: vec![node] };
         let copies =
             Copies { wanted: 1, groups: vec![group(HERE, ME), group(COMES, NodeId(1))], ..Copies::default() };
         let mut first: Vec<_> =
             copies.groups.iter().map(|group| (group.island, copies.first_record(group))).collect();
         first[1].1.in_sync = vec![Seat { node: ME, tenure: 1 }];
-        let (options, config) = (options(), config(Some(copies)));
+        let node = NodeConfig { daemon: 0, node: ME, address: String::new(), islands: vec![HERE, COMES] };
+        let config = VolumeConfig {
+            id: VolumeId(7),
+            name: "home".into(),
+            seed: 42,
+            table: Table::new(2),
+            nodes: vec![node],
+            kind: VolumeKind::Cluster,
+            copies: Some(copies),
+        };
         let store = EmbeddedStore::open(&data.path().join("control.redb")).unwrap();
         store.create_groups(config.id, &first).unwrap();
         let setup = CopiesSetup {
@@ -119,8 +111,7 @@ impl Alone {
     }
 }
 
-/// The folder of each island.
-pub(crate) fn disk_of(data: &TempDir) -> impl FnMut(IslandId) -> Result<Arc<RealDisk>, VolumeError> {
+fn disk_of(data: &TempDir) -> impl FnMut(IslandId) -> Result<Arc<RealDisk>, VolumeError> {
     |island| {
         let folder = data.path().join(island.to_string());
         std::fs::create_dir_all(&folder).unwrap();

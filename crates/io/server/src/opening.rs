@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use atoll_core::IslandId;
 use atoll_disk::Disk;
-use atoll_dispatch::{Clock, Engine};
+use atoll_dispatch::{Clock, Engine, Laying, OpenError};
 
 use crate::copies::{CopiesSetup, Ends};
 use crate::slots::Islands;
@@ -20,6 +20,7 @@ pub(crate) type Unopened = BTreeMap<IslandId, VolumeError>;
 /// Islands that are open, and cannot be asked anything yet.
 pub(crate) struct OpenedIslands<D: Disk> {
     pub(crate) engines: Islands<Engine<D>>,
+    pub(crate) views: Vec<Laying<D>>,
     /// What the copies say; none if no island has others.
     pub(crate) ends: Option<Ends>,
 }
@@ -33,7 +34,7 @@ impl<D: Disk> Volume<D> {
         copies: Option<CopiesSetup<D>>,
     ) -> Result<OpenedIslands<D>, VolumeError> {
         let clock: Arc<dyn Clock> = Arc::new(WallClock::default());
-        let mut opened = OpenedIslands { engines: BTreeMap::new(), ends: None };
+        let mut opened = OpenedIslands { engines: BTreeMap::new(), views: Vec::new(), ends: None };
         let mut unopened = Unopened::new();
         if let Some(copies) = copies {
             opened.ends = Some(self.make_copies(copies, clock));
@@ -48,7 +49,10 @@ impl<D: Disk> Volume<D> {
         }
         for island in self.islands() {
             match self.open_one(options, island, disk_of(island), &clock) {
-                Ok(engine) => _ = opened.engines.insert(island, engine),
+                Ok((engine, laying)) => {
+                    opened.engines.insert(island, engine);
+                    opened.views.push(laying);
+                }
                 Err(why) => self.goes_without(options, island, why, &mut unopened)?,
             }
         }
@@ -62,13 +66,15 @@ impl<D: Disk> Volume<D> {
         island: IslandId,
         disk: Result<Arc<D>, VolumeError>,
         clock: &Arc<dyn Clock>,
-    ) -> Result<Arc<Engine<D>>, VolumeError> {
+    ) -> Result<(Arc<Engine<D>>, Laying<D>), VolumeError> {
         let disk = disk?;
         let setup = setup(&self.config(), self.node(), island, &*disk, options);
         let net: Arc<dyn atoll_dispatch::Net> = Arc::clone(&self.switch) as _;
         let (engine, report) = Engine::open(disk, setup, net, Arc::clone(clock))?;
         tell_recovery(self.name(), island, &report);
-        Ok(Arc::new(engine))
+        let engine = Arc::new(engine);
+        let laying = Laying::open(Arc::clone(&engine), options.root, options.devices);
+        Ok((engine, laying.map_err(|e| OpenError::Io(island, e))?))
     }
 
     /// Notes that an island cannot be opened, if the others may be served without it.

@@ -66,6 +66,15 @@ impl<D: Disk> Views<D> {
         Self { volume, lays_as, trees, refusals, spilled }
     }
 
+    /// These are open already.
+    pub(crate) fn begin(&self, opened: Vec<Laying<D>>) {
+        let trees = opened.into_iter().map(|laying| {
+            let island = laying.island();
+            (island, Arc::new(Mutex::new(Tree { laying: Some(laying), trouble: None })))
+        });
+        self.trees().extend(trees);
+    }
+
     /// Lays what has changed. True if a tree is far behind.
     pub(crate) fn round(&self, kept: &Kept<D>) -> bool {
         let is_gone = |island: &IslandId| !kept.contains_key(island);
@@ -163,8 +172,7 @@ mod tests {
     use std::sync::mpsc::channel;
 
     use super::*;
-    use crate::fixture::{Alone, COMES, HERE, LONG, ME, config, disk_of, options};
-    use crate::volume::Volume;
+    use crate::fixture::{Alone, COMES, HERE, LONG};
 
     #[test]
     fn an_island_is_led_while_trees_are_laid() {
@@ -199,21 +207,5 @@ mod tests {
             "the tree of a closed copy is opened"
         );
         alone.volume.stop().unwrap();
-    }
-
-    #[test]
-    fn an_island_without_copies_is_served_before_its_tree_is_laid() {
-        let data = tempfile::tempdir().unwrap();
-        let volume = Volume::greet(config(None), ME, &options()).unwrap();
-        let opened = volume.open_islands(&options(), disk_of(&data), None).unwrap();
-        let folder = data.path().join(HERE.to_string()).join("tree");
-        assert!(!folder.exists(), "it waits for its tree");
-        let tree = volume.views.tree(HERE);
-        let laid = tree.lock().unwrap();
-        volume.begin(opened);
-        assert!(volume.serves(HERE));
-        drop(laid);
-        volume.stop().unwrap();
-        assert!(folder.exists(), "it is laid at the end");
     }
 }

@@ -300,6 +300,7 @@ impl<D: Disk> Volume<D> {
 
     /// These islands are here from now on, and their housekeeping begins.
     pub(crate) fn begin(self: &Arc<Self>, opened: OpenedIslands<D>) {
+        self.views.begin(opened.views);
         self.set_islands(opened.engines);
         if let Some(ends) = opened.ends {
             self.begin_copies(ends);
