@@ -3,6 +3,7 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 
 use atoll_client::Sink;
@@ -112,6 +113,13 @@ impl End {
         }
     }
 
+    /// A link ends. Who is in this process stops by itself.
+    fn end(&self) {
+        if let Self::Remote(link) = self {
+            link.close(Goodbye::new(Reason::NoSuchVolume, "it is no longer served here"));
+        }
+    }
+
     fn config(&self, version: u64) {
         match self {
             Self::Local(sink) => sink.config(version),
@@ -134,6 +142,8 @@ pub struct Switch {
     /// Name of the volume, for people.
     volume: String,
     ends: RwLock<IdMap<LinkId, End>>,
+    /// All links were ended, and those that come now are too.
+    has_ended: AtomicBool,
     islands: Slots<dyn Enter>,
     /// The links to the other nodes, by the islands that they hold.
     nodes: RwLock<BTreeMap<IslandId, Arc<Outgoing>>>,
@@ -154,6 +164,7 @@ impl Switch {
         Self {
             volume,
             ends: RwLock::default(),
+            has_ended: AtomicBool::new(false),
             islands: Slots::default(),
             nodes: RwLock::default(),
             halted: RwLock::default(),
@@ -176,7 +187,11 @@ impl Switch {
     }
 
     pub(crate) fn connect(&self, link: LinkId, end: End) {
-        self.ends.write().expect("no panic while it is held").insert(link, end);
+        self.ends.write().expect("no panic while it is held").insert(link, end.clone());
+        // It was let in while the volume stopped, which may not have seen it.
+        if self.has_ended.load(Ordering::SeqCst) {
+            end.end();
+        }
     }
 
     pub(crate) fn disconnect(&self, link: LinkId) {
@@ -207,11 +222,8 @@ impl Switch {
 
     /// Ends the links of all clients and nodes.
     pub(crate) fn end_links(&self) {
-        for end in self.all_ends() {
-            if let End::Remote(link) = end {
-                link.close(Goodbye::new(Reason::NoSuchVolume, "it is no longer served here"));
-            }
-        }
+        self.has_ended.store(true, Ordering::SeqCst);
+        self.all_ends().iter().for_each(End::end);
     }
 
     /// Tells all clients and nodes that an island can be reached here from now on.

@@ -200,3 +200,45 @@ fn the_other_islands_are_served_and_what_was_noted_of_a_lost_one_stays() {
     assert_eq!(after[&IslandId(1)], noted[&IslandId(1)]);
     assert!(after[&IslandId(0)].incarnation > noted[&IslandId(0)].incarnation);
 }
+
+/// Keeps the link of a client, and tells nobody of it.
+#[derive(Default)]
+struct Keeps(Mutex<Option<Arc<Link>>>, Condvar);
+
+impl Acceptor for Keeps {
+    fn welcome(&self, _: &Hello) -> Result<HelloOk, Goodbye> {
+        Ok(HelloOk::new(ClusterId(1), DaemonId(1), 1))
+    }
+}
+
+impl Handler for Keeps {
+    fn opened(&self, link: &Arc<Link>) {
+        *self.0.lock().unwrap() = Some(Arc::clone(link));
+        self.1.notify_all();
+    }
+    fn frame(&self, _: &Arc<Link>, _: Frame) {}
+    fn closed(&self, _: &Arc<Link>, _: &Closed) {}
+}
+
+/// A client was let in, and its volume stops before it is told of the link: nobody would have answered the client any more.
+#[test]
+fn a_link_that_comes_to_a_volume_that_has_stopped_is_ended() {
+    let data = tempfile::tempdir().unwrap();
+    let (node, mut listener) = serve(data.path(), &config([&[0, 1], &[2]], NOWHERE));
+    let volume = node.volume("home").unwrap();
+    let keeps = Arc::<Keeps>::default();
+    let any = "127.0.0.1:0".parse().unwrap();
+    let mut other = Listener::start(&any, Arc::clone(&keeps) as _, Options::default()).unwrap();
+    let client = Other::client(other.address());
+    let kept = keeps.1.wait_while(keeps.0.lock().unwrap(), |link| link.is_none()).unwrap().take().unwrap();
+    assert!(client.is_up());
+    assert!(volume.stop().is_empty());
+    volume.opened(&kept);
+    let end = Instant::now() + LONG;
+    while client.is_up() {
+        assert!(Instant::now() < end, "it stays");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    other.stop();
+    listener.stop();
+}
