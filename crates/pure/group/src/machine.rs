@@ -172,7 +172,8 @@ impl Group {
         let recorded = seat.record.as_ref().map_or(0, |(_, record)| record.epoch);
         promise.seen = promise.seen.max(seat.seen).max(log.epochs.last().epoch).max(recorded);
         promise.recorded = promise.seen;
-        // It may have led since an epoch whose primary lives on, and have lost that: only the record tells.
+        // Later epochs than that of a primary that still runs may have been led, and this copy may have lost what it knew of them.
+        // Only the record tells.
         promise.is_blind = seat.record.is_none();
         promise.ticked_ms = now_ms;
         let mut group = Self {

@@ -79,7 +79,8 @@ pub trait Beside: Any + Debug + Send + Sync {
     fn allows_moves(&self, state: &State, now: Now, moves: &[(Ino, EntryRef)]) -> Result<bool, NotInMemory>;
 
     /// What is to be decided before a client's operation that may change something, so that [`Beside::witness`] can tell of it. It is
-    /// asked until it rests; of an operation that is decided later than it began once more then. Who asks for the operation may have no right to it, so users see no difference by this.
+    /// asked until it rests. If an operation is decided later than it began, it is asked once more then. Who asks for the operation may
+    /// have no right to it, so users see no difference by this.
     fn prepare(
         &mut self,
         _view: BesideView<'_>,
