@@ -15,8 +15,8 @@ use super::place::{ISLAND, Place};
 use crate::cause::Failure;
 use crate::invariants::read;
 
-/// Bytes of symbolic links are tokens: which of them are there, and at how many names.
-pub(super) type Tokens = BTreeMap<Vec<u8>, usize>;
+/// Targets of symbolic links, each of which was made once: a link is known by it wherever it is shown.
+pub(super) type Tokens = BTreeSet<Vec<u8>>;
 
 /// Times of directories are each site's own.
 const STRICT: Strictness = Strictness { mtime_ctime: false, ..Strictness::FULL };
@@ -36,11 +36,7 @@ pub(super) fn dump(place: &mut Place) -> Result<Dump, Failure> {
 
 /// The tokens in a tree.
 pub(super) fn tokens(tree: &Dump) -> Tokens {
-    let mut tokens = Tokens::new();
-    for item in tree.items.values().filter(|item| !item.target.is_empty()) {
-        *tokens.entry(item.target.clone()).or_default() += 1;
-    }
-    tokens
+    tree.items.values().map(|item| item.target.clone()).filter(|target| !target.is_empty()).collect()
 }
 
 /// What a site knows of each object, whether it shows it or not.
@@ -122,18 +118,18 @@ fn differs(one: &BTreeMap<FileId, Vec<u8>>, other: &BTreeMap<FileId, Vec<u8>>) -
     one.keys().chain(other.keys()).find(|id| one.get(id) != other.get(id)).copied()
 }
 
-/// What was gone at rest never comes back, and what nobody has removed is there.
+/// What was gone at rest never comes back, and what all sites had at rest before (`told`) is there unless somebody has removed it.
 pub(super) fn judge_tokens(
     now: &Tokens,
-    gone: &BTreeSet<Vec<u8>>,
-    told: &BTreeSet<Vec<u8>>,
-    removed: &BTreeSet<Vec<u8>>,
+    gone: &Tokens,
+    told: &Tokens,
+    removed: &Tokens,
 ) -> Result<(), Failure> {
     let shown = |token: &[u8]| token.escape_ascii().to_string();
-    if let Some(token) = gone.iter().find(|token| now.contains_key(*token)) {
+    if let Some(token) = gone.iter().find(|token| now.contains(*token)) {
         return Err(Failure::new(format!("{} was gone at rest and is back", shown(token))));
     }
-    let lost = told.iter().find(|token| !now.contains_key(*token) && !removed.contains(*token));
+    let lost = told.iter().find(|token| !now.contains(*token) && !removed.contains(*token));
     match lost {
         Some(token) => Err(Failure::new(format!("{} is lost: nobody has removed it", shown(token)))),
         None => Ok(()),

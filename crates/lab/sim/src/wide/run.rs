@@ -1,6 +1,5 @@
 //! A run: users at all sites, and what happens to processes, disks and links, in an order that the seed draws.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use atoll_core::{Decode, Ino, Name};
@@ -13,7 +12,7 @@ use atoll_wide::peers::message::WideMessage;
 use bytes::Bytes;
 
 use super::place::{Place, name};
-use super::rest::{judge, judge_tokens, tokens};
+use super::rest::{Tokens, judge, judge_tokens, tokens};
 use super::ways::Ways;
 use crate::cause::Failure;
 use crate::clocks::{Paces, SimClock, TrueTime};
@@ -36,13 +35,13 @@ struct Sim<'r> {
     places: Vec<Place>,
     ways: Ways,
     /// Targets of symbolic links that were made, each once: by them a link is known wherever it is shown.
-    made: BTreeSet<Vec<u8>>,
+    made: Tokens,
     /// Those of them of which somebody has removed a name, or may have.
-    removed: BTreeSet<Vec<u8>>,
+    removed: Tokens,
     /// Those that all sites had at rest.
-    told: BTreeSet<Vec<u8>>,
+    told: Tokens,
     /// Those that no site had at rest any more.
-    gone: BTreeSet<Vec<u8>>,
+    gone: Tokens,
 }
 
 /// Runs one.
@@ -188,8 +187,8 @@ impl Sim<'_> {
         ));
         let now = tokens(&tree);
         judge_tokens(&now, &self.gone, &self.told, &self.removed)?;
-        self.gone.extend(self.made.iter().filter(|token| !now.contains_key(*token)).cloned());
-        self.told = now.into_keys().collect();
+        self.gone.extend(self.made.iter().filter(|token| !now.contains(*token)).cloned());
+        self.told = now;
         self.ways.take(&mut self.places)
     }
 
