@@ -2,8 +2,8 @@
 
 use atoll_core::sum::BlockSums;
 use atoll_core::{Ino, IslandId, Table, Time};
-use atoll_posix::{Errno, Whence};
-use atoll_proto::{Notice, PeerMessage, Record, Reply, Request};
+use atoll_posix::{Answer, Errno, Whence};
+use atoll_proto::{Notice, Outcome, PeerMessage, Record, Reply, Request};
 use atoll_state::{CheckpointRows, LoadedRows, RowLoad};
 use bytes::Bytes;
 
@@ -14,6 +14,9 @@ pub struct LinkId(pub u64);
 
 impl LinkId {
     const LOCAL: u64 = 1 << 63;
+
+    /// The machine beside the island, in this process: answers that go there are told to it ([`BesideEvent::did`]).
+    pub const BESIDE: Self = Self(u64::MAX);
 
     /// The `n`-th link of a frontend in this process: its sessions end with the process.
     pub const fn local(n: u64) -> Self {
@@ -39,7 +42,7 @@ pub struct Now {
     pub ms: u64,
 }
 
-/// What comes to the machine beside an island from machines beside other islands, which have numbers.
+/// What comes to the machine beside an island: from machines beside other islands, which have numbers, or from the island.
 #[derive(Debug, Clone)]
 pub enum BesideEvent {
     /// The link to one has come up, or has gone down. What was on its way on it is lost.
@@ -56,6 +59,27 @@ pub enum BesideEvent {
         /// What.
         bytes: Bytes,
     },
+    /// An operation that it had done has ended.
+    Did {
+        /// Which, as it has numbered it.
+        id: u64,
+        /// How. The bytes are those of a read.
+        done: Result<(Answer, Bytes), Errno>,
+    },
+}
+
+impl BesideEvent {
+    /// The answer to an operation of the machine beside the island, of an [`Effect::Reply`] to [`LinkId::BESIDE`]. What the island cannot do
+    /// now is to be tried again (`EAGAIN`).
+    pub fn did(id: u64, outcome: Outcome, data: Bytes) -> Self {
+        let done = match outcome {
+            Outcome::Ok { answer, .. } => Ok((answer, data)),
+            Outcome::Data { data } => Ok((Answer::Data, data)),
+            Outcome::Failed { errno } => Err(errno),
+            _ => Err(Errno::EAGAIN),
+        };
+        Self::Did { id, done }
+    }
 }
 
 /// What the machine beside the island says to another one, which has a number.
@@ -390,7 +414,7 @@ pub enum BodyOp {
         /// Length of the file.
         size: u64,
     },
-    /// Read and verify bytes that go to another island: `BodyDone::Bytes`.
+    /// Read and verify bytes that go to another island, or to the machine beside this one: `BodyDone::Bytes`.
     Fetch {
         /// The file.
         ino: Ino,

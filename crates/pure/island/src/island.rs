@@ -232,6 +232,9 @@ impl Island {
     // ----------------------------------------------------------------- requests
 
     pub(crate) fn arrive(&mut self, call: PendingRequest) {
+        if call.is_of_beside() {
+            return self.begin_beside(call);
+        }
         if !self.recovery.is_serving() || !self.requests.may_begin(&call) {
             return self.requests.wait_outside(&mut self.ctx, call);
         }

@@ -28,6 +28,8 @@ wire_struct! {
         pub orphan_of: Vec<SessionId>,
         /// What a machine beside the island keeps of the file. Islands carry it along and never read it.
         pub beside: Option<Bytes>,
+        /// Its bytes are not here yet: `size` is what it will have, and who wants to read or change bytes waits.
+        pub is_absent: bool,
     }
 }
 

@@ -2,6 +2,9 @@
 
 use atoll_core::{Decode, Encode, Stamp, Time, wire_struct};
 
+/// The version of the rows' layout that is written here.
+const LAYOUT: u8 = 2;
+
 wire_struct! {
     /// What an island must not forget about itself.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,7 +23,7 @@ wire_struct! {
         pub clean: bool,
         /// The last time that a change was given: the greatest ctime that a record has set.
         pub time: Time,
-        /// Version of the rows' layout: 1 since rows have a place for a machine beside the island.
+        /// Version of the rows' layout: 1 since rows have a place for a machine beside the island, 2 since files may be absent.
         pub layout: u8,
     }
 }
@@ -28,13 +31,16 @@ wire_struct! {
 impl Default for Meta {
     fn default() -> Self {
         let (stamp, time) = (Stamp::default(), Time::default());
-        Self { seq: 0, mint_limit: 0, incarnation: 0, power: 0, stamp, clean: false, time, layout: 1 }
+        Self { seq: 0, mint_limit: 0, incarnation: 0, power: 0, stamp, clean: false, time, layout: LAYOUT }
     }
 }
 
 impl Meta {
-    /// Whether these bytes are the row of an older version. It had less at its end.
+    /// Whether these bytes are the row of an older version. It has a lower version of the layout, or had less at its end.
     pub fn is_of_older_version(bytes: &[u8]) -> bool {
+        if let Ok(meta) = Self::from_slice(bytes) {
+            return meta.layout < LAYOUT;
+        }
         let whole = Self::default().to_vec();
         let lacks = whole.len().saturating_sub(bytes.len());
         lacks > 0 && Self::from_slice(&[bytes, &whole[whole.len() - lacks..]].concat()).is_ok()

@@ -7,7 +7,7 @@ use atoll_disk::Disk;
 use atoll_group::GroupEvent;
 use atoll_handover::slow;
 use atoll_island::event::BodyAttr;
-use atoll_island::{BodyDone, BodyFault, BodyOp, BodyOpId, Effect, Event};
+use atoll_island::{BesideEvent, BodyDone, BodyFault, BodyOp, BodyOpId, Effect, Event, LinkId};
 use atoll_posix::{Attr, Errno, Whence};
 use atoll_proto::{Outcome, Reply, RowChange};
 use atoll_state::{CheckpointRows, LoadedRows, RowKey, RowLoad};
@@ -64,6 +64,10 @@ impl<D: Disk> Engine<D> {
                     return None;
                 }
                 self.sync().map(Event::Synced)
+            }
+            // It does not leave: the machine beside the island hears it.
+            Effect::Reply { link: LinkId::BESIDE, id, reply, data } => {
+                Some(Event::Beside(BesideEvent::did(id, reply.outcome, data)))
             }
             Effect::Reply { .. } | Effect::Notice(..) | Effect::Send(..) | Effect::Beside(_) => {
                 self.leave(effect);

@@ -265,6 +265,7 @@ impl Rows {
             moves: 0,
             orphan_of: Vec::new(),
             beside: None,
+            is_absent: false,
         };
         self.time = self.time.max(attr.ctime);
         self.put(&RowKey::Inode(file.ino), &row)?;

@@ -206,6 +206,7 @@ impl Work<'_> {
                 moves: 0,
                 orphan_of: Vec::new(),
                 beside: None,
+                is_absent: false,
             };
             let mut changes = Vec::new();
             if !rows.sums_end.contains_key(&ino) {

@@ -169,6 +169,11 @@ impl Bodies {
         let (first, count) = sum::blocks_of(offset, len);
         let sums = ctx.state.sums(ino, first, count)?;
         self.enter(ino, BodyAccess::Shared, turn)?;
+        if call.is_of_beside() {
+            let len = u32::try_from(len).expect("as asked for at most");
+            let op = BodyOp::Fetch { ino, offset, len, size, sums };
+            return Ok(self.ask(ctx, ino, BodyAccess::Shared, op, AfterBody::Fetched));
+        }
         let seen = ctx.state.seen();
         let ticket = self.ticket(BodyOpState::Reading { ino });
         let outcome = ctx.with_attributes(call, ok(Answer::Data, None));

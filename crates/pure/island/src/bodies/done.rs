@@ -109,6 +109,11 @@ impl Bodies {
                     None => Err(Blocked::Fail(Errno::ENXIO)),
                 }
             }
+            (AfterBody::Fetched, BodyDone::Bytes(bytes)) => {
+                self.leave(ctx, ino, how);
+                let seq = ctx.state.seq();
+                return ctx.answer_data(&call, seq, ok(Answer::Data, None), bytes);
+            }
             (AfterBody::Carry { offset, size }, BodyDone::Sums(new)) => {
                 let kill =
                     matches!(call.request.op, ClientOp::Fs { op: Op::Write { kill_set_id: true, .. } });
@@ -256,7 +261,7 @@ impl Ctx {
             self.last_sum(ino, size)
         };
         match (then, &call.request.op) {
-            (AfterBody::Found, _) => Ok(()),
+            (AfterBody::Found | AfterBody::Fetched, _) => Ok(()),
             (AfterBody::Carry { offset, size }, _) => {
                 self.old_sums(ino, *offset, call.data.len() as u64, *size).map(drop)
             }

@@ -40,6 +40,8 @@ pub(crate) enum AfterBody {
     Allocated { offset: u64, len: u64, keep_size: bool, size: u64 },
     /// Tell where.
     Found,
+    /// Tell the bytes to the machine beside the island.
+    Fetched,
 }
 
 impl BodyOpState {
@@ -70,14 +72,14 @@ impl BodyOpState {
 
     /// Whether a request goes on after it that may change a row.
     pub(crate) const fn decides(&self) -> bool {
-        matches!(self, Self::Asked { then, .. } if !matches!(then, AfterBody::Found))
+        matches!(self, Self::Asked { then, .. } if !matches!(then, AfterBody::Found | AfterBody::Fetched))
     }
 
     /// The file that a request changes which goes on after it.
     pub(crate) const fn changes(&self) -> Option<Ino> {
         match self {
             Self::Asked { then: AfterBody::Direct { to, .. }, .. } => Some(*to),
-            Self::Asked { then: AfterBody::Found, .. } => None,
+            Self::Asked { then: AfterBody::Found | AfterBody::Fetched, .. } => None,
             Self::Asked { ino, .. } => Some(*ino),
             _ => None,
         }

@@ -49,6 +49,17 @@ pub enum BesideStep {
     Say(BesideSays),
     /// This is decided.
     Decide(BesideRecord),
+    /// The island does this operation as the superuser and without a session, and tells how it has ended ([`BesideEvent::Did`]). It is an
+    /// operation on the bytes or attributes of one file or of two; others fail with `EOPNOTSUPP`. While changes of clients may not be
+    /// decided, it waits as those do. The machine bounds how many it has under way.
+    Do {
+        /// Its number.
+        id: u64,
+        /// What.
+        op: Op,
+        /// Bytes of a write.
+        data: Bytes,
+    },
     /// What comes before an operation cannot be decided: the operation fails with `EBUSY`.
     Refuse,
 }

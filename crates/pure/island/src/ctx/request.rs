@@ -32,6 +32,11 @@ pub(crate) struct PendingRequest {
 }
 
 impl PendingRequest {
+    /// The machine beside the island asks for it.
+    pub(crate) fn is_of_beside(&self) -> bool {
+        self.link == LinkId::BESIDE
+    }
+
     pub(crate) fn caller(&self) -> &Caller {
         &self.request.caller
     }

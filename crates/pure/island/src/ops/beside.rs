@@ -4,17 +4,21 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use atoll_core::{Ino, SessionId, Time};
-use atoll_posix::Errno;
-use atoll_proto::{Inode, Record, RowChange};
+use atoll_posix::{Caller, Errno, Op, RequestOptions};
+use atoll_proto::{ClientOp, Inode, Outcome, Record, Request, RowChange};
+use bytes::Bytes;
 
 use crate::ctx::decision::Decision;
 use crate::ctx::request::{Blocked, Next, PendingRequest};
 use crate::ctx::{Beside, BesideRecord, BesideStep, BesideView, Ctx};
-use crate::event::{BodyDone, BodyFault, BodyOpId, Effect};
+use crate::event::{BodyDone, BodyFault, BodyOpId, Effect, LinkId};
 use crate::island::Island;
 
-/// Records of the machine beside the island that are decided behind one event. The event that these are committed goes on.
-const RECORDS_PER_EVENT: usize = 8;
+/// Records of the machine beside the island that are decided behind one event, and operations that are begun for it. The event that these
+/// are committed, or done, goes on.
+const STEPS_PER_EVENT: usize = 8;
+/// The session of its operations, which nobody has. As they have no number either, nothing is remembered of them.
+const NO_SESSION: SessionId = SessionId(u64::MAX);
 
 impl Island {
     /// The machine beside the island, if there is one, does what it can do now.
@@ -22,7 +26,7 @@ impl Island {
         if self.ctx.beside.is_none() || !self.recovery.is_serving() {
             return;
         }
-        let mut left = RECORDS_PER_EVENT;
+        let mut left = STEPS_PER_EVENT;
         while left > 0 && !self.ctx.beside_waits {
             let may_decide = self.requests.decides()
                 && !self.requests.is_log_stuck()
@@ -49,12 +53,55 @@ impl Island {
                     self.decide_beside(record);
                     self.run_next();
                 }
+                BesideStep::Do { id, op, data } => {
+                    left -= 1;
+                    let call = self.beside_asks(id, op, data);
+                    self.begin_beside(call);
+                    self.run_next();
+                }
             }
         }
     }
 
+    fn beside_asks(&self, id: u64, op: Op, data: Bytes) -> PendingRequest {
+        let table = self.ctx.config.table.version();
+        let (vector, caller, op) = (Vec::new(), Caller::ROOT, ClientOp::Fs { op });
+        PendingRequest {
+            link: LinkId::BESIDE,
+            id,
+            request: Request { session: NO_SESSION, seq: 0, acked: 0, table, vector, caller, op },
+            options: RequestOptions::default(),
+            by: None,
+            data,
+            since_ms: self.ctx.now.ms,
+            attempts: 0,
+            upto: self.ctx.state.seq(),
+            again: false,
+            asked: None,
+        }
+    }
+
+    /// Begins an operation of the machine beside the island, or lets it wait outside.
+    pub(crate) fn begin_beside(&mut self, call: PendingRequest) {
+        let op = call.request.op.operation().expect("it asks for nothing else");
+        if !may_be_done(op) {
+            return self.ctx.answer(&call, 0, Outcome::Failed { errno: Errno::EOPNOTSUPP });
+        }
+        if op.changes() && !self.requests.decides() {
+            return self.requests.wait_outside(&mut self.ctx, call);
+        }
+        if op.changes() && self.requests.is_log_stuck() {
+            return self.ctx.answer(&call, 0, Outcome::Failed { errno: Errno::ENOSPC });
+        }
+        self.start(call, false);
+    }
+
     /// Has the machine beside the island decide what comes before a request, if that changes something.
     pub(crate) fn beside_prepares(&mut self, call: &PendingRequest) -> Result<(), Blocked> {
+        if call.is_of_beside() {
+            // It comes from the machine.
+            return Ok(());
+        }
         let Some(op) = call.request.op.operation().filter(|op| op.changes()) else { return Ok(()) };
         while self.ctx.beside.is_some() {
             match self.ctx.beside_step(|beside, view, mint| beside.prepare(view, op, mint)) {
@@ -65,7 +112,7 @@ impl Island {
                     return Err(Blocked::Ids);
                 }
                 BesideStep::Refuse => return Err(Errno::EBUSY.into()),
-                BesideStep::Say(_) => unreachable!("it prepares an operation"),
+                BesideStep::Say(_) | BesideStep::Do { .. } => unreachable!("it prepares an operation"),
                 BesideStep::Decide(record) => {
                     self.decide_beside(record);
                     self.settle();
@@ -156,6 +203,21 @@ impl Ctx {
             decision.xattrs(ino, None);
         }
     }
+}
+
+/// Whether the machine beside the island has such an operation done. Names and locks it sets by records.
+const fn may_be_done(op: &Op) -> bool {
+    matches!(
+        op,
+        Op::Read { .. }
+            | Op::Write { .. }
+            | Op::Seek { .. }
+            | Op::CopyRange { .. }
+            | Op::Fallocate { .. }
+            | Op::GetAttr { .. }
+            | Op::SetAttr { .. }
+            | Op::Fsync { .. }
+    )
 }
 
 /// The directories in which files lose a name.

@@ -105,6 +105,7 @@ impl Island {
             moves: 0,
             orphan_of: Vec::new(),
             beside: None,
+            is_absent: false,
         });
         if born.acl.is_some() {
             decision.xattrs(ino, Some(xattrs));

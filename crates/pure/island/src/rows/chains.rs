@@ -208,6 +208,7 @@ mod tests {
             orphan_of: vec![],
             moves: 0,
             beside: None,
+            is_absent: false,
         };
         island.correct(
             vec![

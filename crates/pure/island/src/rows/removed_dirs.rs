@@ -52,6 +52,7 @@ impl Ctx {
             moves: 0,
             orphan_of: holders,
             beside: None,
+            is_absent: false,
         });
     }
 

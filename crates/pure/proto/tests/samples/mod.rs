@@ -100,6 +100,7 @@ pub fn inode() -> Inode {
         moves: 0,
         orphan_of: vec![SESSION],
         beside: None,
+        is_absent: false,
     }
 }
 

@@ -266,7 +266,11 @@ pub fn all() -> Vec<Samples> {
         samples(
             "inode",
             [],
-            vec![("file", inode()), ("link", Inode { target: Some("to".into()), ..inode() })],
+            vec![
+                ("file", inode()),
+                ("link", Inode { target: Some("to".into()), ..inode() }),
+                ("absent", Inode { beside: Some("state".into()), is_absent: true, ..inode() }),
+            ],
         ),
         samples("dir", [], vec![("owned", dir()), ("skeleton", skeleton())]),
         samples("entry", [], vec![("file", entry()), ("directory", stub_entry())]),

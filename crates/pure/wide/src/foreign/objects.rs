@@ -294,7 +294,7 @@ impl<'a> Writing<'a> {
             btime: now,
         };
         let (has_xattrs, has_acl, moves, orphan_of, beside) = (false, false, 0, Vec::new(), None);
-        Inode { attr, target, has_xattrs, has_acl, moves, orphan_of, beside }
+        Inode { attr, target, has_xattrs, has_acl, moves, orphan_of, beside, is_absent: false }
     }
 
     /// The number of a file here; none if it is hidden.

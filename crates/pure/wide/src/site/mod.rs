@@ -340,6 +340,8 @@ impl Beside for Site {
                     self.ends.push_back((SiteId(peer), why.to_string()));
                 }
             },
+            // It has none done yet.
+            BesideEvent::Did { .. } => {}
         }
     }
 

@@ -405,6 +405,9 @@ impl Site {
                 self.queue.push_back(Event::Committed(seq));
             }
             Effect::Sync => self.queue.push_back(Event::Synced(self.island.state().seq())),
+            Effect::Reply { link: LinkId::BESIDE, id, reply, data } => {
+                self.queue.push_back(Event::Beside(BesideEvent::did(id, reply.outcome, data)));
+            }
             Effect::Reply { id, reply, data, .. } => drop(self.replies.insert(id, (reply.outcome, data))),
             Effect::Notice(link, Notice::Recall) => {
                 self.ask(SessionId(link.0), Caller::ROOT, 0, ClientOp::Dropped, Bytes::new());
@@ -495,7 +498,9 @@ impl Site {
             BodyOp::Seek { offset, whence, size, .. } => {
                 return BodyDone::Offset(Some(if whence == Whence::Data { offset } else { size }));
             }
-            BodyOp::Fetch { .. } => unreachable!("no file moves to another island"),
+            BodyOp::Fetch { ino, offset, len, size, .. } => {
+                return BodyDone::Bytes(read(self.body(ino), size, offset, u64::from(len)).into());
+            }
             BodyOp::Sync { .. } => {}
             BodyOp::Drop { ino } => drop(self.bodies.remove(&ino)),
         }

@@ -96,6 +96,7 @@ pub fn file(ino: Ino, size: u64) -> Inode {
         moves: 0,
         orphan_of: Vec::new(),
         beside: None,
+        is_absent: false,
     }
 }
 

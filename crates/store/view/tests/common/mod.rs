@@ -226,6 +226,7 @@ impl Model {
             moves: 0,
             orphan_of: Vec::new(),
             beside: None,
+            is_absent: false,
         };
         self.inodes.insert(ino, row);
         self.inos.insert(ino);
