@@ -10,7 +10,7 @@ use atoll_island::{
 };
 use atoll_posix::{Answer, Caller, Kind, Op, XattrMode, xattr};
 use atoll_proto::{ClientOp, Outcome, Request};
-use atoll_state::{LoadedRows, RowKey, RowLoad, State};
+use atoll_state::{RowLoad, State};
 use bytes::Bytes;
 use snapshot::Snapshot;
 
@@ -62,15 +62,7 @@ impl World {
                     let loaded = match &load {
                         RowLoad::Row(key) => self.snapshot.row(key),
                         RowLoad::Dirs { .. } | RowLoad::Sides { .. } => load.nothing(),
-                        RowLoad::Names { dir, .. } => {
-                            let end = RowKey::entries_from(Ino(dir.0 + 1), 0);
-                            let rows = self.snapshot.0.range(RowKey::entries_from(*dir, 0)..end);
-                            let names = rows.map(|(key, row)| match RowKey::from_bytes(key) {
-                                Some(RowKey::Entry(_, cookie, name)) => (cookie, name, row.clone()),
-                                other => panic!("{other:?} among the names"),
-                            });
-                            LoadedRows::Names { names: names.collect(), to: u64::MAX }
-                        }
+                        RowLoad::Names { dir, .. } => self.snapshot.names(*dir),
                     };
                     next.push(Event::Loaded { load, generation, loaded });
                 }

@@ -66,7 +66,7 @@ rules! {
     /// Names of files are counted.
     LinksCounted "links-counted" "an inode counts the names of its file",
     /// A file without a name is kept by a client.
-    OrphanHeld "orphan-held" "a file without a name is kept by a client that is known",
+    OrphanHeld "orphan-held" "a file without a name is kept by a client that is known, or its bytes are being brought",
     /// A name has the type of its file.
     KindAgrees "kind-agrees" "a name has the type of what it names",
     /// A file has its checksums, and no more.

@@ -255,7 +255,9 @@ impl Look<'_> {
             let alive = row.orphan_of.iter().filter(|s| rows.sessions.contains_key(s)).count();
             // What comes from another island gets its name last.
             let comes = row.orphan_of.is_empty() && rows.is_promised(*ino);
-            if row.attr.nlink == 0 && !comes && (alive == 0 || alive != row.orphan_of.len()) {
+            // The machine beside the island brings its bytes, and then gives it a name.
+            let is_brought = row.orphan_of.is_empty() && row.beside.is_some() && !is_dir;
+            if row.attr.nlink == 0 && !comes && !is_brought && (alive == 0 || alive != row.orphan_of.len()) {
                 let what =
                     format!("it has no name, and of {} that keep it {alive} are known", row.orphan_of.len());
                 self.found(Rule::OrphanHeld, Some(*ino), what);

@@ -6,9 +6,9 @@ use std::collections::BTreeSet;
 
 use atoll_check::{Rule, check};
 use atoll_core::cookie_of;
-use atoll_core::{Ino, Stamp, Time};
+use atoll_core::{Ino, SessionId, Stamp, Time};
 use atoll_posix::{Caller, Kind, RenameMode};
-use atoll_proto::{DirPlace, Entry, EntryRef, ParticipantWork, PlaceVersion, RenameSpec, TxnState};
+use atoll_proto::{DirPlace, Entry, EntryRef, Inode, ParticipantWork, PlaceVersion, RenameSpec, TxnState};
 use common::{AT_REST, HERE, LINK, SEED, World, broken_links, file, name, plants};
 
 #[test]
@@ -206,6 +206,24 @@ fn a_file_that_moves_is_at_its_old_home_at_its_new_one_or_under_way() {
     world.begin(0, TxnState::Committed, work);
     let rules: Vec<Rule> = check(&world.volume, &world.islands).into_iter().map(|f| f.rule).collect();
     assert!(!rules.contains(&Rule::FileThere) && !rules.contains(&Rule::NameAtHome), "{rules:?}");
+}
+
+#[test]
+fn a_file_without_a_name_may_be_that_of_the_machine_beside_the_island() {
+    let mut world = World::new();
+    let ino = Ino::mint(HERE, 17);
+    let mut row = file(ino, 9);
+    row.attr.nlink = 0;
+    row.beside = Some("state".into());
+    world.islands[0].inodes.insert(ino, row.clone());
+    world.islands[0].meta.mint_limit = 100;
+    assert_eq!(check(&world.volume, &world.islands), []);
+    // A client is said to have it, which it has not.
+    let held = Inode { orphan_of: vec![SessionId(7)], ..row.clone() };
+    world.islands[0].inodes.insert(ino, held);
+    assert_eq!(world.rules(), BTreeSet::from([Rule::OrphanHeld]));
+    world.islands[0].inodes.insert(ino, Inode { beside: None, ..row });
+    assert_eq!(world.rules(), BTreeSet::from([Rule::OrphanHeld]));
 }
 
 #[test]

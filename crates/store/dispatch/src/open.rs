@@ -381,8 +381,8 @@ fn load_needed(state: &mut State, snapshot: &Snapshot, change: &RowChange) -> Re
 pub(crate) fn body_named_by(change: &RowChange) -> Option<Ino> {
     match change {
         RowChange::Dirty { ino } => Some(*ino),
-        // Of the first bytes of a file the records may be lost alone.
-        RowChange::Inode { ino, row: Some(row) } if row.attr.size == 0 => Some(*ino),
+        // Of the first bytes of a file the records may be lost alone. An absent one is as long as it will be before it has any.
+        RowChange::Inode { ino, row: Some(row) } if row.attr.size == 0 || row.is_absent => Some(*ino),
         _ => None,
     }
 }

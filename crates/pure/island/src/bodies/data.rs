@@ -326,10 +326,12 @@ impl Bodies {
         let now = ctx.time();
         let attr = &mut row.attr;
         attr.size = attr.size.max(offset + len);
-        attr.mtime = now;
-        attr.ctime = now;
-        if let Some(caller) = unprivileged {
-            attr.mode = mode_without_set_id(caller, attr);
+        if !row.is_absent {
+            attr.mtime = now;
+            attr.ctime = now;
+            if let Some(caller) = unprivileged {
+                attr.mode = mode_without_set_id(caller, attr);
+            }
         }
         attr.blocks = space::after_write(attr.blocks, attr.size, &old.sums, &new.sums);
         let attr = *attr;
@@ -511,9 +513,10 @@ impl Ctx {
         Ok(())
     }
 
-    /// The row of a file whose bytes have changed.
+    /// The row of a file whose bytes have changed. If they come to an absent file, its user has not changed it.
     pub(crate) fn file_changed(&self, decision: &mut Decision, row: Inode) {
         let xattrs = self.without_capability(&row).expect("in memory before this goes on");
+        let xattrs = xattrs.filter(|_| !row.is_absent);
         decision.file(row, xattrs);
     }
 }

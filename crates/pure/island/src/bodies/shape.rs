@@ -4,7 +4,7 @@
 use atoll_core::Ino;
 use atoll_core::sum::{self, BLOCK_BYTES};
 use atoll_posix::{Allocation, Answer, Attr, Errno, Op, SetAttr, perm};
-use atoll_proto::{BodyChange, ClientOp, RequestResult, RowChange};
+use atoll_proto::{BodyChange, ClientOp, Inode, RequestResult, RowChange};
 
 use crate::bodies::Bodies;
 use crate::bodies::data::{body_attr, mode_without_set_id};
@@ -175,12 +175,7 @@ impl Bodies {
             row.attr.blocks = space::after_zero(row.attr.blocks, size, whole, &old, &new);
             decision.push(RowChange::Sums { ino, first, sums: new.clone() });
         }
-        let now = ctx.time();
-        row.attr.mtime = now;
-        row.attr.ctime = now;
-        if !call.caller().is_root() {
-            row.attr.mode = mode_without_set_id(call.caller(), &row.attr);
-        }
+        ctx.bytes_changed(&mut row, call);
         let grows = matches!(what, Allocation::ZeroRange { keep_size: false }) && offset + len > size;
         if grows {
             ctx.grow(&mut decision, ino, size, offset + len, (first, &new));
@@ -223,12 +218,7 @@ impl Bodies {
             return self.lost(ino);
         };
         let mut decision = Decision::new();
-        let now = ctx.time();
-        row.attr.mtime = now;
-        row.attr.ctime = now;
-        if !call.caller().is_root() {
-            row.attr.mode = mode_without_set_id(call.caller(), &row.attr);
-        }
+        ctx.bytes_changed(&mut row, call);
         let end = offset + len;
         if !keep_size && end > size {
             ctx.grow(&mut decision, ino, size, end, (0, &[]));
@@ -246,6 +236,19 @@ impl Bodies {
 }
 
 impl Ctx {
+    /// The times and the mode of a file whose bytes change. If they come to an absent file, its user has not changed it.
+    fn bytes_changed(&mut self, row: &mut Inode, call: &PendingRequest) {
+        if row.is_absent {
+            return;
+        }
+        let now = self.time();
+        row.attr.mtime = now;
+        row.attr.ctime = now;
+        if !call.caller().is_root() {
+            row.attr.mode = mode_without_set_id(call.caller(), &row.attr);
+        }
+    }
+
     /// The rows of a file that grows to `len` with a hole, as far as its last block is concerned.
     /// `zeroed`: checksums that the same decision gives to blocks from the first one on.
     pub(crate) fn grow(&self, decision: &mut Decision, ino: Ino, size: u64, len: u64, zeroed: (u64, &[u32])) {

@@ -52,6 +52,9 @@ pub enum BesideStep {
     /// The island does this operation as the superuser and without a session, and tells how it has ended ([`BesideEvent::Did`]). It is an
     /// operation on the bytes or attributes of one file or of two; others fail with `EOPNOTSUPP`. While changes of clients may not be
     /// decided, it waits as those do. The machine bounds how many it has under way.
+    ///
+    /// It may change bytes of absent files and of files without a name; of others that fails with `ESTALE`, also if the file has become
+    /// one meanwhile, as an absent one does that a user cuts off. What it changes in an absent file leaves times and mode.
     Do {
         /// Its number.
         id: u64,
@@ -69,8 +72,12 @@ pub enum BesideStep {
 pub struct BesideRecord {
     /// The rows. The row of a file that has lost all its names is removed, and that of a directory that goes: the island removes what
     /// else belongs to them, or keeps it for mounts that may have them open.
+    ///
+    /// A file without a name, with bytes in `beside` and nobody in `orphan_of`, is the machine's own: nobody else knows it. It stays until
+    /// the machine gives it a name or removes its row. A file that has a name never becomes absent, and the length of a file that has
+    /// bytes is set by an operation ([`BesideStep::Do`]). The bytes of a file are synced before a record says that they are here.
     pub record: Record,
-    /// Files that it makes. They have no bytes.
+    /// Files that it makes. They have no bytes yet.
     pub made: Vec<Ino>,
 }
 

@@ -73,6 +73,9 @@ impl Island {
             Node::File(row) => {
                 self.look().require_unlocked_file(ino)?;
                 let (after, xattrs) = self.ctx.changed_attr(call, ino, set)?;
+                if set.size.is_some_and(|size| size > 0) && row.is_absent && !call.is_of_beside() {
+                    return Err(Blocked::NotNow);
+                }
                 if set.size.is_some() {
                     return self.bodies.set_size(&mut self.ctx, call, ino, set, &after.attr, turn);
                 }

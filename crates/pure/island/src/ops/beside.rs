@@ -141,6 +141,7 @@ impl Island {
     }
 
     fn decide_beside(&mut self, BesideRecord { record, made }: BesideRecord) {
+        self.ctx.hides_nothing(&record, &self.bodies.undecided());
         for ino in made {
             self.ctx.state.new_file(ino);
             self.bodies.file_made(ino);
@@ -164,6 +165,34 @@ impl Ctx {
         step(&mut **beside, view, &mut || issuer.mint(config.id))
     }
 
+    /// Whether the bytes that an operation uses may be used by who asks for it. Those of an absent file are nobody's but the machine's.
+    /// That one changes no others but those of files that have no name: users would see a half of what it brings, and lose what they
+    /// have made of a file that was absent when the operation was begun.
+    pub(crate) fn may_use_bytes(&self, call: &PendingRequest, op: &Op) -> Result<(), Blocked> {
+        if call.is_of_beside() {
+            let row = changes_bytes(op).map_or(Ok(None), |ino| self.state.inode(ino))?;
+            let is_of_users = row.is_some_and(|row| !row.is_absent && row.attr.nlink > 0);
+            return if is_of_users { Err(Errno::ESTALE.into()) } else { Ok(()) };
+        }
+        for ino in uses_bytes(op).into_iter().flatten() {
+            if self.state.inode(ino)?.is_some_and(|row| row.is_absent) {
+                return Err(Blocked::NotNow);
+            }
+        }
+        Ok(())
+    }
+
+    /// Panics if a record of the machine hides bytes that users have, or that are about to be theirs.
+    fn hides_nothing(&self, record: &Record, busy: &BTreeSet<Ino>) {
+        for change in &record.changes {
+            let RowChange::Inode { ino, row: Some(row) } = change else { continue };
+            let before = self.state.inode(*ino).ok().flatten().filter(|before| !before.is_absent);
+            if let Some(before) = before.filter(|_| row.is_absent) {
+                assert!(before.attr.nlink == 0 && !busy.contains(ino), "{ino} has bytes and becomes absent");
+            }
+        }
+    }
+
     /// The decision of such a record. What it removes may be open at mounts, as what a client removes.
     fn of_beside(&mut self, record: Record) -> Decision {
         // It was taken to be there when this was made.
@@ -184,10 +213,12 @@ impl Ctx {
     fn file_goes(&mut self, decision: &mut Decision, ino: Ino, before: &Names, now: Time) {
         let row = self.state.inode(ino).ok().flatten().expect("what goes was looked at");
         let mut row = Inode { beside: None, ..row.clone() };
+        // What had no name was the machine's own.
+        let dirs = before.dirs_of(ino).filter(|_| row.attr.nlink > 0);
+        let openers = dirs.flat_map(|dir| self.possible_openers(dir));
+        let holders: BTreeSet<SessionId> = openers.collect();
         row.attr.nlink = 0;
         row.attr.ctime = row.attr.ctime.max(now);
-        let openers = before.dirs_of(ino).flat_map(|dir| self.possible_openers(dir));
-        let holders: BTreeSet<SessionId> = openers.collect();
         self.file_without_name(decision, row, holders.into_iter().collect(), None);
     }
 
@@ -202,6 +233,26 @@ impl Ctx {
         if row.has_xattrs {
             decision.xattrs(ino, None);
         }
+    }
+}
+
+/// Files whose bytes an operation reads or changes. `setattr` tells by itself, when it knows whether its caller may do so.
+const fn uses_bytes(op: &Op) -> [Option<Ino>; 2] {
+    match op {
+        Op::Read { ino, .. } | Op::Write { ino, .. } | Op::Fallocate { ino, .. } | Op::Seek { ino, .. } => {
+            [Some(*ino), None]
+        }
+        Op::CopyRange { from, to, .. } => [Some(*from), Some(*to)],
+        _ => [None; 2],
+    }
+}
+
+/// The file whose bytes an operation changes.
+const fn changes_bytes(op: &Op) -> Option<Ino> {
+    match op {
+        Op::Write { ino, .. } | Op::Fallocate { ino, .. } | Op::CopyRange { to: ino, .. } => Some(*ino),
+        Op::SetAttr { ino, set } if set.size.is_some() => Some(*ino),
+        _ => None,
     }
 }
 
@@ -221,22 +272,29 @@ const fn may_be_done(op: &Op) -> bool {
 }
 
 /// The directories in which files lose a name.
-struct Names(BTreeMap<Ino, BTreeSet<Ino>>);
+#[derive(Default)]
+struct Names {
+    of: BTreeMap<Ino, BTreeSet<Ino>>,
+    /// Directories in which a name changes of which it is not known what it led to.
+    unknown: BTreeSet<Ino>,
+}
 
 impl Names {
     fn of(ctx: &Ctx, record: &Record) -> Self {
-        let mut names = Self(BTreeMap::new());
+        let mut names = Self::default();
         for change in &record.changes {
-            if let RowChange::Entry { dir, name, .. } = change
-                && let Ok(Some(entry)) = ctx.state.entry(*dir, name)
-            {
-                names.0.entry(entry.ino).or_default().insert(*dir);
+            let RowChange::Entry { dir, name, .. } = change else { continue };
+            match ctx.state.entry(*dir, name) {
+                Ok(Some(entry)) => drop(names.of.entry(entry.ino).or_default().insert(*dir)),
+                Ok(None) => {}
+                Err(_) => drop(names.unknown.insert(*dir)),
             }
         }
         names
     }
 
+    /// Where a file that goes may have been found.
     fn dirs_of(&self, ino: Ino) -> impl Iterator<Item = Ino> {
-        self.0.get(&ino).into_iter().flatten().copied()
+        self.of.get(&ino).into_iter().flatten().chain(&self.unknown).copied()
     }
 }

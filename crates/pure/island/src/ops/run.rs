@@ -51,6 +51,7 @@ impl Island {
         if call.options.unchecked && !planted(Bug::UncheckedIsTrusted) {
             self.look().may_use(call.caller(), op)?;
         }
+        self.ctx.may_use_bytes(call, op)?;
         match op {
             Op::Lookup { dir, name } => self.lookup(*dir, name),
             Op::GetAttr { ino } => self.look().get_attr(*ino),

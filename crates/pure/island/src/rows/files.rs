@@ -3,7 +3,7 @@
 use atoll_core::sum::BLOCK_BYTES;
 use atoll_core::{Ino, SessionId};
 use atoll_posix::perm::{self};
-use atoll_posix::{Kind, SetAttr, acl, xattr};
+use atoll_posix::{Attr, Kind, SetAttr, acl, xattr};
 use atoll_proto::{BodyChange, Inode, RowChange, Xattrs};
 use bytes::Bytes;
 
@@ -22,7 +22,15 @@ impl Ctx {
         let mut row = self.file(ino)?.clone();
         let acl = self.acl(ino, row.has_acl, acl::ACCESS_XATTR)?;
         let now = self.time();
-        row.attr = perm::apply_setattr(&row.attr, acl.as_ref(), set, call.caller(), now)?;
+        let before = row.attr;
+        row.attr = perm::apply_setattr(&before, acl.as_ref(), set, call.caller(), now)?;
+        if row.is_absent && call.is_of_beside() {
+            // Its user has not changed it: these come with its row.
+            row.attr = Attr { mode: before.mode, mtime: before.mtime, ctime: before.ctime, ..row.attr };
+            return Ok((row, None));
+        }
+        // What is cut off need not come any more.
+        row.is_absent &= set.size != Some(0);
         let mut xattrs = match acl {
             Some(acl) if set.mode.is_some() => Some(self.with_mode(ino, acl, row.attr.mode)?),
             _ => None,

@@ -10,7 +10,7 @@ use bytes::Bytes;
 
 /// See the module.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Bodies(BTreeMap<Ino, Vec<u8>>);
+pub(crate) struct Bodies(pub(crate) BTreeMap<Ino, Vec<u8>>);
 
 /// The answer to a client's read.
 pub(crate) type ReadReply = (u64, Reply, Bytes);
@@ -55,6 +55,24 @@ impl Bodies {
                 BodyDone::Done
             }
             BodyOp::Sync { .. } => BodyDone::Done,
+            BodyOp::SumsAfterZero { ino, offset, len, size, .. } => {
+                let mut after = self.read(ino, size, 0, size);
+                let end = offset.saturating_add(len).min(size);
+                after[offset as usize..end as usize].fill(0);
+                let sum_of = |block: u64| {
+                    let from = (block * BLOCK_BYTES) as usize;
+                    sum::sum(&after[from..after.len().min(from + BLOCK_BYTES as usize)])
+                };
+                let edges = sum::edges_of_zero(offset, len, size).into_iter();
+                BodyDone::Edges(edges.map(|block| (block, sum_of(block))).collect())
+            }
+            BodyOp::Zero { ino, offset, len, size } => {
+                let body = self.0.entry(ino).or_default();
+                let end = offset.saturating_add(len).min(size).min(body.len() as u64);
+                body[offset.min(end) as usize..end as usize].fill(0);
+                BodyDone::Done
+            }
+            BodyOp::Seek { size, .. } => BodyDone::Offset(Some(size)),
             other => panic!("{other:?} is not done here"),
         };
         (reply_of_read, done)

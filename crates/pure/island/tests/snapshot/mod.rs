@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 
+use atoll_core::Ino;
 use atoll_state::{CheckpointRows, LoadedRows, RowKey, RowLoad, State};
 
 /// The rows of all checkpoints so far.
@@ -32,6 +33,16 @@ impl Snapshot {
             RowLoad::Row(key) => self.row(key),
             other => other.nothing(),
         }
+    }
+
+    /// All names in a directory.
+    pub(crate) fn names(&self, dir: Ino) -> LoadedRows {
+        let rows = self.0.range(RowKey::entries_from(dir, 0)..RowKey::entries_from(Ino(dir.0 + 1), 0));
+        let names = rows.map(|(key, row)| match RowKey::from_bytes(key) {
+            Some(RowKey::Entry(_, cookie, name)) => (cookie, name, row.clone()),
+            other => panic!("{other:?} among the names"),
+        });
+        LoadedRows::Names { names: names.collect(), to: u64::MAX }
     }
 
     /// The state with which an island starts.
