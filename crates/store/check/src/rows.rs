@@ -65,6 +65,9 @@ pub struct Rows {
     pub journals: Journals,
     /// The island's row about itself.
     pub meta: Meta,
+    /// A machine beside the island keeps rows of its own here, or bytes beside other rows: the island is a site of a wide volume. As it was
+    /// read: [`Self::apply`] leaves it.
+    pub has_beside: bool,
     /// Rows that could not be read.
     pub bad: Vec<BadRow>,
 }
@@ -96,11 +99,13 @@ impl Rows {
                     return Err(Malformed::new("id of a file"));
                 }
                 permissions(row.attr.mode)?;
+                self.has_beside |= row.beside.is_some();
                 self.inodes.insert(ino, row);
             }
             RowKey::Dir(ino) => {
                 let row = Dir::from_slice(row)?;
                 permissions(row.fixed.mode)?;
+                self.has_beside |= row.beside.is_some();
                 self.dirs.insert(ino, row);
             }
             RowKey::Entry(dir, cookie, name) => {
@@ -151,11 +156,11 @@ impl Rows {
                 JournalEntry::from_slice(row)?;
                 self.journals.inbox.insert((island, stamp));
             }
+            RowKey::Side(..) => self.has_beside = true,
             // What is heard, and the view's backlog: no rule is about them.
             RowKey::Survived(_)
             | RowKey::Moved(_)
             | RowKey::Renamed(_)
-            | RowKey::Side(..)
             | RowKey::View(_)
             | RowKey::ViewName(..) => {}
         }

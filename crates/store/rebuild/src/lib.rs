@@ -18,6 +18,8 @@
 //!   the file's home. So nothing is copied, a file with names in directories of several islands stays one
 //!   file, and a file that somebody put into another island's tree is taken in where it lies.
 //!
+//! A site of a wide volume is not rebuilt: no plain tree tells what sites know of each other.
+//!
 //! Whatever ends a rebuild, it may be run again. Until the new states are in place, the old ones are
 //! untouched. From then on no island opens until everything is done, because the logs come last.
 
@@ -27,6 +29,7 @@ mod places;
 mod plan;
 mod read;
 mod rows;
+mod sites;
 mod switch;
 mod unite;
 
@@ -37,7 +40,7 @@ use std::sync::Arc;
 use atoll_core::IslandId;
 use atoll_disk::Disk;
 use atoll_log::LogError;
-use atoll_proto::VolumeConfig;
+use atoll_proto::{VolumeConfig, VolumeKind};
 use atoll_snapshot::SnapshotError;
 
 /// Folder of the bodies in an island's.
@@ -170,6 +173,15 @@ pub enum RebuildError {
         /// Islands of the volume whose folders were not given.
         missing: Vec<IslandId>,
     },
+    /// No plain tree tells what sites know of each other, nor has it files whose bytes have not come yet.
+    #[error(
+        "island {island} is a site of a wide volume: its plain tree does not tell what sites know of each other, so \
+         it is not made anew from that. Nothing was changed"
+    )]
+    Site {
+        /// Which.
+        island: IslandId,
+    },
     /// The volume has no such island.
     #[error("the volume has no island {island}")]
     Stranger {
@@ -236,6 +248,10 @@ pub fn rebuild<D: Disk>(
     let missing: Vec<IslandId> = all.into_iter().filter(|island| !islands.contains_key(island)).collect();
     if !missing.is_empty() {
         return Err(RebuildError::Incomplete { missing });
+    }
+    let is_wide = volume.kind == VolumeKind::Wide;
+    if let Some(island) = islands.iter().find(|(_, disk)| is_wide || sites::is_site(disk)) {
+        return Err(RebuildError::Site { island: *island.0 });
     }
     let mut summary = Summary::default();
     let tree = unite::unite(volume, islands, &mut summary, progress)?;

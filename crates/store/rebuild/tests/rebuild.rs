@@ -5,9 +5,12 @@ mod common;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
-use atoll_core::{Ino, IslandId};
-use atoll_posix::{Answer, Kind, Op, SetAttr};
+use atoll_core::{Encode, Ino, IslandId};
+use atoll_posix::{Answer, Attr, Kind, Op, SetAttr};
+use atoll_proto::{Inode, VolumeKind};
 use atoll_rebuild::{RebuildError, Why};
+use atoll_snapshot::Snapshot;
+use atoll_state::RowKey;
 use common::{Place, Served, assert_same, bytes, is_root};
 
 /// A little of everything, through requests.
@@ -487,4 +490,47 @@ fn a_volume_is_not_rebuilt_from_a_part_of_its_islands() {
     fs::remove_dir_all(place.island(1).join("tree")).unwrap();
     let refused = place.rebuild_with(&place.options());
     assert!(matches!(refused, Err(RebuildError::NoTree { island: IslandId(1) })), "{refused:?}");
+}
+
+#[test]
+fn a_site_of_a_wide_volume_is_not_rebuilt() {
+    let change = |key: RowKey, row: Vec<u8>| {
+        let place = filled(2);
+        let disk = atoll_disk::real::RealDisk::open(&place.island(1)).unwrap();
+        let state = Snapshot::open(&disk, b"state.redb", 1 << 20).unwrap();
+        state.commit([(key.to_bytes(), Some(row))]).unwrap();
+        place
+    };
+    let refused = |place: &common::Place| {
+        let refused = place.rebuild_with(&place.options());
+        let Err(RebuildError::Site { island }) = refused else { panic!("{refused:?}") };
+        for island in place.islands() {
+            assert!(place.island(island).join("state.redb").exists());
+            assert!(!place.island(island).join("state.redb.old-1").exists());
+        }
+        island
+    };
+    let place = change(RowKey::Side(b'w', 7), b"row".to_vec());
+    assert_eq!(refused(&place), IslandId(1));
+    // The bytes are beside one row of very many.
+    let ino = Ino::mint(IslandId(1), 1 << 30);
+    let attr = Attr::blank(ino, Kind::Regular);
+    let row = Inode {
+        attr,
+        target: None,
+        has_xattrs: false,
+        has_acl: false,
+        moves: 0,
+        orphan_of: Vec::new(),
+        beside: Some("state".into()),
+        is_absent: true,
+    };
+    let place = change(RowKey::Inode(ino), row.to_vec());
+    assert_eq!(refused(&place), IslandId(1));
+    // Its state is lost, and the volume is known as wide.
+    let mut place = filled(2);
+    place.lose_states();
+    place.config.kind = VolumeKind::Wide;
+    let refused = place.rebuild_with(&place.options());
+    assert!(matches!(refused, Err(RebuildError::Site { island: IslandId(0) })), "{refused:?}");
 }

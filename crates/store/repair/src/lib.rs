@@ -70,6 +70,9 @@ pub struct Plan {
     pub fixes: Vec<Fix>,
     /// The rows as they will be then, of the islands that were given.
     pub rows: Vec<Rows>,
+    /// A site of a wide volume: nothing of it is mended. Other sites would take what a repair changes for what its users have done, or never
+    /// hear of it, because a repair knows nothing of what sites know of each other.
+    pub refused: Option<IslandId>,
 }
 
 /// Finds the repairs. `islands` are the islands that are there; `native` tells of the native files beside
@@ -81,6 +84,9 @@ pub fn plan(
     strays: Vec<Stray>,
     options: &Options,
 ) -> Plan {
+    if let Some(site) = islands.iter().find(|rows| rows.has_beside) {
+        return Plan { fixes: Vec::new(), refused: Some(site.island), rows: islands };
+    }
     let mut work = work::Work::new(volume, islands, native, strays, options);
     for _ in 0..ROUNDS_MAX {
         let before = work.fixes.len();

@@ -57,7 +57,7 @@ impl<'a> Work<'a> {
     pub(crate) fn into_plan(self) -> Plan {
         let mut rows: Vec<Rows> = self.rows.into_values().chain(self.unread).collect();
         rows.sort_by_key(|rows| rows.island);
-        Plan { fixes: self.fixes, rows }
+        Plan { fixes: self.fixes, rows, refused: None }
     }
 
     /// Adds a repair to the plan.

@@ -11,6 +11,7 @@ use atoll_core::{Ino, IslandId, Name, Time};
 use atoll_posix::{Attr, Kind};
 use atoll_proto::{Inode, TxnState};
 use atoll_repair::{Lying, Native, Options, Plan, Stray, plan};
+use atoll_state::RowKey;
 use common::{HERE, THERE, World, file, plants};
 
 /// Bodies as the whole world has them.
@@ -313,4 +314,20 @@ fn what_is_kept_of_links_is_what_their_homes_tell() {
         assert!(done.rows[1].inodes.contains_key(&common::LINK), "the link itself stays");
         assert_eq!(again(&whole, &done).fixes.len(), 0);
     }
+}
+
+#[test]
+fn nothing_is_mended_of_a_site_of_a_wide_volume() {
+    let whole = World::new();
+    let mut site = Rows::new(HERE);
+    site.take(&RowKey::Side(b'w', 7).to_bytes(), b"row");
+    assert!(site.has_beside);
+    for plant in plants() {
+        let mut broken = World::new();
+        (plant.breaks)(&mut broken);
+        broken.islands[0].has_beside = true;
+        let plan = planned(&whole, &broken);
+        assert_eq!((plan.refused, plan.fixes.len()), (Some(broken.islands[0].island), 0), "{}", plant.what);
+    }
+    assert_eq!(planned(&whole, &whole).refused, None);
 }

@@ -7,7 +7,7 @@ use atoll_core::map::{IdMap, IdSet};
 use atoll_core::{Ino, Name};
 use atoll_disk::{Disk, FileKind, Stat};
 use atoll_posix::Kind;
-use atoll_proto::{Dir, Xattrs};
+use atoll_proto::{Dir, Inode, Xattrs};
 
 use crate::attributes::is_managed;
 use crate::files::{native_kind, time_of};
@@ -77,15 +77,21 @@ impl<D: Disk> View<D> {
     pub fn audit(&self, whole: &dyn Whole) -> io::Result<Vec<Finding>> {
         let mut findings = Vec::new();
         let dirs = Skeleton::read(whole, &mut findings)?;
-        for (ino, row) in &dirs.rows {
-            self.audit_dir(*ino, row, &dirs, whole, &mut findings)?;
-        }
-        let mut known = IdSet::default();
+        let (mut known, mut absent, mut of_files) = (IdSet::default(), IdSet::default(), Vec::new());
         for ino in whole.inodes() {
             let ino = ino?;
             known.insert(ino);
-            self.audit_file(ino, whole, &mut findings)?;
+            match whole.inode(ino)? {
+                // It has no names here, and its body has what has come so far.
+                Some(row) if row.is_absent => drop(absent.insert(ino)),
+                Some(row) => self.audit_file(ino, &row, whole, &mut of_files)?,
+                None => {}
+            }
         }
+        for (ino, row) in &dirs.rows {
+            self.audit_dir(*ino, row, (&dirs, &absent), whole, &mut findings)?;
+        }
+        findings.append(&mut of_files);
         self.audit_bodies(&known, &mut findings)?;
         for name in crate::spill::list(&*self.disk)? {
             let belongs =
@@ -101,7 +107,7 @@ impl<D: Disk> View<D> {
         &self,
         ino: Ino,
         row: &Dir,
-        dirs: &Skeleton,
+        (dirs, absent): (&Skeleton, &IdSet<Ino>),
         whole: &dyn Whole,
         findings: &mut Vec<Finding>,
     ) -> io::Result<()> {
@@ -132,7 +138,8 @@ impl<D: Disk> View<D> {
         }
         for item in whole.names(ino) {
             let (name, entry) = item?;
-            if entry.kind == Kind::Directory || entry.home != self.options.island || !self.makes(entry.kind) {
+            let is_here = entry.home == self.options.island && !absent.contains(&entry.ino);
+            if entry.kind == Kind::Directory || !is_here || !self.makes(entry.kind) {
                 continue;
             }
             let at = name_path(&path, &name);
@@ -151,8 +158,13 @@ impl<D: Disk> View<D> {
         Ok(())
     }
 
-    fn audit_file(&self, ino: Ino, whole: &dyn Whole, findings: &mut Vec<Finding>) -> io::Result<()> {
-        let Some(row) = whole.inode(ino)? else { return Ok(()) };
+    fn audit_file(
+        &self,
+        ino: Ino,
+        row: &Inode,
+        whole: &dyn Whole,
+        findings: &mut Vec<Finding>,
+    ) -> io::Result<()> {
         let attr = &row.attr;
         if !self.makes(attr.kind) {
             return Ok(());

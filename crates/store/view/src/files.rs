@@ -146,6 +146,7 @@ impl<D: Disk> View<D> {
     /// Removes the native object of an id that is gone. Its names are gone already.
     pub(crate) fn remove_object(&mut self, ino: Ino) -> io::Result<()> {
         self.unspill(ino, false)?;
+        self.index.forget_absent(ino)?;
         if self.index.file(ino)?.is_some() {
             self.bodies.drop_body(ino)?;
             self.index.forget_file(ino)?;

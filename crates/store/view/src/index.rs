@@ -192,6 +192,22 @@ impl Index {
         Ok(self.dir(ino)?.filter(|mark| mark.native == native).map(|_| Ours::Dir(ino)))
     }
 
+    /// Names that an absent file had when they were to be laid. It may have lost some since.
+    pub(crate) fn absent(&self, ino: Ino) -> io::Result<Vec<(Ino, Name)>> {
+        Ok(self.get(&key(b'a', ino.0))?.unwrap_or_default())
+    }
+
+    pub(crate) fn set_absent(&mut self, ino: Ino, names: &[(Ino, Name)]) {
+        self.put(key(b'a', ino.0), &names.to_vec());
+    }
+
+    pub(crate) fn forget_absent(&mut self, ino: Ino) -> io::Result<()> {
+        if !self.absent(ino)?.is_empty() {
+            self.forget(key(b'a', ino.0));
+        }
+        Ok(())
+    }
+
     /// Identifies the folder that the rows are about, so that a copy of it is noticed. None until the rows
     /// are complete.
     pub(crate) fn origin(&self) -> io::Result<Option<(u64, Time)>> {

@@ -25,6 +25,8 @@ struct Work {
     dirs: IdSet<Ino>,
     /// Ids that are gone.
     gone: Vec<Ino>,
+    /// Files whose bytes have come, and which are laid with the names that they had before.
+    arrived: Vec<Ino>,
     /// Directories whose native times laying has changed.
     touched: IdSet<Ino>,
     /// Files whose native change time laying has changed.
@@ -88,6 +90,9 @@ impl<D: Disk> View<D> {
         self.finish_files(source, &mut work)?;
         self.finish_dirs(source, &mut work)?;
         self.refresh_spills()?;
+        for ino in work.arrived {
+            self.index.forget_absent(ino)?;
+        }
         Ok(work.report)
     }
 
@@ -164,7 +169,17 @@ impl<D: Disk> View<D> {
                 files.insert(ino);
             }
         }
+        let mut waited = Vec::new();
+        for &ino in &files {
+            let before = self.index.absent(ino)?;
+            if !before.is_empty() && source.inode(ino)?.is_none_or(|row| !row.is_absent) {
+                waited.extend(before);
+                work.arrived.push(ino);
+            }
+        }
         let mut wanted = IdSet::default();
+        let mut names = names;
+        names.extend(&waited);
         for (dir, name) in names {
             if !self.settled_once {
                 // A power cut may have left the name as it is to be, and not the times that were set behind it.
@@ -187,8 +202,11 @@ impl<D: Disk> View<D> {
                 Wanted::Nothing => work.removals.push((*dir, name.clone(), false)),
             }
         }
+        let mut absent = IdSet::default();
         for ino in files.union(&wanted) {
             match source.inode(*ino)? {
+                // A file of zeros, or of a part of its bytes, must not look like it.
+                Some(row) if row.is_absent => drop(absent.insert(*ino)),
                 Some(row) => {
                     source.rest();
                     if let Some(file) = self.prepare(*ino, row, wanted.contains(ino), &mut work.report)? {
@@ -199,13 +217,40 @@ impl<D: Disk> View<D> {
             }
         }
         // Where no object can be linked, the one that had the name must not keep it.
+        let mut waiting: IdMap<Ino, Vec<(Ino, Name)>> = IdMap::default();
         for (dir, name, ino) in std::mem::take(&mut work.links) {
             if work.files.contains_key(&ino) {
                 work.links.push((dir, name, ino));
             } else {
+                if absent.contains(&ino) {
+                    waiting.entry(ino).or_default().push((dir, name.clone()));
+                }
                 work.removals.push((dir, name, false));
             }
         }
+        waiting.into_iter().try_for_each(|(ino, names)| self.wait_for(ino, names, source))
+    }
+
+    /// Remembers names of an absent file: when its bytes are here, nobody else tells them.
+    fn wait_for(&mut self, ino: Ino, more: Vec<(Ino, Name)>, source: &dyn Source) -> io::Result<()> {
+        let mut names = self.index.absent(ino)?;
+        let known: BTreeSet<&(Ino, Name)> = names.iter().collect();
+        let more: Vec<_> = more.into_iter().filter(|at| !known.contains(at)).collect();
+        if more.is_empty() {
+            return Ok(());
+        }
+        let before = names.len();
+        names.extend(more);
+        // Those that it has lost go now and then, so that there are about as many as it has.
+        if names.len().checked_ilog2() != before.checked_ilog2() {
+            let all = std::mem::take(&mut names);
+            for (dir, name) in all {
+                if matches!(self.wanted(dir, &name, source)?, Wanted::File(of) if of == ino) {
+                    names.push((dir, name));
+                }
+            }
+        }
+        self.index.set_absent(ino, &names);
         Ok(())
     }
 
@@ -355,4 +400,59 @@ fn refused(done: io::Result<()>, subject: Subject, report: &mut Report) -> io::R
 /// The path of a name in a directory with this path.
 pub(crate) fn name_path(dir: &[u8], name: &Name) -> Vec<u8> {
     join(dir, name.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::sync::Arc;
+
+    use atoll_body::Bodies;
+    use atoll_core::IslandId;
+    use atoll_disk::sim::SimDisk;
+    use atoll_proto::{Dir, Entry, Inode, Xattrs};
+
+    use super::*;
+    use crate::Options;
+
+    /// Only names in the root.
+    #[derive(Default)]
+    struct Names(RefCell<IdMap<Ino, Vec<Name>>>);
+
+    impl Source for Names {
+        fn inode(&self, _: Ino) -> io::Result<Option<Inode>> {
+            Ok(None)
+        }
+        fn dir(&self, _: Ino) -> io::Result<Option<Dir>> {
+            Ok(None)
+        }
+        fn entry(&self, _: Ino, name: &Name) -> io::Result<Option<Entry>> {
+            let names = self.0.borrow();
+            let leads_to = names.iter().find(|(_, names)| names.contains(name)).map(|(ino, _)| *ino);
+            Ok(leads_to.map(|ino| Entry { ino, kind: Kind::Regular, home: IslandId(0), stub: None }))
+        }
+        fn xattrs(&self, _: Ino) -> io::Result<Option<Xattrs>> {
+            Ok(None)
+        }
+    }
+
+    #[test]
+    fn of_an_absent_file_that_is_renamed_all_the_time_few_names_are_remembered() {
+        let disk = Arc::new(SimDisk::new(1));
+        let bodies = Bodies::open(Arc::clone(&disk), b"bodies", atoll_body::Options::default());
+        let options = Options { island: IslandId(0), root: false, devices: false };
+        let mut view = View::open(disk, Arc::new(bodies.expect("it opens")), options).expect("it opens");
+        let (ino, source) = (Ino(77), Names::default());
+        let named = |n: u32| Name::new(n.to_string().as_bytes()).expect("it is a name");
+        for n in 0..1_000 {
+            // It has three names, and each goes after a while.
+            let has: Vec<Name> = (n..n + 3).map(named).collect();
+            let at: Vec<(Ino, Name)> = has.iter().map(|name| (Ino::ROOT, name.clone())).collect();
+            source.0.borrow_mut().insert(ino, has);
+            view.wait_for(ino, at.clone(), &source).expect("it is remembered");
+            let known = view.index.absent(ino).expect("it is read");
+            assert!(known.len() <= 8, "{} names", known.len());
+            assert!(at.iter().all(|at| known.contains(at)));
+        }
+    }
 }

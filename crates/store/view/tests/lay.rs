@@ -638,3 +638,54 @@ fn an_object_that_a_file_had_before_is_ours_until_the_change_that_takes_its_name
     assert!(matches!(laid.conflicts[..], [Conflict { why: Why::Replaced, .. }]), "{laid:?}");
     assert!(disk.stat(b"tree/by-hand").is_ok());
 }
+
+#[test]
+fn an_absent_file_is_laid_with_all_its_names_when_its_bytes_are_here() {
+    let disk = Arc::new(SimDisk::new(7));
+    let (mut bodies, mut view) = open(&disk, true).unwrap();
+    let mut model = Model::default();
+    let dir = model.mkdir(Ino::ROOT, &name(b"dir")).unwrap();
+    model.create(dir, &name(b"taken"), Kind::Regular).unwrap();
+    assert_eq!(conflicts(&lay(&mut view, &model).unwrap()), []);
+    let laid = |path: &[u8]| disk.stat(path).is_ok();
+    assert!(laid(b"tree/dir/taken"));
+    // It takes the name of a file that is there, and has another one.
+    model.remove(dir, &name(b"taken"));
+    let ino = model.create_absent(dir, &name(b"taken")).unwrap();
+    model.link(ino, Ino::ROOT, &name(b"other"));
+    let gone = model.create_absent(Ino::ROOT, &name(b"gone")).unwrap();
+    model.drop_bodies(&bodies).unwrap();
+    // What has come so far lies among the bodies.
+    bodies.write(ino, 0, b"half", 4, None).unwrap();
+    bodies.write(gone, 0, b"half", 4, None).unwrap();
+    lay(&mut view, &model).unwrap();
+    assert!(!laid(b"tree/dir/taken") && !laid(b"tree/other") && !laid(b"tree/gone"));
+    assert_laid(&*disk, &view, &model, true, "absent");
+    view.settle().unwrap();
+    model.settled();
+    drop((bodies, view));
+    (bodies, view) = open(&disk, true).unwrap();
+    model.rename((Ino::ROOT, &name(b"other")), (dir, &name(b"moved")));
+    model.remove(Ino::ROOT, &name(b"gone"));
+    model.drop_bodies(&bodies).unwrap();
+    lay(&mut view, &model).unwrap();
+    view.settle().unwrap();
+    model.settled();
+    assert_laid(&*disk, &view, &model, true, "moved and removed while absent");
+    drop((bodies, view));
+    (bodies, view) = open(&disk, true).unwrap();
+    // Only the file is listed now.
+    model.inodes.get_mut(&ino).unwrap().attr.size = 4;
+    model.arrives(ino);
+    assert!(model.names.is_empty());
+    let report = lay(&mut view, &model).unwrap();
+    assert_eq!((conflicts(&report), report.linked), (Vec::new(), 2));
+    assert!(laid(b"tree/dir/taken") && laid(b"tree/dir/moved"));
+    assert_laid(&*disk, &view, &model, true, "here");
+    view.settle().unwrap();
+    model.settled();
+    model.arrives(ino);
+    let report = lay(&mut view, &model).unwrap();
+    assert_eq!((report.linked, report.unlinked), (0, 0), "nothing is left to be laid");
+    drop(bodies);
+}

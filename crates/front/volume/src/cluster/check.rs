@@ -354,6 +354,12 @@ impl Check<'_> {
         outcome: &mut Outcome,
     ) -> Result<()> {
         let plan = self.plan(config, islands)?;
+        if let Some(island) = plan.refused {
+            bail!(
+                "Volume {}: island {island} is a site of a wide volume, and nothing was changed. A repair cannot keep what sites know of each other.",
+                config.name
+            );
+        }
         let engines: Vec<_> = islands.iter().map(|island| Arc::clone(&island.engine)).collect();
         atoll_repair::perform(&engines, &plan)?;
         say_fixes(config, &plan, outcome);
@@ -383,7 +389,7 @@ impl Check<'_> {
         let rules: BTreeSet<_> = atoll_check::Rule::ALL.iter().map(|rule| rule.name()).collect();
         let mut plain = BTreeSet::new();
         let mut found = BTreeSet::new();
-        for island in islands {
+        for island in islands.iter().filter(|_| plan.refused.is_none()) {
             let told = plain_again(&island.engine, &island.rows, &island.findings, true);
             plain.extend(told.iter().map(|(ino, _)| (island.engine.id(), *ino)));
             if self.how.dry_run {
@@ -399,6 +405,7 @@ impl Check<'_> {
         for wrong in &mut outcome.wrong[first..] {
             let Some(island) = wrong.island else { continue };
             wrong.mendable = match (wrong.rule.as_str(), wrong.ino) {
+                _ if plan.refused.is_some() => false,
                 (rule, ino) if rules.contains(rule) => !left.contains(&(rule, island, ino)),
                 ("plain-name" | "plain-attributes" | "body-there", Some(ino)) => {
                     plain.contains(&(island, ino))

@@ -234,6 +234,19 @@ impl Model {
         Some(ino)
     }
 
+    /// A file whose bytes are not here yet.
+    pub fn create_absent(&mut self, dir: Ino, name: &Name) -> Option<Ino> {
+        let ino = self.create(dir, name, Kind::Regular)?;
+        self.inodes.get_mut(&ino).expect("just made").is_absent = true;
+        Some(ino)
+    }
+
+    /// They are here now.
+    pub fn arrives(&mut self, ino: Ino) {
+        self.inodes.get_mut(&ino).expect("it is there").is_absent = false;
+        self.inos.insert(ino);
+    }
+
     fn is_owned(&self, dir: Ino) -> bool {
         self.dirs[&dir].owned.is_some()
     }
@@ -434,10 +447,11 @@ impl Model {
             return Ok(());
         }
         let (size, n) = (row.attr.size, 1 + rng.below(300));
+        // A recovery has looked at it also if the process dies in between.
+        self.inos.insert(ino);
         bodies.write(ino, size, &vec![7; n], size, None)?;
         row.attr.size += n as u64;
         (row.attr.mtime, row.attr.ctime) = (now, now);
-        self.inos.insert(ino);
         Ok(())
     }
 
@@ -461,7 +475,14 @@ impl Model {
         ];
         let some = rng.pick(&taken).unwrap_or((Ino::ROOT, free.clone()));
         let other = rng.pick(&taken).unwrap_or((Ino::ROOT, free.clone()));
-        match rng.below(25) {
+        match rng.below(29) {
+            25 | 26 => drop(self.create_absent(dir, &free)),
+            27 | 28 => {
+                let absent = files.into_iter().filter(|ino| self.inodes[ino].is_absent);
+                if let Some(ino) = rng.pick(&absent.collect::<Vec<_>>()) {
+                    self.arrives(ino);
+                }
+            }
             0..=3 => drop(self.create(dir, &free, rng.pick(&kinds).unwrap())),
             4..=6 => drop(self.mkdir(dir, &free)),
             7..=9 => drop(self.remove(some.0, &some.1)),
@@ -554,7 +575,10 @@ pub fn expected(model: &Model, devices: bool) -> BTreeMap<Vec<u8>, Ino> {
                     continue;
                 }
                 walk(model, entry.ino, &path, devices, out);
-            } else if entry.home != HERE || (entry.kind == Kind::CharDevice && !devices) {
+            } else if entry.home != HERE
+                || model.inodes.get(&entry.ino).is_some_and(|row| row.is_absent)
+                || (entry.kind == Kind::CharDevice && !devices)
+            {
                 continue;
             }
             out.insert(path, entry.ino);
