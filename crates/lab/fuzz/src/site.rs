@@ -4,8 +4,10 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use atoll_causal::Writer;
-use atoll_core::{Encode, IslandId, Table};
-use atoll_island::{BesideEvent, Config, Effect, Event, Island, Now, PreviousEnd};
+use atoll_core::{Encode, Ino, IslandId, Name, SessionId, Table};
+use atoll_island::{BesideEvent, Config, Effect, Event, Island, LinkId, Now, PreviousEnd};
+use atoll_posix::{Caller, Op};
+use atoll_proto::{ClientOp, Request};
 use atoll_state::State;
 use atoll_wide::peers::Window;
 use atoll_wide::peers::message::{Hello, Most, WideMessage};
@@ -19,8 +21,11 @@ const PEER: u64 = 2;
 /// The volume of both.
 const VOLUME: u64 = 1;
 
+/// The only client of the site.
+const CLIENT: SessionId = SessionId(1);
+
 /// Messages of another site, each with its length in two bytes before it. They come over a link on which both have greeted each other: a
-/// site that has nothing yet hears them, decides what it can, and answers.
+/// site that has nothing yet hears them, decides what it can, and answers. Then its users make directories.
 pub fn site(bytes: &[u8]) {
     let mut victim = VICTIM.with(|victim| victim.borrow().clone());
     let mut rest = bytes;
@@ -31,6 +36,7 @@ pub fn site(bytes: &[u8]) {
         drop(same::<WideMessage>(message));
         victim.hears(Bytes::copy_from_slice(message));
     }
+    victim.users_make_directories();
 }
 
 thread_local! {
@@ -42,6 +48,8 @@ thread_local! {
 struct Victim {
     island: Island,
     ms: u64,
+    /// The client's last request.
+    seq: u64,
 }
 
 impl Victim {
@@ -52,12 +60,31 @@ impl Victim {
         let config = Config::new(IslandId(0), 1, Table::new(1), vec![IslandId(0)]);
         let mut island = Island::new(config, State::new(1), PreviousEnd::Orderly, Now::default());
         island.set_beside(Box::new(site));
-        let mut victim = Self { island, ms: 1 };
+        let mut victim = Self { island, ms: 1, seq: 0 };
         victim.passes();
+        victim.asks(ClientOp::Attach { mount: false });
         victim.event(Event::Beside(BesideEvent::Link { peer: PEER, up: true }));
         let hello = Hello { volume: VOLUME, writers: Most::new(Vec::new()), has: 0, synced: 1 << 40 };
         victim.hears(WideMessage::Hello { hello }.to_vec().into());
         victim
+    }
+
+    /// What the other site has said is no reason that they cannot.
+    fn users_make_directories(&mut self) {
+        for name in [&b"u"[..], b"v"] {
+            self.seq += 1;
+            let name = Name::new(name).expect("it is a name");
+            self.asks(ClientOp::Fs { op: Op::Mkdir { dir: Ino::ROOT, name, mode: 0o755, umask: 0 } });
+        }
+    }
+
+    fn asks(&mut self, op: ClientOp) {
+        let (session, seq, table) = (CLIENT, self.seq, self.island.config().table.version());
+        let caller = Caller::ROOT;
+        let request = Request { session, seq, acked: seq, table, vector: Vec::new(), caller, op };
+        let (link, data) = (LinkId(session.0), Bytes::new());
+        self.event(Event::Request { link, id: seq, request, data });
+        self.passes();
     }
 
     fn hears(&mut self, bytes: Bytes) {
@@ -87,8 +114,9 @@ impl Victim {
                     Effect::Body(ticket, _) => {
                         events.push(Event::BodyDone(ticket, Ok(atoll_island::BodyDone::Done)));
                     }
-                    // What it says to the other site, which does not listen; and a checkpoint that never ends, so no row leaves memory.
-                    Effect::Beside(_) | Effect::Checkpoint { .. } => {}
+                    // What it says to the other site, which does not listen; what it answers; and a checkpoint that never ends, so no row
+                    // leaves memory.
+                    Effect::Beside(_) | Effect::Reply { .. } | Effect::Checkpoint { .. } => {}
                     other => panic!("nobody has asked for {other:?}"),
                 }
             }

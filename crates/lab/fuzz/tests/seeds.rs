@@ -19,6 +19,7 @@ use atoll_fuzz::TARGETS;
 use atoll_posix::Kind;
 use atoll_rpc::header::{VERSION_HIGHEST, encode_head};
 use atoll_rpc::{ClusterId, DaemonId, FrameKind, Goodbye, Hello, HelloOk, Reason, Role, Security, hostile};
+use atoll_spine::{MovedDir, Spine, SpinePlace};
 use atoll_state::RowKey;
 use atoll_state::state::Meta;
 use atoll_wide::author::{Bundle, BundleChange};
@@ -285,7 +286,7 @@ fn requests() -> Seeds {
     [("get", get), ("asks", asks), ("post", post)].map(|(name, seed)| (name.to_owned(), seed)).into()
 }
 
-/// What another site says that has made a directory with a file in it, and asks and answers.
+/// What another site says that has made a directory with a file in it, and asks and answers; and one that lies.
 fn sites() -> Seeds {
     let said = |messages: &[WideMessage]| {
         let parts = messages.iter().map(|message| {
@@ -311,11 +312,21 @@ fn sites() -> Seeds {
     let fourth = Dot { writer: Writer(3), n: 1 };
     let renamed = state.change(fourth, vec![state.relink(second, elsewhere)]);
     let removed = head.change(third, head.remove(third));
+    // The site has not made this directory, and is about to make one with that dot.
+    let later = FileId::born(Dot { writer: Writer(1), n: 2 });
+    let mut spine = Spine::default();
+    for (dir, letter) in [(dir, b"d"), (later, b"e")] {
+        spine.born(dir, SpinePlace { parent: FileId::ROOT, name: name(letter), since: stamp(1) });
+    }
+    let moved = MovedDir { dir: later, parent: dir, name: name(b"m") };
+    let record = spine.decide(Writer(2), vec![moved], |_| stamp(9)).unwrap();
+    let lie = BundleChange::DirBorn { id: later, head: Box::new(head.clone()) };
     let born = vec![
         BundleChange::DirBorn { id: dir, head: Box::new(head) },
         BundleChange::FileBorn { id: file, state: Box::new(state.clone()) },
     ];
     let bundle = |position, changes| WideMessage::Bundle { bundle: Bundle { position, changes } };
+    let lies = [bundle(1, vec![lie]), bundle(2, vec![BundleChange::DirsMoved { record }])];
     let unlinked = BundleChange::FileChanged { id: file, change: state.change(third, gone) };
     let renamed = BundleChange::FileChanged { id: file, change: renamed };
     let removed = BundleChange::DirChanged { id: dir, change: removed };
@@ -335,6 +346,7 @@ fn sites() -> Seeds {
         ("news", said(&[WideMessage::Feed { upto: 4, news: objects() }, answer])),
         ("question", said(&[WideMessage::Want { objects: objects() }, WideMessage::Ack { upto: 1 }])),
         ("greeting", said(&[WideMessage::Hello { hello }])),
+        ("lies", said(&lies)),
     ]
     .map(|(name, seed)| (name.to_owned(), seed))
     .into()

@@ -29,6 +29,11 @@ impl FileId {
     pub const fn born(dot: Dot) -> Self {
         Self(((dot.writer.0 as u128) << 64) | dot.n as u128)
     }
+
+    /// The dot with which it was born. Of the root, and of a copy that a conflict has made, it is one that nobody gives.
+    pub const fn birth(self) -> Dot {
+        Dot { writer: Writer((self.0 >> 64) as u64), n: self.0 as u64 }
+    }
 }
 
 impl Encode for Writer {

@@ -6,13 +6,14 @@ mod site;
 use std::collections::BTreeMap;
 
 use atoll_causal::{
-    AttrState, DirBirth, DirHead, DirPart, DirState, Dot, FileChange, FileGrave, FileId, FilePart, FileState,
-    FileVersion, HybridStamp, LinkPlace, Writer,
+    AttrState, DirBirth, DirHead, DirPart, DirState, Dot, FileBirth, FileChange, FileGrave, FileId, FilePart,
+    FileState, FileVersion, HybridStamp, LinkPlace, Writer,
 };
 use atoll_core::{Encode, Ino, Name, SessionId, Time};
 use atoll_island::{BesideEvent, BesideSays};
 use atoll_posix::{Caller, Errno, Kind, Op, RenameMode, SetAttr, XattrMode};
 use atoll_proto::Outcome;
+use atoll_spine::{MovedDir, Spine, SpinePlace};
 use atoll_wide::author::{Bundle, BundleChange};
 use atoll_wide::peers::Window;
 use atoll_wide::peers::message::{Hello, Most, WideMessage};
@@ -338,6 +339,80 @@ fn a_removal_that_has_seen_what_this_site_has_not_done_yet_is_refused() {
     assert_eq!(place.site.beside::<Machine>().peers().refused(), 4);
     assert_eq!(place.names(), [("a".to_owned(), file), ("d".to_owned(), dir)].into());
     place.check();
+}
+
+/// A directory that a writer has made in another one. It says nothing of any other writer.
+fn dir_of(writer: Writer, n: u64, id: FileId, parent: FileId) -> BundleChange {
+    let (dot, stamp) = (Dot { writer, n }, HybridStamp { time_us: n, writer });
+    let attrs = AttrState::new(stamp, 0o755, 0, 0, Time::default());
+    let head = DirState::new(DirBirth { stamp, parent }, dot, attrs, named(&format!("{n}"))).head;
+    BundleChange::DirBorn { id, head: Box::new(head) }
+}
+
+/// A move of a directory to another parent by the other site, which says that these directories are in the root.
+fn moves(writer: Writer, dir: FileId, parent: FileId, known: &[FileId]) -> BundleChange {
+    let mut spine = Spine::default();
+    let since = HybridStamp { time_us: 1, writer };
+    for dir in known {
+        let name = named(&format!("{:x}", dir.0));
+        spine.born(*dir, SpinePlace { parent: FileId::ROOT, name, since });
+    }
+    let moved = MovedDir { dir, parent, name: named("moved") };
+    let give = |above: HybridStamp| HybridStamp { time_us: above.time_us + 1_000, writer };
+    BundleChange::DirsMoved { record: spine.decide(writer, vec![moved], give).unwrap() }
+}
+
+/// The other site speaks of objects that this one is to make later. If the spine knew of such a directory, this site could not make it.
+#[test]
+fn what_this_site_has_not_made_yet_is_nowhere_in_what_another_one_says() {
+    let mut place = Place::new();
+    let (file, dir) = (place.site.create(ROOT, "a", Kind::Regular, b""), place.site.mkdir(ROOT, "d"));
+    let (id, state) = place.state(file);
+    let (link, at) = state.places().map(|(link, at)| (link, at.clone())).next().unwrap();
+    let row = place.site.state().dir(dir).unwrap().unwrap();
+    let own = DirBeside::read(row.beside.as_ref().unwrap()).unwrap();
+    let writer = Writer(9);
+    let theirs = |n| FileId::born(Dot { writer, n });
+    let (_, given) = place.site.beside::<Machine>().author().given();
+    // The first operation that follows gives two dots: of the root and of what is made in it.
+    for later in (1..=4).map(|n| FileId::born(Dot { writer: Writer(1), n: given + n })) {
+        let stamp = HybridStamp { time_us: 2_000_000_000, writer };
+        let to = LinkPlace { stamp, dir: later, ..at.clone() };
+        let dot = Dot { writer, n: 1 };
+        let relinked = state.change(dot, vec![state.relink(link, to)]);
+        let buried = FilePart::Buried {
+            grave: FileGrave { seen: state.context.clone(), stamp, dir: later, name: at.name.clone() },
+        };
+        let buried = state.change(dot, vec![state.unlink(link), buried]);
+        let copy =
+            FileState { birth: FileBirth { copy_of: Some(later), ..state.birth.clone() }, ..state.clone() };
+        let kept = own.head.change(dot, vec![own.head.keep()]);
+        let lies = [
+            dir_of(writer, 1, later, FileId::ROOT),
+            dir_of(writer, 2, theirs(2), later),
+            BundleChange::FileBorn { id: later, state: Box::new(state.clone()) },
+            BundleChange::FileBorn { id: theirs(3), state: Box::new(copy) },
+            BundleChange::FileChanged { id: later, change: state.change(dot, vec![state.unlink(link)]) },
+            BundleChange::FileChanged { id, change: relinked },
+            BundleChange::FileChanged { id, change: buried },
+            BundleChange::DirChanged { id: later, change: kept },
+            moves(writer, later, own.id, &[later, own.id]),
+            moves(writer, own.id, later, &[later, own.id]),
+        ];
+        let refused = place.site.beside::<Machine>().peers().refused();
+        let count = lies.len() as u64;
+        lies.into_iter().for_each(|lie| place.tell(vec![lie]));
+        let machine = place.site.beside::<Machine>();
+        assert_eq!(machine.peers().refused() - refused, count);
+        assert_eq!(machine.author().spine().place(later), None);
+    }
+    let before = place.names();
+    assert_eq!(before, [("a".to_owned(), file), ("d".to_owned(), dir)].into());
+    for at in 0..3 {
+        place.site.mkdir(ROOT, &format!("{at}"));
+    }
+    place.check();
+    assert_eq!(place.names().len(), 5);
 }
 
 /// More than a record carries: it is put in place before it is decided.

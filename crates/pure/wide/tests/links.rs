@@ -10,12 +10,14 @@ use std::collections::{BTreeSet, VecDeque};
 
 use atoll_causal::{Context, Dot, DotSet, FileId, HybridStamp, NoValue, Writer};
 use atoll_core::{Decode, Encode, Ino, SessionId};
+use atoll_island::{BesideEvent, BesideSays};
 use atoll_model::Rng;
-use atoll_posix::{Kind, Op, RenameMode, SetAttr, XattrMode};
+use atoll_posix::{Answer, Caller, Kind, Op, RenameMode, SetAttr, XattrMode};
 use atoll_wide::author::{Bundle, BundleChange, Made};
 use atoll_wide::peers::message::{Hello, KnownObject, Most, STATE_BYTES_MAX, WANT_BYTES_MAX, WideMessage};
 use atoll_wide::peers::{Refused, Window};
 use atoll_wide::rows::{FeedRow, SiteId, root_head};
+use atoll_wide::site::Site as Machine;
 use bytes::Bytes;
 use site::{Memory, Site, named, opened};
 use world::{Node, VOLUME, World, bundles};
@@ -658,18 +660,21 @@ fn hostile(rng: &mut Rng, real: &[WideMessage]) -> WideMessage {
     }
 }
 
+/// A directory, to which another one is moved in which there is a file.
+fn moves_a_directory(site: &mut Site) {
+    let (above, d) = (site.mkdir(ROOT, "above"), site.mkdir(ROOT, "d"));
+    let (name, new_name, mode) = (named("d"), named("e"), RenameMode::Replace);
+    let (meant, new_meant) = (None, None);
+    site.does(Op::Rename { dir: ROOT, name, new_dir: above, new_name, mode, meant, new_meant }, b"");
+    site.create(d, "f", Kind::Regular, b"");
+}
+
 #[test]
 fn whatever_a_hostile_site_says_no_site_fails() {
     let mut taken = 0;
     for seed in 1..=40 {
         let mut rng = Rng::new(seed);
-        let moves = users(55, |site| {
-            let (above, d) = (site.mkdir(ROOT, "above"), site.mkdir(ROOT, "d"));
-            let (name, new_name, mode) = (named("d"), named("e"), RenameMode::Replace);
-            let (meant, new_meant) = (None, None);
-            site.does(Op::Rename { dir: ROOT, name, new_dir: above, new_name, mode, meant, new_meant }, b"");
-            site.create(d, "f", Kind::Regular, b"");
-        });
+        let moves = users(55, moves_a_directory);
         let mut real: Vec<WideMessage> =
             moves.iter().map(|bundle| WideMessage::Bundle { bundle: bundle.clone() }).collect();
         let objects: Vec<FeedRow> =
@@ -715,4 +720,49 @@ fn whatever_a_hostile_site_says_no_site_fails() {
         node.restart(true);
     }
     assert!(taken > 1_000, "{taken} messages are taken");
+}
+
+/// It knows the writer of the site, and what its users are about to do.
+#[test]
+fn whatever_a_hostile_site_says_the_users_of_a_site_go_on() {
+    let (mut taken, mut refused) = (0, 0);
+    for seed in 1..=60 {
+        let mut rng = Rng::new(seed);
+        // Both are alike, so that a piece of one has its place in the other.
+        let bundles = [1, 55].into_iter().flat_map(|writer| users(writer, moves_a_directory));
+        let real: Vec<WideMessage> = bundles.map(|bundle| WideMessage::Bundle { bundle }).collect();
+        let machine = opened(Writer(1), []).unwrap();
+        let mut site = Site::new(Memory::Whole, &[SessionId(1)], false, Some(Box::new(machine)));
+        site.watch_no_more();
+        let (mut is_linked, mut position, mut dirs) = (false, 0, vec![ROOT]);
+        for at in 0..120 {
+            let peer = STRANGER.0;
+            if !is_linked {
+                site.hear(BesideEvent::Link { peer, up: true });
+                let (has, synced) = (site.beside::<Machine>().peers().upto(STRANGER).1, u64::MAX);
+                let hello = Hello { volume: 1, writers: Most::default(), has, synced };
+                site.hear(BesideEvent::Message { peer, bytes: WideMessage::Hello { hello }.to_vec().into() });
+            }
+            let mut message = hostile(&mut rng, &real);
+            if let WideMessage::Bundle { bundle } = &mut message {
+                position += 1;
+                bundle.position = position;
+            }
+            site.hear(BesideEvent::Message { peer, bytes: message.to_vec().into() });
+            is_linked = !site.take_said().iter().any(|says| matches!(says, BesideSays::End { .. }));
+            taken += u64::from(is_linked);
+            if rng.percent(20) {
+                let (dir, name, mode, umask) = (*rng.pick(&dirs), named(&format!("{at}")), 0o755, 0);
+                let made =
+                    site.run(SessionId(1), &Caller::ROOT, Op::Mkdir { dir, name, mode, umask }, Bytes::new());
+                match made {
+                    Ok((Answer::Found { found }, _)) => dirs.push(found.attr.ino),
+                    // Another site may have removed it.
+                    made => assert!(made.is_err() && dir != ROOT, "{made:?}"),
+                }
+            }
+        }
+        refused += site.beside::<Machine>().peers().refused();
+    }
+    assert!(taken > 1_000 && refused > 100, "{taken} messages are taken, {refused} changes refused");
 }

@@ -141,14 +141,16 @@ impl Author {
         }
     }
 
-    /// Whether each dot of this writer in a change was given: also those that a removal says that it had seen.
+    /// Whether each dot of this writer in a change was given: also those that a removal says that it had seen, and those with which the
+    /// objects were born of which it tells. Else the spine would know a directory that this site is to make later.
     pub(crate) fn has_given(&self, change: &BundleChange) -> bool {
-        match change {
+        let is_own_move = match change {
             BundleChange::DirsMoved { record } => {
                 record.stamp().writer != self.writer || self.spine.record(record.stamp()) == Some(record)
             }
-            change => highest(change, self.writer) <= self.n,
-        }
+            _ => true,
+        };
+        is_own_move && highest(change, self.writer) <= self.n
     }
 
     /// Where directories are.

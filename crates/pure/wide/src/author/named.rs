@@ -1,26 +1,37 @@
-//! Which dots a change names: its own, those that go by it, and those that a removal had seen. Judges none of them.
+//! Which dots a change names: its own, those that go by it, those that a removal had seen, and those with which the objects were born of which
+//! it tells. Judges none of them.
 
 use atoll_causal::{
-    AttrPart, AttrState, Context, DirHead, DirPart, Dot, FilePart, FileState, LinkPlace, Writer,
+    AttrPart, AttrState, Context, DirHead, DirPart, Dot, FileGrave, FileId, FilePart, FileState, LinkPlace,
+    Writer,
 };
+use atoll_spine::SpineMove;
 
 use super::made::BundleChange;
 
-/// The highest number of a writer's dot that a change names; 0 if it names none. Moves of directories name stamps and no dots.
+/// The highest number of a writer's dot that a change names; 0 if it names none. Moves of directories name stamps, and directories.
 pub(super) fn highest(change: &BundleChange, writer: Writer) -> u64 {
     let mut named = Named { writer, highest: 0 };
     match change {
-        BundleChange::FileBorn { state, .. } => named.file(state),
-        BundleChange::DirBorn { head, .. } => named.dir(head),
-        BundleChange::FileChanged { change, .. } => {
+        BundleChange::FileBorn { id, state } => {
+            named.object(*id);
+            named.file(state);
+        }
+        BundleChange::DirBorn { id, head } => {
+            named.object(*id);
+            named.dir(head);
+        }
+        BundleChange::FileChanged { id, change } => {
+            named.object(*id);
             named.dots([Dot { n: change.dot.n.max(change.prev), ..change.dot }]);
             change.parts.iter().for_each(|part| named.file_part(part));
         }
-        BundleChange::DirChanged { change, .. } => {
+        BundleChange::DirChanged { id, change } => {
+            named.object(*id);
             named.dots([Dot { n: change.dot.n.max(change.prev), ..change.dot }]);
             change.parts.iter().for_each(|part| named.dir_part(part));
         }
-        BundleChange::DirsMoved { .. } => {}
+        BundleChange::DirsMoved { record } => named.moved(record),
     }
     named.highest
 }
@@ -37,16 +48,31 @@ impl Named {
         self.highest = own.map(|dot| dot.n).fold(self.highest, u64::max);
     }
 
+    /// The dot with which an object was born. The id of a copy that a conflict makes is a hash, so it is none of a writer's that is known.
+    fn object(&mut self, id: FileId) {
+        self.dots([id.birth()]);
+    }
+
+    /// The evidence has all that moves, with its new parents.
+    fn moved(&mut self, record: &SpineMove) {
+        for (dir, places) in record.evidence().dirs() {
+            self.object(*dir);
+            places.iter().for_each(|place| self.object(place.parent));
+        }
+    }
+
     fn context(&mut self, context: &Context) {
         self.highest = self.highest.max(context.get(self.writer));
     }
 
     fn place(&mut self, place: &LinkPlace) {
         self.dots([place.entry]);
+        self.object(place.dir);
     }
 
     fn file(&mut self, state: &FileState) {
-        let FileState { birth: _, context, attrs, links, versions, grave } = state;
+        let FileState { birth, context, attrs, links, versions, grave } = state;
+        birth.copy_of.into_iter().for_each(|of| self.object(of));
         self.context(context);
         self.attrs(attrs);
         for (link, places) in links.iter() {
@@ -57,11 +83,17 @@ impl Named {
             }
         }
         self.dots(versions.dots());
-        grave.iter().for_each(|grave| self.context(&grave.seen));
+        grave.iter().for_each(|grave| self.grave(grave));
+    }
+
+    fn grave(&mut self, grave: &FileGrave) {
+        self.context(&grave.seen);
+        self.object(grave.dir);
     }
 
     fn dir(&mut self, head: &DirHead) {
-        let DirHead { birth: _, context, attrs, alive, buried, name: _ } = head;
+        let DirHead { birth, context, attrs, alive, buried, name: _ } = head;
+        self.object(birth.parent);
         self.context(context);
         self.attrs(attrs);
         self.dots(alive.dots());
@@ -80,7 +112,7 @@ impl Named {
             }
             FilePart::Version { removed, version: _ } => self.dots(removed.iter().copied()),
             FilePart::Settled { removed, kept } => self.dots(removed.iter().copied().chain([*kept])),
-            FilePart::Buried { grave } => self.context(&grave.seen),
+            FilePart::Buried { grave } => self.grave(grave),
             FilePart::Attr { part } => self.attr(part),
         }
     }
@@ -90,7 +122,8 @@ impl Named {
             DirPart::Alive { removed, is_kept: _ } => self.dots(removed.iter().copied()),
             DirPart::Buried { seen } => self.context(seen),
             DirPart::Renamed { to: _ } => {}
-            DirPart::Entry { key: _, removed, word: _, based } => {
+            DirPart::Entry { key, removed, word: _, based } => {
+                self.object(key.child);
                 self.dots(removed.iter().copied());
                 self.context(based);
             }
