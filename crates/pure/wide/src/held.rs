@@ -5,7 +5,7 @@
 //! believes anything, lets these rows be loaded, and asks anew.
 
 use std::borrow::Cow;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
@@ -58,6 +58,7 @@ pub struct SiteRows<'a> {
     files: RefCell<BTreeMap<FileId, Option<Rc<HeldFile>>>>,
     dirs: RefCell<BTreeMap<FileId, Option<Rc<HeldDir>>>>,
     missing: RefCell<Vec<RowLoad>>,
+    looked_up: Cell<u64>,
 }
 
 impl<'a> SiteRows<'a> {
@@ -68,7 +69,13 @@ impl<'a> SiteRows<'a> {
             files: RefCell::new(BTreeMap::new()),
             dirs: RefCell::new(BTreeMap::new()),
             missing: RefCell::new(Vec::new()),
+            looked_up: Cell::new(0),
         }
+    }
+
+    /// How often a name was looked up: by its entry, or by its row of [`NEAR`].
+    pub fn looked_up(&self) -> u64 {
+        self.looked_up.get()
     }
 
     /// The rows that were needed and are not in memory. If there are some, what was answered is wrong.
@@ -155,6 +162,7 @@ impl<'a> SiteRows<'a> {
 
     /// An entry.
     pub fn entry(&self, dir: Ino, name: &Name) -> Option<&'a Entry> {
+        self.looked_up.set(self.looked_up.get() + 1);
         self.ask(self.state.entry(dir, name))
     }
 
@@ -165,6 +173,7 @@ impl<'a> SiteRows<'a> {
 
     /// The objects of the row of [`NEAR`] with this key.
     pub fn near_row(&self, key: u128) -> Vec<FileId> {
+        self.looked_up.set(self.looked_up.get() + 1);
         self.ask(self.state.side(NEAR, key)).map_or_else(Vec::new, |row| ids_of(row))
     }
 

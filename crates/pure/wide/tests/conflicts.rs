@@ -543,3 +543,45 @@ fn a_file_with_bytes_that_no_version_has_does_not_go() {
     let spine = first.beside::<Machine>().author().spine();
     assert_eq!(waits(first.state(), spine, &made[0].changes), Waits::Version(ino));
 }
+
+/// How often names are looked up when the first of so many changes that follow each other, which are in turns in so many directories that
+/// are shown as one.
+fn looked_up(names: usize, dirs: usize) -> u64 {
+    let mut sites: Vec<(Site, Ino)> = (0..dirs)
+        .map(|at| {
+            let author = opened(Writer(11 + at as u64), []).unwrap();
+            let mut site = Site::new(Memory::Whole, &[SessionId(1)], false, Some(Box::new(author)));
+            let dir = site.mkdir(ROOT, "d");
+            (site, dir)
+        })
+        .collect();
+    let mut first = None;
+    for nth in 1..=names {
+        let number = if nth == 1 { String::new() } else { format!("-{nth}") };
+        let (site, dir) = &mut sites[(nth - 1) % dirs];
+        let made = site.create(*dir, &format!("x.~s-20240101-000000{number}"), Kind::Regular, b"");
+        first = first.or(Some(made));
+    }
+    let mut receiver = Receiver::new(false);
+    for bundle in sites.iter().flat_map(|(site, _)| bundles(site, 0)) {
+        receiver.take(&bundle.changes);
+    }
+    let site = &mut sites[0].0;
+    let before = site.state().seq();
+    site.does(chmod(first.unwrap(), 0o600), b"");
+    let mut looked_up = 0;
+    let changed = bundles(site, before).remove(0);
+    receiver.take_with(&changed.changes, |_, decision| looked_up = decision.looked_up);
+    receiver.check();
+    assert_eq!(receiver.tree().len(), 1 + names);
+    looked_up
+}
+
+/// Users may give such names, and something may be shown beside each of them.
+#[test]
+fn names_that_follow_each_other_are_gone_through_once() {
+    for dirs in [1, 3] {
+        let [few, many] = [60, 240].map(|names| looked_up(names, dirs));
+        assert!(many > 240 && many <= 4 * few, "{few} for 60 names, {many} for 240, in {dirs} directories");
+    }
+}

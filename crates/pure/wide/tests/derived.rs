@@ -513,6 +513,39 @@ fn a_file_that_is_shown_beside_a_name_with_a_mark_avoids_a_name_that_is_taken_la
     assert_eq!(shown_at(&place), first);
 }
 
+/// As above, but the name is taken in another directory that is shown as one with that of the file.
+#[test]
+fn a_file_that_is_shown_beside_a_name_avoids_what_is_in_another_directory_shown_as_one_with_its_own() {
+    let mut place = Place::new();
+    let marked = "a.~s9-20260101-000000";
+    let dir = place.site.mkdir(ROOT, "d");
+    let ino = place.site.create(dir, marked, Kind::Regular, b"");
+    place.chmod(ino, 0o600);
+    let mut other = other_site(11);
+    // Later than this site.
+    for at in 0..3 {
+        other.mkdir(ROOT, &format!("{at}"));
+    }
+    let theirs = other.mkdir(ROOT, "d");
+    other.create(theirs, marked, Kind::Regular, b"");
+    place.hears_all_of(&other);
+    let shown_at = |place: &Place| {
+        let (names, _) = place.site.state().entries_after(dir, 0).unwrap();
+        names.into_iter().find(|(_, _, entry)| entry.ino == ino).unwrap().1.to_string()
+    };
+    let first = shown_at(&place);
+    assert_ne!(first, marked);
+    let mut third = other_site(12);
+    let theirs = third.mkdir(ROOT, "d");
+    let taker = third.create(theirs, &first, Kind::Regular, b"");
+    third.does(Op::SetAttr { ino: taker, set: SetAttr { mode: Some(0o640), ..SetAttr::default() } }, b"");
+    place.hears_all_of(&third);
+    assert_eq!(shown_at(&place), format!("{first}-2"));
+    third.does(Op::Unlink { dir: theirs, name: named(&first) }, b"");
+    place.hears_all_of(&third);
+    assert_eq!(shown_at(&place), first);
+}
+
 #[test]
 fn directories_that_are_shown_as_one_get_attributes_together() {
     let mut place = Place::new();

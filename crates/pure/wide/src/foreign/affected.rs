@@ -87,6 +87,7 @@ impl Affected {
         let mut queue: Vec<(FileId, Name)> = self.names.into_iter().collect();
         let mut found = Self::default();
         let mut dirs: Vec<FileId> = self.dirs.into_iter().collect();
+        let mut followed = BTreeSet::new();
         loop {
             if let Some(dir) = dirs.pop() {
                 if found.dirs.insert(dir) {
@@ -99,9 +100,11 @@ impl Affected {
                 continue;
             }
             queue.extend(unmarked(&name).map(|own| (dir, own)));
-            queue.extend(avoiding(before, dir, &name).into_iter().map(|own| (dir, own)));
-            for held in [before, after] {
-                let Some(group) = DirGroup::of(held, dir) else { continue };
+            let (was, is) = (DirGroup::of(before, dir), DirGroup::of(after, dir));
+            let members = was.as_ref().map_or(std::slice::from_ref(&dir), DirGroup::members);
+            queue.extend(avoiding(before, members, &name, &mut followed));
+            for (held, group) in [(before, was), (after, is)] {
+                let Some(group) = group else { continue };
                 queue.extend(group.members().iter().map(|member| (*member, name.clone())));
                 dirs.extend(group.below(held, &name).iter().flat_map(|below| below.members().to_vec()));
             }
@@ -109,14 +112,26 @@ impl Affected {
     }
 }
 
-/// The own names of what is shown under a name with a mark, or under one that follows it because that one was taken. An own name may have
-/// a mark too, so what is shown beside it is not found by its name without one.
-fn avoiding(held: &HeldObjects<'_>, dir: FileId, name: &Name) -> BTreeSet<Name> {
+/// The own names of what is shown under a name with a mark, or under one that follows it because that one was taken, in directories that are
+/// shown as one. An own name may have a mark too, so what is shown beside it is not found by its name without one. `followed`: names from
+/// which this was done, each with the first of its directories. What follows one of them was found then.
+fn avoiding(
+    held: &HeldObjects<'_>,
+    dirs: &[FileId],
+    name: &Name,
+    followed: &mut BTreeSet<(FileId, Name)>,
+) -> BTreeSet<(FileId, Name)> {
     let mut found = BTreeSet::new();
     let mut at = unmarked(name).map(|_| name.clone());
-    while let Some(name) = at {
-        let there = held.near(dir, Some(&name)).into_iter();
-        let own: Vec<Name> = there.flat_map(|key| held.names_in(dir, key.child)).collect();
+    while let Some(name) = at.filter(|name| followed.insert((dirs[0], name.clone()))) {
+        // The entry of a name is that of all of them, and leads to what is in one of them.
+        let there = dirs.iter().flat_map(|dir| held.near(*dir, Some(&name)));
+        let children: BTreeSet<FileId> = there.map(|key| key.child).collect();
+        let names_in = |dir: FileId, child| held.names_in(dir, child).into_iter().map(move |own| (dir, own));
+        let own: Vec<(FileId, Name)> = children
+            .iter()
+            .flat_map(|child| dirs.iter().flat_map(move |dir| names_in(*dir, *child)))
+            .collect();
         at = following(&name).filter(|_| !own.is_empty());
         found.extend(own);
     }

@@ -67,6 +67,8 @@ pub struct ForeignDecision {
     pub refused: usize,
     /// A move of directories was not taken because its writer has too many in the log. It is taken after the next cut.
     pub is_busy: bool,
+    /// How often a name was looked up for it: what it costs.
+    pub looked_up: u64,
 }
 
 /// Why nothing can be decided yet.
@@ -179,5 +181,6 @@ pub(crate) fn decide_all(
     let Judged { born, mut changed, moves, wants, refused, is_busy, .. } = judged;
     changed.extend(moves.iter().map(|record| FeedRow::Move { stamp: record.stamp() }));
     let spine = SpineNews { born, moves, removed, kept };
-    Ok(ForeignDecision { record, changed, files, spine, heard, wants, refused, is_busy })
+    let looked_up = rows.looked_up();
+    Ok(ForeignDecision { record, changed, files, spine, heard, wants, refused, is_busy, looked_up })
 }
