@@ -484,6 +484,46 @@ fn a_write_that_ends_later_is_prepared_again() {
     assert_eq!(place.names()[&beside.to_string()], ino);
 }
 
+/// Something may go with the write when it begins. When it ends, what comes before it cannot be decided: the directory that is to be kept has
+/// as many writers as fit. If the file went that is shown as one with this one, that directory would go too.
+#[test]
+fn with_a_write_behind_which_nothing_can_be_kept_nothing_goes() {
+    let mut place = Place::new();
+    let dir = place.site.mkdir(ROOT, "d");
+    let ino = place.site.create(dir, "f", Kind::Regular, b"");
+    let state = place.state(ino).1;
+    // Another site has an equal file in a directory of that name, which is older: the first of the two.
+    let writer = Writer(5_000);
+    let stamp = HybridStamp { time_us: 1, writer };
+    let BundleChange::DirBorn { id, mut head } =
+        dir_of(writer, 1, FileId::born(Dot { writer, n: 1 }), FileId::ROOT)
+    else {
+        unreachable!()
+    };
+    head.name.value = named("d");
+    head.context.join(&(2..=4_096).map(|other| Dot { writer: Writer(other), n: 1 }).collect());
+    let born = Dot { writer, n: 2 };
+    let at = LinkPlace { stamp, dir: id, name: named("f"), entry: born };
+    let (_, version) = state.versions.iter().next().unwrap();
+    let theirs = FileState::new(state.birth.clone(), born, state.attrs.clone(), at, *version);
+    let gone = Dot { writer, n: 3 };
+    let removed = head.change(gone, head.remove(gone));
+    place.tell(vec![
+        BundleChange::DirBorn { id, head },
+        BundleChange::FileBorn { id: FileId::born(born), state: Box::new(theirs) },
+    ]);
+    place.check();
+    let before = place.shadow.tree();
+    assert_eq!(before.len(), 2, "the directories are shown as one, and the files: {before:?}");
+    let write = place.site.begins(write(ino), vec![7; LARGE]);
+    place.tell(vec![BundleChange::DirChanged { id, change: removed }]);
+    let outcome = place.site.ends(write);
+    assert!(matches!(outcome, Outcome::Ok { .. }), "{outcome:?}");
+    place.check();
+    assert_eq!(place.site.beside::<Machine>().peers().refused(), 0);
+    assert_eq!((place.shadow.tree(), place.site.body(ino)), (before, &[7; LARGE][..]));
+}
+
 /// Found by `wide_sites` 248: the file had no name any more, and its row had a link.
 #[test]
 fn a_file_that_is_shown_beside_a_name_with_a_mark_avoids_a_name_that_is_taken_later() {

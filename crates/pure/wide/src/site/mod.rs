@@ -218,6 +218,8 @@ impl Site {
         op: &Op,
         mint: &mut dyn FnMut() -> Option<Ino>,
     ) -> Result<Option<BesideRecord>, NotYet> {
+        // Until all that comes before this operation is decided.
+        self.may_go = false;
         let rows = SiteRows::new(view.state);
         let (as_is, name_of) = (HeldChanges::default(), |writer| self.name_of(writer));
         let held = HeldObjects::new(&rows, self.author.spine(), &as_is, &name_of);
@@ -232,10 +234,10 @@ impl Site {
         }
         let (before, together) = needed.into_steps();
         if before.is_empty() {
-            self.may_go = !together.is_empty();
-            // The rows that it needs then are in memory from here on.
-            if self.may_go {
+            if !together.is_empty() {
+                // The rows that it needs then are in memory from here on.
                 self.steps(view, &rows, &together, mint)?;
+                self.may_go = true;
             }
             return Ok(None);
         }
@@ -292,6 +294,13 @@ impl Site {
         }
         let (changes, pen, decision) = self.steps(view, &rows, &together, &mut || None)?;
         let ForeignDecision { record, spine, .. } = decision;
+        // By other rows users would see something else: what was to come before the record could not be decided.
+        let is_beside = |change: &RowChange| {
+            matches!(change, RowChange::Side { .. } | RowChange::Inode { row: Some(_), .. })
+        };
+        if !record.changes.iter().all(is_beside) {
+            return Ok(Vec::new());
+        }
         self.author.hear(view.now, spine, &[]);
         self.author.wrote_first(pen, changes);
         Ok(record.changes)
