@@ -28,7 +28,8 @@ pub enum ExplicitStep {
     Link(FilePlace, Name),
 }
 
-/// What is to be written down before names in `dir` change: each removed directory from it upwards that is shown is kept.
+/// What is to be written down before names in `dir` change: each removed directory from it upwards that is shown is kept. None comes before
+/// the one in which it is.
 pub fn keep(objects: &impl Objects, dir: FileId) -> Vec<ExplicitStep> {
     let mut steps = Vec::new();
     let mut at = dir;
@@ -39,6 +40,7 @@ pub fn keep(objects: &impl Objects, dir: FileId) -> Vec<ExplicitStep> {
         let Some((parent, _)) = objects.place(at) else { break };
         at = parent;
     }
+    steps.reverse();
     steps
 }
 

@@ -15,9 +15,10 @@ use atoll_posix::{Caller, Errno, Kind, Op, RenameMode, SetAttr, XattrMode};
 use atoll_proto::Outcome;
 use atoll_spine::{MovedDir, Spine, SpinePlace};
 use atoll_wide::author::{Bundle, BundleChange};
+use atoll_wide::foreign::OBJECTS_MAX;
 use atoll_wide::peers::Window;
 use atoll_wide::peers::message::{Hello, Most, WideMessage};
-use atoll_wide::rows::{DirBeside, FileBeside};
+use atoll_wide::rows::{DirBeside, FeedRow, FileBeside};
 use atoll_wide::site::Site as Machine;
 use bytes::Bytes;
 use receiver::Receiver;
@@ -413,6 +414,74 @@ fn what_this_site_has_not_made_yet_is_nowhere_in_what_another_one_says() {
     }
     place.check();
     assert_eq!(place.names().len(), 5);
+}
+
+/// Of these directories, each in the one before, another site removes all. It does not know what is in the last one.
+fn removes(place: &mut Place, writer: Writer, dirs: &[Ino]) -> Vec<FileId> {
+    let (mut ids, mut changes) = (Vec::new(), Vec::new());
+    for (dir, n) in dirs.iter().zip(1..) {
+        let row = place.site.state().dir(*dir).unwrap().unwrap();
+        let DirBeside { id, head, .. } = DirBeside::read(row.beside.as_ref().unwrap()).unwrap();
+        let gone = Dot { writer, n };
+        changes.push(BundleChange::DirChanged { id, change: head.change(gone, head.remove(gone)) });
+        ids.push(id);
+    }
+    changes.chunks(OBJECTS_MAX).for_each(|changes| place.tell(changes.to_vec()));
+    ids
+}
+
+/// So many directories, each in the one before.
+fn nested(place: &mut Place, mut above: Ino, name: &str, count: usize) -> Vec<Ino> {
+    let mkdir = |_| {
+        above = place.site.mkdir(above, name);
+        above
+    };
+    (0..count).map(mkdir).collect()
+}
+
+#[test]
+fn a_name_below_more_removed_directories_than_a_record_keeps_is_used() {
+    let mut place = Place::new();
+    let dirs = nested(&mut place, ROOT, "d", OBJECTS_MAX + 7);
+    let last = *dirs.last().unwrap();
+    let file = place.site.create(last, "f", Kind::Regular, b"");
+    let ids = removes(&mut place, Writer(9), &dirs);
+    place.check();
+    let before = place.site.state().seq();
+    place.site.create(last, "g", Kind::Regular, b"");
+    place.chmod(file, 0o600);
+    place.check();
+    let paths: Vec<String> = place.shadow.tree().into_keys().collect();
+    assert_eq!(paths.len(), dirs.len() + 2);
+    assert!(place.shadow.plain().dirs.values().all(|head| !head.is_removed()), "all of them are kept");
+    // Each bundle is one that another site takes. No directory is kept before the one in which it is.
+    let author = place.site.beside::<Machine>().author();
+    let made: Vec<_> = author.bundles(before, u64::MAX).unwrap().cloned().collect();
+    let mut kept: Vec<Vec<FeedRow>> =
+        made.iter().map(|bundle| bundle.changes.iter().map(BundleChange::object).collect()).collect();
+    kept.truncate(2);
+    let expected: Vec<Vec<FeedRow>> =
+        ids.chunks(OBJECTS_MAX).map(|ids| ids.iter().map(|id| FeedRow::Dir { id: *id }).collect()).collect();
+    assert_eq!((kept, made.len()), (expected, 4));
+}
+
+#[test]
+fn a_file_is_moved_between_deep_removed_directories() {
+    let mut place = Place::new();
+    let above = nested(&mut place, ROOT, "d", 6);
+    let [from, to] = ["a", "b"].map(|name| nested(&mut place, above[5], name, 30));
+    place.site.create(from[29], "f", Kind::Regular, b"");
+    let other = place.site.create(to[29], "f", Kind::Regular, b"");
+    place.chmod(other, 0o600);
+    let all: Vec<Ino> = above.iter().chain(&from).chain(&to).copied().collect();
+    removes(&mut place, Writer(9), &all);
+    place.check();
+    let (name, new_name, mode) = (named("f"), named("g"), RenameMode::Replace);
+    let op =
+        Op::Rename { dir: from[29], name, new_dir: to[29], new_name, mode, meant: None, new_meant: None };
+    place.site.does(op, b"");
+    place.check();
+    assert_eq!(place.shadow.tree().len(), all.len() + 2);
 }
 
 /// More than a record carries: it is put in place before it is decided.

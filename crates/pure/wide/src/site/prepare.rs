@@ -10,6 +10,7 @@ use atoll_posix::Op;
 use atoll_proto::EntryRef;
 use atoll_shown::{DirGroup, ExplicitStep, FilePlace, Objects, ShownObject, explicit, keep, named, places};
 
+use crate::foreign::OBJECTS_MAX;
 use crate::held::{HeldObjects, SiteRows};
 use crate::rows::{SiteDir, near_key};
 use crate::watch::{Happened, LocalObject};
@@ -144,9 +145,16 @@ impl<'a> Needed<'a> {
         needed
     }
 
-    /// What comes before the operation; if that is nothing, what goes with it.
+    /// What comes before the operation; if that is nothing, what goes with it. If it is more than one record takes, the topmost directories
+    /// are kept first. The rest is found when this is asked for again, behind that record.
     pub(super) fn into_steps(self) -> (Vec<SiteStep>, Vec<SiteStep>) {
-        (self.steps, self.together)
+        let Self { mut steps, together, .. } = self;
+        let is_keep = |step: &SiteStep| matches!(step, SiteStep::Explicit(ExplicitStep::Keep(_)));
+        if steps.len() > OBJECTS_MAX && steps.iter().any(is_keep) {
+            steps.retain(is_keep);
+            steps.truncate(OBJECTS_MAX);
+        }
+        (steps, together)
     }
 
     /// The steps of further names come with the next record. Those of one name belong together: each of them gets a later stamp than the
