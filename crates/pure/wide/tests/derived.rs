@@ -622,6 +622,39 @@ fn a_file_that_is_shown_beside_a_name_with_a_mark_avoids_a_name_that_is_taken_la
     assert_eq!(shown_at(&place), first);
 }
 
+/// As above, but it is a user of this site who takes the name away: by a removal, or by another name.
+#[test]
+fn a_file_that_is_shown_beside_a_name_with_a_mark_stays_there_when_a_user_takes_that_name_away() {
+    for is_removed in [true, false] {
+        let mut place = Place::new();
+        let marked = "a.~s9-20260101-000000";
+        let ino = place.site.create(ROOT, marked, Kind::Regular, b"");
+        place.chmod(ino, 0o600);
+        let mut other = other_site(11);
+        for at in 0..3 {
+            other.mkdir(ROOT, &format!("{at}"));
+        }
+        other.create(ROOT, marked, Kind::Regular, b"");
+        place.hears_all_of(&other);
+        let shown_at = |place: &Place| place.names().into_iter().find(|(_, at)| *at == ino).unwrap().0;
+        let first = shown_at(&place);
+        let mut third = other_site(12);
+        let taker = third.create(ROOT, &first, Kind::Regular, b"");
+        third.does(Op::SetAttr { ino: taker, set: SetAttr { mode: Some(0o640), ..SetAttr::default() } }, b"");
+        place.hears_all_of(&third);
+        assert_eq!(shown_at(&place), format!("{first}-2"));
+        if is_removed {
+            place.unlink(&first);
+        } else {
+            let (dir, name, new_dir, new_name) = (ROOT, named(&first), ROOT, named("b"));
+            let (mode, meant, new_meant) = (RenameMode::Replace, None, None);
+            place.site.does(Op::Rename { dir, name, new_dir, new_name, mode, meant, new_meant }, b"");
+        }
+        place.check();
+        assert_eq!(shown_at(&place), format!("{first}-2"));
+    }
+}
+
 /// As above, but the name is taken in another directory that is shown as one with that of the file.
 #[test]
 fn a_file_that_is_shown_beside_a_name_avoids_what_is_in_another_directory_shown_as_one_with_its_own() {

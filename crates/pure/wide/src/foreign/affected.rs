@@ -115,7 +115,7 @@ impl Affected {
 /// The own names of what is shown under a name with a mark, or under one that follows it because that one was taken, in directories that are
 /// shown as one. An own name may have a mark too, so what is shown beside it is not found by its name without one. `followed`: names from
 /// which this was done, each with the first of its directories. What follows one of them was found then.
-fn avoiding(
+pub(crate) fn avoiding(
     held: &HeldObjects<'_>,
     dirs: &[FileId],
     name: &Name,
@@ -133,7 +133,8 @@ fn avoiding(
             .flat_map(|child| dirs.iter().flat_map(move |dir| names_in(*dir, *child)))
             .collect();
         at = following(&name).filter(|_| !own.is_empty());
-        found.extend(own);
+        // What has the name as its own keeps it.
+        found.extend(own.into_iter().filter(|(_, own)| *own != name));
     }
     found
 }

@@ -22,6 +22,7 @@ use atoll_state::{RowLoad, State};
 use crate::author::BundleChange;
 use crate::held::{HeldChanges, HeldObjects, SiteRows};
 use crate::rows::FeedRow;
+pub(crate) use affected::avoiding;
 use affected::{Affected, BesideRows};
 use judge::{Judged, tell_born};
 use numbers::Numbers;

@@ -10,7 +10,7 @@ use atoll_posix::Op;
 use atoll_proto::EntryRef;
 use atoll_shown::{DirGroup, ExplicitStep, FilePlace, Objects, ShownObject, explicit, keep, named, places};
 
-use crate::foreign::OBJECTS_MAX;
+use crate::foreign::{OBJECTS_MAX, avoiding};
 use crate::held::{HeldObjects, SiteRows};
 use crate::rows::{SiteDir, near_key};
 use crate::watch::{Happened, LocalObject};
@@ -192,6 +192,9 @@ impl<'a> Needed<'a> {
             let here = places(id, &state).into_iter().filter(|place| group.members().contains(&place.dir));
             own.extend(here.map(|place| place.name));
         }
+        // What is shown under a name that follows this one may avoid it, and have a name of its own that has a mark too.
+        let avoiding = avoiding(self.held, group.members(), name, &mut BTreeSet::new());
+        own.extend(avoiding.into_iter().map(|(_, own)| own));
         for own in &own {
             self.own_name(&group, own);
         }
