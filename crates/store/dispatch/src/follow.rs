@@ -25,7 +25,7 @@ use bytes::Bytes;
 use crate::engine::{Engine, Halted};
 use crate::fetch::Asked;
 use crate::lay::CommittedState;
-use crate::open::body_named_by;
+use crate::open::{Touched, body_named_by};
 use crate::perform::born_of;
 use crate::role::Role;
 use crate::ship::{Extent, Shipment, Shipped};
@@ -120,12 +120,21 @@ pub(crate) struct Following {
 
 impl Following {
     /// A copy whose log was applied up to `last`: no sync has covered these bodies, and these blocks differ.
-    pub(crate) fn opened(touched: &[Ino], last: u64, missing: Vec<BodyBlocks>, walk: Option<Walk>) -> Self {
-        let by = Named { first: Some(last), dirty: Some(last), is_new: false };
+    pub(crate) fn opened(
+        touched: &[Touched],
+        last: u64,
+        missing: Vec<BodyBlocks>,
+        walk: Option<Walk>,
+    ) -> Self {
+        let named = |body: &Touched| {
+            // What announces an overwrite may be yet to come: then a recovery compares the whole body by that record only.
+            let dirty = body.is_announced.then_some(last);
+            (body.ino, Named { first: Some(last), dirty, is_new: body.is_new })
+        };
         let is_behind_marker = !touched.is_empty();
         Self {
-            carried: touched.iter().copied().collect(),
-            named: touched.iter().map(|ino| (*ino, by)).collect(),
+            carried: touched.iter().map(|body| body.ino).collect(),
+            named: touched.iter().map(named).collect(),
             is_behind_marker,
             missing: missing.into(),
             walk,

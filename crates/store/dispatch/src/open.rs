@@ -221,7 +221,7 @@ impl<D: Disk> Engine<D> {
             PreviousEnd::PowerCut
         };
         // The plain tree must not take what was redone for a change by hand, also while the copy follows.
-        touched.iter().for_each(|ino| state.view_disturbed(*ino));
+        touched.iter().for_each(|body| state.view_disturbed(body.ino));
         if planted(Bug::CutForgetsExtents) {
             missing.clear();
         }
@@ -239,6 +239,7 @@ impl<D: Disk> Engine<D> {
             differs: following.differs(),
         };
         let (config, makes_checkpoint) = (setup.island, false);
+        let touched = touched.iter().map(|body| body.ino).collect();
         let role =
             Follower { config, state, ended, touched, corrections, given_way: Vec::new(), makes_checkpoint };
         let role = Role::Following(Box::new(role));
@@ -431,6 +432,15 @@ struct ChangesOfOne {
     cut: bool,
 }
 
+/// A body that the records since the checkpoint name.
+pub(crate) struct Touched {
+    pub(crate) ino: Ino,
+    /// One of them has announced an overwrite.
+    pub(crate) is_announced: bool,
+    /// The file was made by one of them.
+    pub(crate) is_new: bool,
+}
+
 /// The changes of bodies by the records since the checkpoint.
 #[derive(Debug, Default)]
 struct BodyChanges {
@@ -469,7 +479,7 @@ impl BodyChanges {
         bodies: &Bodies<D>,
         (report, missing): (&mut Report, &mut Vec<BodyBlocks>),
         id: IslandId,
-    ) -> Result<(Vec<RowChange>, Vec<Ino>), OpenError> {
+    ) -> Result<(Vec<RowChange>, Vec<Touched>), OpenError> {
         let (mut changes, mut touched) = (Vec::new(), Vec::new());
         for (ino, ChangesOfOne { ops, ends, dirty, cut }) in self.by_file {
             report.bodies += 1;
@@ -484,12 +494,13 @@ impl BodyChanges {
             };
             let gone = [BodyChange::Drop { ino }];
             let attr = row.as_ref().map(|r| r.attr);
+            let of_this = Touched { ino, is_announced: dirty, is_new: old.is_none() };
             match attr.map(|attr| attr.kind) {
-                Some(Kind::Regular) => touched.push(ino),
+                Some(Kind::Regular) => touched.push(of_this),
                 // It was dropped, and has come back: what has no bytes is made by the view alone.
                 Some(_) => {
                     if planted(Bug::NothingSynced) {
-                        touched.push(ino);
+                        touched.push(of_this);
                     }
                     continue;
                 }
