@@ -44,9 +44,9 @@ pub struct Laying<D: Disk> {
     met: Vec<Conflict>,
     /// Whether a caller waits for it.
     in_haste: bool,
-    /// What was laid while its bytes changed, since the last settling. It is laid again, by the next process if this one ends: a
-    /// change may end behind the last round.
-    in_flux: Vec<Ino>,
+    /// What was laid while its bytes changed, since the last settling, and what is gone and was kept by somebody inside of its body
+    /// when this was to end. It is laid again, by the next process if this one ends: a change may end behind the last round.
+    put_off: Vec<Ino>,
 }
 
 /// What is to be laid.
@@ -79,9 +79,9 @@ impl<D: Disk> Laying<D> {
             report = view.lay_all(&crate::whole::WholeState(&engine))?;
         }
         let view = Some(view);
-        let (met, in_flux) = (Vec::new(), Vec::new());
+        let (met, put_off) = (Vec::new(), Vec::new());
         let mut laying =
-            Self { engine, options, view, settled_ms: 0, taken: None, met, in_haste: false, in_flux };
+            Self { engine, options, view, settled_ms: 0, taken: None, met, in_haste: false, put_off };
         laying.again(&mut report);
         laying.met = report.conflicts;
         Ok(laying)
@@ -174,12 +174,13 @@ impl<D: Disk> Laying<D> {
         self.engine.sync_upto(*upto).map_err(io::Error::other)?;
         self.engine.settle_bodies().map_err(io::Error::other)?;
         let engine = Arc::clone(&self.engine);
-        let source = CommittedState { is_part: *is_page, ..CommittedState::new(&engine) };
+        let (is_part, in_haste) = (*is_page, self.in_haste);
+        let source = CommittedState { is_part, in_haste, ..CommittedState::new(&engine) };
         if !self.in_haste && inos.len() + names.len() < COURTESY_MAX {
             source.rests_left.set(RESTS_MAX);
         }
         let laid = self.view()?.lay(inos, names, &source);
-        self.in_flux.append(&mut source.take_in_flux());
+        self.put_off.append(&mut source.take_put_off());
         laid
     }
 
@@ -253,7 +254,7 @@ impl<D: Disk> Laying<D> {
         }
         view.settle()?;
         let (mut inos, names) = view.behind();
-        inos.append(&mut self.in_flux);
+        inos.append(&mut self.put_off);
         let taken = self.taken.take();
         self.engine.with_state(|state| {
             // What is to be laid, or laid again, is kept until it was.
@@ -300,19 +301,21 @@ pub(crate) struct CommittedState<'a, D: Disk> {
     uses_seen: Cell<u64>,
     /// More waits than is laid with it.
     is_part: bool,
-    /// Files whose bytes were being changed when they were laid.
-    in_flux: RefCell<Vec<Ino>>,
+    /// What is laid is the last of this process.
+    in_haste: bool,
+    /// To be laid again later: files whose bytes were being changed when they were laid, and in haste those that are kept.
+    put_off: RefCell<Vec<Ino>>,
 }
 
 impl<'a, D: Disk> CommittedState<'a, D> {
     pub(crate) fn new(engine: &'a Engine<D>) -> Self {
-        let (rests_left, uses_seen) = (Cell::default(), Cell::default());
-        Self { engine, rests_left, uses_seen, is_part: false, in_flux: RefCell::default() }
+        let (rests_left, uses_seen, put_off) = (Cell::default(), Cell::default(), RefCell::default());
+        Self { engine, rests_left, uses_seen, is_part: false, in_haste: false, put_off }
     }
 
-    /// Files whose bytes were being changed when they were laid: to be laid again.
-    pub(crate) fn take_in_flux(&self) -> Vec<Ino> {
-        self.in_flux.take()
+    /// What is to be laid again later.
+    pub(crate) fn take_put_off(&self) -> Vec<Ino> {
+        self.put_off.take()
     }
 
     fn row<T: Decode + Clone>(
@@ -361,7 +364,10 @@ impl<D: Disk> Source for CommittedState<'_, D> {
 
     fn keeps(&self, ino: Ino) -> bool {
         let keeps = self.engine.is_body_used(ino);
-        if keeps {
+        if keeps && self.in_haste {
+            // Whoever is inside may wait for a copy that is away, and an orderly stop waits for nobody.
+            self.put_off.borrow_mut().push(ino);
+        } else if keeps {
             self.engine.with_state(|state| state.view_again(&[ino], &[]));
         }
         keeps
@@ -371,7 +377,7 @@ impl<D: Disk> Source for CommittedState<'_, D> {
         // In this order: a change that ends in between is waited for by the view.
         let changes = self.engine.is_body_changing(ino);
         if changes {
-            self.in_flux.borrow_mut().push(ino);
+            self.put_off.borrow_mut().push(ino);
         }
         changes || self.engine.with_state(|state| state.view_waits_for(ino) || state.view_is_disturbed(ino))
     }

@@ -89,7 +89,7 @@ impl<D: Disk> Source for WholeState<'_, D> {
     fn in_flux(&self, ino: Ino) -> bool {
         let rows = CommittedState::new(self.0);
         let is_in_flux = rows.in_flux(ino);
-        self.0.with_state(|state| state.view_again(&rows.take_in_flux(), &[]));
+        self.0.with_state(|state| state.view_again(&rows.take_put_off(), &[]));
         is_in_flux
     }
 

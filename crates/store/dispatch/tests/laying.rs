@@ -2,6 +2,8 @@
 
 mod common;
 
+use std::time::Duration;
+
 use atoll_core::{Ino, Name, NodeId};
 use atoll_disk::Disk;
 use atoll_disk::sim::{Fault, SimDisk};
@@ -155,6 +157,51 @@ fn what_is_laid_while_its_bytes_change_is_laid_again_by_the_next_process() {
     let mut tree = [open(&group, leader)];
     follow(&mut group, &mut tree);
     assert_eq!(tree[0].audit().unwrap(), []);
+}
+
+/// A change of a body that waits for a sync of another copy is inside of the body, although the file is gone. Found as
+/// `groups_all --seed 407512`.
+#[test]
+fn an_orderly_stop_ends_although_somebody_is_inside_a_body_that_goes() {
+    let mut group = Group::new(2);
+    let leader = group.wait_for_leader();
+    // No mount may have it open.
+    group.ask(leader, 0, ClientOp::Attach { mount: false }, &[]);
+    let ino = group.create(leader, b"file");
+    group.write(leader, ino, 0, b"some bytes");
+    let mut trees = vec![open(&group, leader)];
+    follow(&mut group, &mut trees);
+    group.checkpoint();
+    let set = SetAttr { size: Some(4), ..SetAttr::default() };
+    for op in [Op::SetAttr { ino, set }, unlink(b"file")] {
+        group.seq += 1;
+        group.begin(leader, group.seq, ClientOp::Fs { op }, &[]);
+        group.pump();
+    }
+    assert!(group.engine(leader).with_island(|island| island.is_body_used(ino)), "nobody is inside");
+    let mut tree = trees.pop().unwrap();
+    let (ends, ended) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        // Nobody waits any more, if this took too long.
+        let _ = ends.send(tree.drain().map(|report| report.conflicts));
+    });
+    let conflicts = ended.recv_timeout(Duration::from_secs(60)).expect("it goes on and on").unwrap();
+    assert_eq!(conflicts, []);
+    assert_eq!(names(&mut group, leader), [""; 0]);
+    let body = atoll_body::path_of(b"bodies", ino);
+    assert!(group.machine(leader).disk.stat(&body).is_ok(), "it went while somebody was inside");
+    let is_listed = group.engine(leader).with_island(|island| island.state().view_waits_for(ino));
+    assert!(is_listed, "the next process does not look at it");
+    group.checkpoint();
+    // The next process removes what is left of it.
+    group.machine(leader).may_fail = true;
+    group.end(leader, Fault::ProcessDeath);
+    group.start(leader);
+    group.wait_for_all();
+    let mut trees = [open(&group, leader)];
+    follow(&mut group, &mut trees);
+    assert_eq!(trees[0].audit().unwrap(), []);
+    assert!(group.machine(leader).disk.stat(&body).is_err(), "it is there yet");
 }
 
 #[test]
