@@ -172,6 +172,8 @@ bugs! {
     ChainOnly: "a move tells of the directories that are above it, and not of those that were",
     BaseNotKept: "the place of a moved directory is forgotten with the move",
     ToldUnsynced: "a site tells others of changes that a power cut may take",
+    CutUnsynced: "a version of a file says of bytes what a power cut may take",
+    VersionSeesAll: "a version of a file counts as having seen those whose bytes were not here",
     MovedIntoRemoved: "a directory that is made in or moved into a removed one does not bring that back",
     AbsentIsRemoved: "a join takes what the other state has not for removed, whatever its context says",
     RemovalSeesAll: "a removal counts as having seen all that was done",

@@ -19,10 +19,9 @@ use atoll_state::{NotInMemory, RowLoad, State};
 use bytes::Bytes;
 
 use crate::rows::{
-    DIRS, DirBeside, DirRow, FILES, FeedPlace, FileBeside, FileRow, NEAR, NearRow, SiteDir, near_key,
-    near_keys,
+    BEHIND, BehindRow, DIRS, DirBeside, DirRow, FILES, FeedPlace, FileBeside, FileBytes, FileRow, NEAR,
+    NearRow, PIECES, PiecesRow, SiteDir, near_key, near_keys, pieces_key,
 };
-use crate::watch::ByteRanges;
 
 /// A file that a site holds.
 #[derive(Debug)]
@@ -33,8 +32,10 @@ pub struct HeldFile {
     pub state: FileState,
     /// Its last change at this site.
     pub at: FeedPlace,
-    /// Bytes that no version has.
-    pub written: ByteRanges,
+    /// Its body, also if it is hidden; none if it has none.
+    pub body: Option<Ino>,
+    /// What is in it.
+    pub bytes: FileBytes,
 }
 
 /// A directory that a site holds.
@@ -113,11 +114,12 @@ impl<'a> SiteRows<'a> {
             FileRow::Shown { ino } => {
                 let beside = self.inode(ino)?.beside.as_ref().expect("a file that has a name");
                 let beside = FileBeside::read(beside).expect("this site has written it");
-                let FileBeside { state, at, written, .. } = beside;
-                HeldFile { ino: Some(ino), state, at, written }
+                let FileBeside { state, at, bytes, .. } = beside;
+                HeldFile { ino: Some(ino), state, at, body: Some(ino), bytes }
             }
-            FileRow::Hidden { state, at } => {
-                HeldFile { ino: None, state: *state, at, written: ByteRanges::default() }
+            FileRow::Hidden { state, at, kept } => {
+                let (body, bytes) = kept.map_or_else(Default::default, |kept| (Some(kept.ino), kept.bytes));
+                HeldFile { ino: None, state: *state, at, body, bytes }
             }
         })
     }
@@ -148,6 +150,19 @@ impl<'a> SiteRows<'a> {
         let row = self.dir_row(ino)?;
         let SiteDir { head, at, .. } = SiteDir::of(ino, row);
         Some(HeldDir { number: Some(ino), is_first: true, head, at, base })
+    }
+
+    /// Whether the bytes of a file's latest version are said not to be here, and in which body they are gathered.
+    pub(crate) fn behind(&self, id: FileId) -> Option<BehindRow> {
+        let row = self.ask(self.state.side(BEHIND, id.0))?;
+        Some(BehindRow::from_slice(row).expect("this site has written it"))
+    }
+
+    /// The `nth` row of hashes of a file's pieces.
+    pub(crate) fn pieces(&self, ino: Ino, nth: u64) -> Option<Vec<u128>> {
+        let row = self.ask(self.state.side(PIECES, pieces_key(ino, nth)))?;
+        let PiecesRow::Pieces { hashes } = PiecesRow::from_slice(row).expect("this site has written it");
+        Some(hashes)
     }
 
     /// The row of a file.

@@ -4,7 +4,9 @@
 //! All are read strictly: bytes that this code would not write are refused. Each has a tag in front, so that another form gets another
 //! one.
 
-use atoll_causal::{AttrState, DirBirth, DirHead, DirState, Dot, FileId, FileState, HybridStamp, Writer};
+use atoll_causal::{
+    AttrState, DirBirth, DirHead, DirState, Dot, FileId, FileState, FileVersion, HybridStamp, Writer,
+};
 use atoll_core::{Decode, Encode, Ino, Malformed, Name, Time, siphash24, wire_enum, wire_struct};
 use atoll_proto::{Dir, RowChange};
 use atoll_spine::{SpineMove, SpinePlace};
@@ -29,6 +31,12 @@ pub const WRITERS: u8 = b'w';
 pub const MOVES: u8 = b's';
 /// Side table of the other sites, by their numbers: [`PeerRow`].
 pub const PEERS: u8 = b'p';
+/// Side table of the files with bytes that no version has, by their numbers here: [`UncutRow`].
+pub const UNCUT: u8 = b'c';
+/// Side table of the files whose latest version has bytes that are not here, by their ids: [`BehindRow`].
+pub const BEHIND: u8 = b'b';
+/// Side table of the hashes of files' pieces, by [`pieces_key`]: [`PiecesRow`]. Files of one piece have none.
+pub const PIECES: u8 = b'h';
 
 /// The number of a site in its volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -62,8 +70,47 @@ wire_struct! {
         pub state: FileState,
         /// Its last change at this site.
         pub at: FeedPlace,
-        /// Bytes that may differ from the last version, below the file's length. That length itself may differ too.
+        /// What is in its body.
+        pub bytes: FileBytes,
+    }
+}
+
+wire_struct! {
+    /// What is in the body of a file.
+    #[derive(Debug, Clone, PartialEq, Eq, Default)]
+    pub struct FileBytes {
+        /// The version whose bytes they are, but for what users have changed since; none if it is that of no version.
+        pub has: Option<BodyVersion>,
+        /// Users have changed bytes, or the length, since then. The file is in [`UNCUT`].
+        pub is_uncut: bool,
+        /// The bytes below the file's length that may differ from that version.
         pub written: ByteRanges,
+        /// How that version differs from the one that it was made from, if it was made here.
+        pub since: Option<VersionDelta>,
+    }
+}
+
+wire_struct! {
+    /// A version, as far as its bytes are concerned.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct BodyVersion {
+        /// The change that made it.
+        pub dot: Dot,
+        /// Bytes.
+        pub size: u64,
+        /// Hash over them.
+        pub root: u128,
+    }
+}
+
+wire_struct! {
+    /// How a version differs from another one.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct VersionDelta {
+        /// The hash over the bytes of the other one.
+        pub base: u128,
+        /// The bytes that may differ. Its length may, too.
+        pub ranges: ByteRanges,
     }
 }
 
@@ -90,6 +137,9 @@ wire_enum! {
         /// That of a directory.
         2 => Dir { /// It.
             dir: Box<DirBeside> },
+        /// That of a body without a name: of a file that is not shown, or whose latest version is on its way.
+        3 => Nameless { /// Of which file.
+            of: FileId },
     }
 }
 
@@ -107,7 +157,49 @@ wire_enum! {
             state: Box<FileState>,
             /// Its last change at this site.
             at: FeedPlace,
+            /// Its body; none of a file that is dead, or whose bytes another file has.
+            kept: Option<KeptBody>,
         },
+    }
+}
+
+wire_struct! {
+    /// The body of a file that is not shown.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct KeptBody {
+        /// Its number at this site. It has no name.
+        pub ino: Ino,
+        /// What is in it.
+        pub bytes: FileBytes,
+    }
+}
+
+wire_enum! {
+    /// A file is uncut.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum UncutRow {
+        /// It is.
+        1 => Uncut {},
+    }
+}
+
+wire_enum! {
+    /// The bytes of a file's latest version are not here.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum BehindRow {
+        /// They are not.
+        1 => Behind { /// The body in which they are gathered, if they may not be put in place one by one.
+            staged: Option<Ino> },
+    }
+}
+
+wire_enum! {
+    /// Hashes of pieces of a file.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub enum PiecesRow {
+        /// They, in order.
+        1 => Pieces { /// At most [`crate::contents::pieces::ROW_PIECES`].
+            hashes: Vec<u128> },
     }
 }
 
@@ -222,6 +314,11 @@ pub fn near_keys(dir: FileId) -> (u128, u128) {
     (first, first | u128::from(u64::MAX))
 }
 
+/// The key of the `nth` row of hashes of a file.
+pub const fn pieces_key(ino: Ino, nth: u64) -> u128 {
+    (ino.0 as u128) << 64 | nth as u128
+}
+
 /// A side row that is set.
 pub fn set(table: u8, id: u128, row: &impl Encode) -> RowChange {
     RowChange::Side { table, id, row: Some(row.to_vec().into()) }
@@ -237,7 +334,9 @@ impl FileBeside {
     pub fn read(bytes: &Bytes) -> Result<Self, Malformed> {
         match BesideRow::from_slice(bytes)? {
             BesideRow::File { file } => Ok(*file),
-            BesideRow::Dir { .. } => Err(Malformed::new("what is beside a file")),
+            BesideRow::Dir { .. } | BesideRow::Nameless { .. } => {
+                Err(Malformed::new("what is beside a file"))
+            }
         }
     }
 
@@ -247,12 +346,26 @@ impl FileBeside {
     }
 }
 
+impl BodyVersion {
+    /// That of a version of a state.
+    pub const fn of(dot: Dot, version: &FileVersion) -> Self {
+        Self { dot, size: version.size, root: version.root }
+    }
+
+    /// Whether it has the bytes of a version.
+    pub fn is_equal(&self, version: &FileVersion) -> bool {
+        (self.size, self.root) == (version.size, version.root)
+    }
+}
+
 impl DirBeside {
     /// Reads what is beside the row of a directory.
     pub fn read(bytes: &Bytes) -> Result<Self, Malformed> {
         match BesideRow::from_slice(bytes)? {
             BesideRow::Dir { dir } => Ok(*dir),
-            BesideRow::File { .. } => Err(Malformed::new("what is beside a directory")),
+            BesideRow::File { .. } | BesideRow::Nameless { .. } => {
+                Err(Malformed::new("what is beside a directory"))
+            }
         }
     }
 

@@ -502,7 +502,7 @@ fn bytes_that_are_written_are_noted_and_no_change_is_made() {
     let ino = site.create(ROOT, "f", Kind::Regular, b"");
     let before = file(&site, ino);
     let ranges = |site: &Site| -> Vec<(u64, u64)> {
-        file(site, ino).written.iter().map(|range| (range.start, range.end)).collect()
+        file(site, ino).bytes.written.iter().map(|range| (range.start, range.end)).collect()
     };
     assert_eq!(made(&mut site, write(ino, 5), b"0123456789"), []);
     assert_eq!(ranges(&site), [(0, 15)]);
@@ -546,13 +546,13 @@ fn bytes_that_a_recovery_finds_changed_are_noted_although_the_files_row_does_not
     site.does(write(ino, 0), &LARGE);
     // As if a version had been cut.
     let mut row = site.state().inode(ino).unwrap().unwrap().clone();
-    let beside = FileBeside { written: Default::default(), ..file(&site, ino) };
+    let beside = FileBeside { bytes: Default::default(), ..file(&site, ino) };
     row.beside = Some(beside.into_bytes());
     site.correct(vec![RowChange::Inode { ino, row: Some(Box::new(row.clone())) }]);
-    assert!(file(&site, ino).written.is_empty());
+    assert!(file(&site, ino).bytes.written.is_empty());
     site.correct(vec![RowChange::Sums { ino, first: 1, sums: vec![4] }]);
     let block = BLOCK_BYTES..2 * BLOCK_BYTES;
-    assert!(file(&site, ino).written.iter().eq([&block]));
+    assert!(file(&site, ino).bytes.written.iter().eq([&block]));
     let now = site.state().inode(ino).unwrap().unwrap().clone();
     assert_eq!(atoll_proto::Inode { beside: None, ..now }, atoll_proto::Inode { beside: None, ..row });
 }

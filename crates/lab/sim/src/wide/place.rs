@@ -11,6 +11,7 @@ use atoll_island::{Beside, BesideEvent, BesideSays, Event, LinkId};
 use atoll_posix::{Answer, Caller, DirEntry, Errno, Op};
 use atoll_proto::{ClientOp, Notice, Outcome, PeerMessage, Reply, Request};
 use atoll_wide::peers::Window;
+use atoll_wide::rows::FileBeside;
 use atoll_wide::site::{Site, SiteConfig};
 use bytes::Bytes;
 
@@ -333,20 +334,46 @@ impl Place {
 
     /// Does an operation of the user. None if the process has ended before it was answered.
     pub(super) fn run(&mut self, op: Op) -> Result<Option<Done>, Failure> {
+        self.run_with(op, &[])
+    }
+
+    /// The same, with bytes. What waits for bytes of another site fails: no user here has patience.
+    pub(super) fn run_with(&mut self, op: Op, data: &[u8]) -> Result<Option<Done>, Failure> {
         let seq = if op.changes() {
             self.seq += 1;
             self.seq
         } else {
             0
         };
-        let Some(id) = self.ask(seq, ClientOp::Fs { op }, &[]) else { return Ok(None) };
+        let Some(id) = self.ask(seq, ClientOp::Fs { op }, data) else { return Ok(None) };
         Ok(match self.answer(id)? {
             None => None,
             Some((Outcome::Ok { answer, .. }, data)) => Some(Ok((answer, data))),
             Some((Outcome::Data { data }, _)) => Some(Ok((Answer::Data, data.to_vec()))),
             Some((Outcome::Failed { errno }, _)) => Some(Err(errno)),
+            Some((Outcome::NotNow, _)) => Some(Err(Errno::EAGAIN)),
             Some((other, _)) => return Err(Failure::new(format!("site {}: {other:?}", self.number))),
         })
+    }
+
+    /// The bytes of a file; none if they are not to be had.
+    pub(super) fn bytes(&mut self, ino: atoll_core::Ino) -> Result<Option<Vec<u8>>, Failure> {
+        let mut all = Vec::new();
+        loop {
+            let op = Op::Read { ino, offset: all.len() as u64, len: 1 << 20 };
+            match self.run(op)? {
+                Some(Ok((_, data))) if data.is_empty() => return Ok(Some(all)),
+                Some(Ok((_, data))) => all.extend(data),
+                Some(Err(_)) | None => return Ok(None),
+            }
+        }
+    }
+
+    /// What the site knows of a file that it shows.
+    pub(super) fn known(&self, ino: atoll_core::Ino) -> Option<FileBeside> {
+        let engine = self.engine.as_ref()?;
+        let beside = engine.with_state(|state| state.inode(ino).ok().flatten()?.beside.clone())?;
+        FileBeside::read(&beside).ok()
     }
 
     /// The names of a directory; none if the process has ended, or the directory has gone.

@@ -7,7 +7,7 @@ use atoll_check::{Rows, Volume, check_at_rest};
 use atoll_core::{Decode, Encode, Ino, Malformed, Table};
 use atoll_island::Event;
 use atoll_model::{Dump, Strictness};
-use atoll_posix::Errno;
+use atoll_posix::{Errno, Kind};
 use atoll_state::RowKey;
 use atoll_wide::rows::{DIRS, DirBeside, DirRow, FILES, FileBeside, FileRow};
 
@@ -15,28 +15,36 @@ use super::place::{ISLAND, Place};
 use crate::cause::Failure;
 use crate::invariants::read;
 
-/// Targets of symbolic links, each of which was made once: a link is known by it wherever it is shown.
+/// What was made once each: targets of symbolic links, and words in files. By them these are known wherever they are shown.
 pub(super) type Tokens = BTreeSet<Vec<u8>>;
 
 /// Times of directories are each site's own.
 const STRICT: Strictness = Strictness { mtime_ctime: false, ..Strictness::FULL };
 
-/// The tree of a site.
-pub(super) fn dump(place: &mut Place) -> Result<Dump, Failure> {
+/// The tree of a site, and the tokens in it.
+pub(super) fn dump(place: &mut Place) -> Result<(Dump, Tokens), Failure> {
     let number = place.number;
     let mut run = |op: &atoll_posix::Op| match place.run(op.clone()) {
         Ok(Some(done)) => done,
         Ok(None) | Err(_) => Err(Errno::EIO),
     };
     let mut tree = Dump::walk(&mut run).map_err(|why| Failure::new(format!("site {number}: {why}")))?;
-    // Each site has its own.
-    tree.items.values_mut().for_each(|item| item.attr.ino = Ino::ROOT);
-    Ok(tree)
+    let mut tokens: Tokens =
+        tree.items.values().map(|item| item.target.clone()).filter(|target| !target.is_empty()).collect();
+    for item in tree.items.values_mut() {
+        if item.attr.kind == Kind::Regular {
+            tokens.extend(tokens_in(&place.bytes(item.attr.ino)?.unwrap_or_default()));
+        }
+        // Each site has its own.
+        item.attr.ino = Ino::ROOT;
+    }
+    Ok((tree, tokens))
 }
 
-/// The tokens in a tree.
-pub(super) fn tokens(tree: &Dump) -> Tokens {
-    tree.items.values().map(|item| item.target.clone()).filter(|target| !target.is_empty()).collect()
+/// The tokens in bytes of a file.
+pub(super) fn tokens_in(bytes: &[u8]) -> Tokens {
+    let words = bytes.split(|byte| [b';', 0].contains(byte));
+    words.filter(|word| word.starts_with(b"w")).map(<[u8]>::to_vec).collect()
 }
 
 /// What a site knows of each object, whether it shows it or not.
@@ -77,8 +85,8 @@ fn state(table: u8, row: &[u8], rows: &Rows) -> Result<Vec<u8>, Malformed> {
 }
 
 /// All sites know the same, show the same, and their rows hold together. What they show.
-pub(super) fn judge(places: &mut [Place], seed: u64) -> Result<Dump, Failure> {
-    let mut first: Option<(Dump, BTreeMap<FileId, Vec<u8>>)> = None;
+pub(super) fn judge(places: &mut [Place], seed: u64) -> Result<(Dump, Tokens), Failure> {
+    let mut first: Option<(Dump, Tokens, BTreeMap<FileId, Vec<u8>>)> = None;
     for place in places {
         place.enter(Event::CheckpointWanted)?;
         for _ in 0..4 {
@@ -87,7 +95,7 @@ pub(super) fn judge(places: &mut [Place], seed: u64) -> Result<Dump, Failure> {
         if let Some(refused) = place.with_site(|site| site.peers().refused()).filter(|refused| *refused > 0) {
             return Err(Failure::new(format!("site {} has refused {refused} changes", place.number)));
         }
-        let tree = dump(place)?;
+        let (tree, tokens) = dump(place)?;
         let number = place.number;
         let engine = place.engine().ok_or_else(|| Failure::new("a site is down at rest"))?;
         let (rows, _) = read(engine, ISLAND)?;
@@ -97,8 +105,8 @@ pub(super) fn judge(places: &mut [Place], seed: u64) -> Result<Dump, Failure> {
             return Err(Failure::new(format!("site {}: {finding}", place.number)));
         }
         match &first {
-            None => first = Some((tree, known)),
-            Some((first, first_known)) => {
+            None => first = Some((tree, tokens, known)),
+            Some((first, _, first_known)) => {
                 if let Some(id) = differs(first_known, &known) {
                     return Err(Failure::new(format!("site {number} knows of {id:?} what site 0 does not")));
                 }
@@ -110,7 +118,7 @@ pub(super) fn judge(places: &mut [Place], seed: u64) -> Result<Dump, Failure> {
             }
         }
     }
-    first.map(|(tree, _)| tree).ok_or_else(|| Failure::new("there is no site"))
+    first.map(|(tree, tokens, _)| (tree, tokens)).ok_or_else(|| Failure::new("there is no site"))
 }
 
 /// An object of which two sites know different things.

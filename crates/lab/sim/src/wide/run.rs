@@ -1,18 +1,23 @@
 //! A run: users at all sites, and what happens to processes, disks and links, in an order that the seed draws.
+//!
+//! What is written has a token in it, as the target of each symbolic link is one. So what becomes of it is known wherever it is shown.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use atoll_causal::FileId;
 use atoll_core::{Decode, Ino, Name};
 use atoll_disk::sim::Fault;
 use atoll_island::Event;
 use atoll_model::rng::Rng;
 use atoll_posix::{Answer, Kind, Op, RenameMode, SetAttr, XattrMode};
+use atoll_wide::contents::pieces::PIECE_BYTES;
 use atoll_wide::peers::Window;
 use atoll_wide::peers::message::WideMessage;
 use bytes::Bytes;
 
 use super::place::{Place, name};
-use super::rest::{Tokens, judge, judge_tokens, tokens};
+use super::rest::{Tokens, judge, judge_tokens, tokens_in};
 use super::ways::Ways;
 use crate::cause::Failure;
 use crate::clocks::{Paces, SimClock, TrueTime};
@@ -34,10 +39,16 @@ struct Sim<'r> {
     time: Arc<TrueTime>,
     places: Vec<Place>,
     ways: Ways,
-    /// Targets of symbolic links that were made, each once: by them a link is known wherever it is shown.
+    /// Tokens that were made, each once.
     made: Tokens,
-    /// Those of them of which somebody has removed a name, or may have.
+    /// Those of them of which somebody has removed a name, or over which somebody has written who had seen them, or may have.
     removed: Tokens,
+    /// By files, the tokens that were written there.
+    written: BTreeMap<FileId, Tokens>,
+    /// Tokens in files that were acknowledged since all sites were at rest, and where: no power cut has taken them.
+    fresh: Vec<(usize, Vec<u8>)>,
+    /// Sites whose power has failed since then, or is going to.
+    at_risk: BTreeSet<usize>,
     /// Those that all sites had at rest.
     told: Tokens,
     /// Those that no site had at rest any more.
@@ -60,7 +71,8 @@ pub(crate) fn run(run: &mut Run) -> Result<(), Failure> {
     let places = places.collect();
     let ways = Ways::new(sites, rng.percent(30));
     let (made, removed, told, gone) = Default::default();
-    let mut sim = Sim { rng, run, time, places, ways, made, removed, told, gone };
+    let (written, fresh, at_risk) = Default::default();
+    let mut sim = Sim { rng, run, time, places, ways, made, removed, written, fresh, at_risk, told, gone };
     for at in 0..sites {
         sim.start(at)?;
     }
@@ -107,6 +119,8 @@ impl Sim<'_> {
                 let effects = 1 + self.rng.below(EFFECTS_MAX);
                 self.note(format_args!("the power of site {at} fails in {effects} effects"));
                 self.run.injected.power_cuts += 1;
+                // What is written from here on may be lost, too.
+                self.at_risk.insert(at);
                 let fault = Fault::PowerCut { seed: self.rng.bits() };
                 self.places[at].dies_after(effects, fault);
             }
@@ -180,12 +194,14 @@ impl Sim<'_> {
         }
         self.run.virtual_us = self.time.us();
         let seed = self.run.seed;
-        let tree = judge(&mut self.places, seed)?;
+        let (tree, now) = judge(&mut self.places, seed)?;
         self.note(format_args!(
             "at rest: {:?}",
             tree.items.keys().map(|path| path.escape_ascii().to_string()).collect::<Vec<_>>()
         ));
-        let now = tokens(&tree);
+        let fresh = std::mem::take(&mut self.fresh).into_iter();
+        self.told.extend(fresh.filter(|(at, _)| !self.at_risk.contains(at)).map(|(_, token)| token));
+        self.at_risk.clear();
         judge_tokens(&now, &self.gone, &self.told, &self.removed)?;
         self.gone.extend(self.made.iter().filter(|token| !now.contains(*token)).cloned());
         self.told = now;
@@ -214,17 +230,78 @@ impl Sim<'_> {
         }
     }
 
-    /// What is at a name, and its token if it is a symbolic link.
-    fn found(&mut self, at: usize, dir: Ino, name: &Name) -> Result<Option<(Ino, Kind, Vec<u8>)>, Failure> {
+    /// What is at a name, and the tokens that users see there.
+    fn found(&mut self, at: usize, dir: Ino, name: &Name) -> Result<Option<(Ino, Kind, Tokens)>, Failure> {
         let looked = self.places[at].run(Op::Lookup { dir, name: name.clone() })?;
         let Some(Ok((Answer::Found { found }, _))) = looked else { return Ok(None) };
         let (ino, kind) = (found.attr.ino, found.attr.kind);
-        if kind != Kind::Symlink {
-            return Ok(Some((ino, kind, Vec::new())));
+        let tokens = match kind {
+            Kind::Symlink => {
+                let read = self.places[at].run(Op::Readlink { ino })?;
+                let Some(Ok((_, target))) = read else { return Ok(None) };
+                Tokens::from([target])
+            }
+            Kind::Regular => self.places[at].bytes(ino)?.map(|bytes| tokens_in(&bytes)).unwrap_or_default(),
+            _ => Tokens::new(),
+        };
+        Ok(Some((ino, kind, tokens)))
+    }
+
+    /// Of what a user removes also go the tokens that are not here yet: who removes a file removes all of it that his site knows of.
+    fn known(&self, at: usize, ino: Ino) -> Tokens {
+        let Some(file) = self.places[at].known(ino) else { return Tokens::new() };
+        let ids = [Some(file.id), file.state.birth.copy_of].into_iter().flatten();
+        ids.flat_map(|id| self.written.get(&id).cloned().unwrap_or_default()).collect()
+    }
+
+    /// A user changes the bytes of a file: overwrites them all, or appends.
+    fn write(&mut self, at: usize, ino: Ino, seen: Tokens) -> Result<(), Failure> {
+        let place = &mut self.places[at];
+        let Some(id) = place.known(ino).map(|file| file.id) else { return Ok(()) };
+        let overwrites = self.rng.percent(50);
+        if overwrites {
+            let set = SetAttr { size: Some(0), ..SetAttr::default() };
+            let done = place.run(Op::SetAttr { ino, set })?;
+            if !matches!(done, Some(Err(_))) {
+                self.removed.extend(seen);
+            }
+            if !matches!(done, Some(Ok(_))) {
+                return Ok(());
+            }
         }
-        let read = self.places[at].run(Op::Readlink { ino })?;
-        let Some(Ok((_, target))) = read else { return Ok(None) };
-        Ok(Some((ino, kind, target)))
+        let token = format!("w{at}-{}", self.made.len()).into_bytes();
+        // Some files are the same at several sites, and some have several pieces.
+        let is_common = overwrites && self.rng.percent(20);
+        let mut data = if is_common { b"common;".to_vec() } else { [&token[..], b";"].concat() };
+        if self.rng.percent(8) {
+            // More than a record carries.
+            data.resize(data.len() + 40_000, b';');
+        }
+        let (offset, append) =
+            if self.rng.percent(5) { (self.rng.below(3 * PIECE_BYTES), false) } else { (0, true) };
+        if append || !overwrites {
+            // Whatever is in the way is overwritten.
+            let there = if append { None } else { self.places[at].bytes(ino)? };
+            self.removed.extend(there.map(|bytes| tokens_in(&bytes)).unwrap_or_default());
+        }
+        let done = self.places[at].run_with(Op::Write { ino, offset, append, kill_set_id: false }, &data)?;
+        self.note(format_args!(
+            "site {at} writes {} in {ino}: {:?}",
+            data[..data.len().min(20)].escape_ascii(),
+            done.as_ref().map(|done| done.as_ref().map(|_| ()))
+        ));
+        if !is_common && !matches!(done, Some(Err(_))) {
+            self.made.insert(token.clone());
+            self.written.entry(id).or_default().insert(token.clone());
+            if done.is_some() {
+                self.fresh.push((at, token));
+            }
+        }
+        self.run.operations += 1;
+        if self.rng.percent(10) {
+            self.places[at].run(Op::Fsync { ino })?;
+        }
+        Ok(())
     }
 
     /// The user of a site does something.
@@ -238,8 +315,15 @@ impl Sim<'_> {
         let replaced = self.found(at, new_dir, &new_name)?;
         let mode = *self.rng.pick(&[0o644, 0o600, 0o750]);
         let (umask, rdev, exclusive, target) = (0, 0, true, Bytes::new());
-        let mut removes = Vec::new();
-        let op = match (self.rng.weighted(&[8, 14, 14, 30, 5, 12, 12, 6, 6, 6, 2]), found) {
+        let mut removes = Tokens::new();
+        let what = self.rng.weighted(&[14, 14, 14, 30, 5, 12, 12, 6, 6, 6, 2, 40]);
+        if let (11, Some((ino, Kind::Regular, seen))) = (what, &found) {
+            return self.write(at, *ino, seen.clone());
+        }
+        let gone = |sim: &Self, found: &Option<(Ino, Kind, Tokens)>| -> Tokens {
+            found.iter().flat_map(|(ino, _, seen)| seen.iter().cloned().chain(sim.known(at, *ino))).collect()
+        };
+        let op = match (what, found) {
             (0, _) => Op::Create { dir, name, kind: Kind::Regular, mode, umask, rdev, exclusive, target },
             (1, _) => Op::Mkdir { dir, name, mode: mode | 0o100, umask },
             (2, _) => {
@@ -251,12 +335,12 @@ impl Sim<'_> {
             (what @ (3 | 4), _) => {
                 let mode = if what == 3 { RenameMode::Replace } else { RenameMode::Exchange };
                 if what == 3 {
-                    removes.extend(replaced.map(|(_, _, token)| token));
+                    removes.extend(gone(self, &replaced));
                 }
                 Op::Rename { dir, name, new_dir, new_name, mode, meant: None, new_meant: None }
             }
             (5, found) => {
-                removes.extend(found.map(|(_, _, token)| token));
+                removes.extend(gone(self, &found));
                 Op::Unlink { dir, name }
             }
             (6, _) => Op::Rmdir { dir, name, meant: None },
@@ -280,7 +364,7 @@ impl Sim<'_> {
         ));
         self.run.operations += 1;
         if !matches!(done, Some(Err(_))) {
-            self.removed.extend(removes.into_iter().filter(|token| !token.is_empty()));
+            self.removed.extend(removes);
         }
         Ok(())
     }

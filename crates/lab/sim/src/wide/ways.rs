@@ -59,14 +59,16 @@ impl Ways {
         self.take(places)
     }
 
-    /// All links of a site are up, all that it has is synced, and all is told and acknowledged on them.
+    /// All links of a site are up, all that it has is synced, all is told and acknowledged on them, and it has all bytes.
     pub(super) fn are_quiet(&self, place: &Place) -> bool {
         let peers = self.links.keys().filter_map(|(one, other)| match place.number {
             number if number == *one => Some(*other),
             number if number == *other => Some(*one),
             _ => None,
         });
-        let quiet = |site: &Site| peers.clone().all(|peer| site.peers().is_quiet(SiteId(number(peer))));
+        let quiet = |site: &Site| {
+            site.has_all_bytes() && peers.clone().all(|peer| site.peers().is_quiet(SiteId(number(peer))))
+        };
         place.is_synced() && place.with_site(quiet) == Some(true)
     }
 

@@ -188,7 +188,8 @@ impl Ctx {
             let RowChange::Inode { ino, row: Some(row) } = change else { continue };
             let before = self.state.inode(*ino).ok().flatten().filter(|before| !before.is_absent);
             if let Some(before) = before.filter(|_| row.is_absent) {
-                assert!(before.attr.nlink == 0 && !busy.contains(ino), "{ino} has bytes and becomes absent");
+                let is_empty = before.attr.nlink == 0 || before.attr.size == 0;
+                assert!(is_empty && !busy.contains(ino), "{ino} has bytes and becomes absent");
             }
         }
     }

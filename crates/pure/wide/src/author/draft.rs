@@ -14,15 +14,13 @@ use atoll_state::{NotInMemory, State};
 use bytes::Bytes;
 
 use super::made::BundleChange;
+use crate::contents::pieces::{NO_BYTES, no_rows};
 use crate::held::SiteRows;
 use crate::rows::{
-    DIRS, DirBeside, DirRow, FILES, FeedPlace, FeedRow, FileBeside, FileRow, NEAR, NearRow, SiteDir, fed,
-    near_key, remove, set,
+    BodyVersion, DIRS, DirBeside, DirRow, FILES, FeedPlace, FeedRow, FileBeside, FileBytes, FileRow, NEAR,
+    NearRow, SiteDir, UNCUT, UncutRow, fed, near_key, remove, set,
 };
-use crate::watch::{AttrValue, Birth, ByteRanges, Happened, LocalObject};
-
-/// The hash of no bytes: the first 128 bits of their BLAKE3.
-const NO_BYTES: u128 = 0xaf13_49b9_f5f9_a1a6_a040_4dea_36dc_c949;
+use crate::watch::{AttrValue, Birth, Happened, LocalObject};
 
 /// Of directories by their numbers the others that are shown as one with them, each with the directory in which it is.
 pub(super) type OtherDirs = BTreeMap<Ino, Vec<(FileId, FileId)>>;
@@ -72,8 +70,10 @@ pub(super) struct Draft<'a> {
     /// The place of its first change in the feed.
     from: FeedPlace,
     files: BTreeMap<Ino, DraftedFile>,
-    /// Of each of these files the bytes that no version has.
-    written: BTreeMap<Ino, ByteRanges>,
+    /// What is in their bodies.
+    bytes: BTreeMap<Ino, FileBytes>,
+    /// Files of this record that have become uncut.
+    uncut: BTreeSet<Ino>,
     dirs: BTreeMap<Ino, DraftedDir>,
     /// Those of them that change, with the number as which they are shown.
     changed_others: Vec<(Ino, DraftedDir)>,
@@ -103,7 +103,8 @@ impl<'a> Draft<'a> {
             others,
             from,
             files: BTreeMap::new(),
-            written: BTreeMap::new(),
+            bytes: BTreeMap::new(),
+            uncut: BTreeSet::new(),
             dirs: BTreeMap::new(),
             changed_others: Vec::new(),
             near: BTreeMap::new(),
@@ -164,10 +165,14 @@ impl<'a> Draft<'a> {
             }
             Happened::Written { ino, size, ranges, .. } => {
                 self.file(*ino);
-                let written = self.written.get_mut(ino).expect("a file that is known has this");
-                written.cut(*size);
-                ranges.iter().for_each(|range| written.add(range.clone()));
-                written.join_nearest();
+                let bytes = self.bytes.get_mut(ino).expect("a file that is known has this");
+                bytes.written.cut(*size);
+                ranges.iter().for_each(|range| bytes.written.add(range.clone()));
+                bytes.written.join_nearest();
+                if !bytes.is_uncut {
+                    bytes.is_uncut = true;
+                    self.uncut.insert(*ino);
+                }
             }
         }
     }
@@ -184,7 +189,8 @@ impl<'a> Draft<'a> {
         let version = FileVersion { stamp, size: 0, mtime, root: NO_BYTES };
         let state = FileState::new(birth, dot, attrs, place, version);
         self.files.insert(ino, Drafted::born(FileId::born(dot), state, dot, stamp));
-        self.written.insert(ino, ByteRanges::default());
+        let has = Some(BodyVersion::of(dot, &version));
+        self.bytes.insert(ino, FileBytes { has, ..FileBytes::default() });
         self.order.push(LocalObject::File(ino));
     }
 
@@ -295,9 +301,9 @@ impl<'a> Draft<'a> {
 
     fn file(&mut self, ino: Ino) -> &mut DraftedFile {
         if !self.files.contains_key(&ino) {
-            let FileBeside { id, state, at, written } = file_of(self.state, ino);
+            let FileBeside { id, state, at, bytes } = file_of(self.state, ino);
             self.files.insert(ino, Drafted::new(id, state, Some(at)));
-            self.written.insert(ino, written);
+            self.bytes.insert(ino, bytes);
         }
         self.files.get_mut(&ino).expect("it is there now")
     }
@@ -404,17 +410,20 @@ impl<'a> Draft<'a> {
         }
         // Of those that are left only bytes have changed.
         for (ino, file) in std::mem::take(&mut self.files) {
-            let written = self.written.remove(&ino).expect("a file that is known has this");
+            let bytes = self.bytes.remove(&ino).expect("a file that is known has this");
             let at = file.before.expect("a file that is born changes");
-            let beside = FileBeside { id: file.id, state: file.state, at, written };
+            let beside = FileBeside { id: file.id, state: file.state, at, bytes };
             self.put_beside_file(ino, Some(beside.into_bytes()), record);
         }
+        record
+            .changes
+            .extend(self.uncut.into_iter().map(|ino| set(UNCUT, ino.0.into(), &UncutRow::Uncut {})));
         changes
     }
 
     fn finish_file(&mut self, ino: Ino, at: FeedPlace, record: &mut Record) -> BundleChange {
         let mut file = self.files.remove(&ino).expect("it is in the draft");
-        let written = self.written.remove(&ino).expect("a file that is known has this");
+        let bytes = self.bytes.remove(&ino).expect("a file that is known has this");
         let id = file.id;
         let change = if file.is_born {
             BundleChange::FileBorn { id, state: Box::new(file.state.clone()) }
@@ -426,11 +435,15 @@ impl<'a> Draft<'a> {
         record.changes.extend(fed(file.before, at, FeedRow::File { id }));
         if file.is_dead {
             self.put_beside_file(ino, None, record);
-            let row = FileRow::Hidden { state: Box::new(file.state), at };
+            if !self.uncut.remove(&ino) && bytes.is_uncut {
+                record.changes.push(remove(UNCUT, ino.0.into()));
+            }
+            record.changes.extend(no_rows(ino, bytes.has));
+            let row = FileRow::Hidden { state: Box::new(file.state), at, kept: None };
             record.changes.push(set(FILES, id.0, &row));
             return change;
         }
-        let beside = FileBeside { id, state: file.state, at, written };
+        let beside = FileBeside { id, state: file.state, at, bytes };
         self.put_beside_file(ino, Some(beside.into_bytes()), record);
         if file.is_born {
             record.changes.push(set(FILES, id.0, &FileRow::Shown { ino }));

@@ -231,8 +231,14 @@ impl Author {
         Some(record)
     }
 
-    /// As [`atoll_island::Beside::witness`].
-    pub(crate) fn witness(&mut self, state: &State, now: Now, seq: u64, record: &mut Record) {
+    /// As [`atoll_island::Beside::witness`]. What users have done.
+    pub(crate) fn witness(
+        &mut self,
+        state: &State,
+        now: Now,
+        seq: u64,
+        record: &mut Record,
+    ) -> Vec<Happened> {
         let happened = happened(state, record).expect("the island has read what it changes");
         let others = self.others(state, &happened);
         let moved = self.move_dirs(state, now, &happened);
@@ -244,7 +250,7 @@ impl Author {
         happened.iter().for_each(|happened| draft.add(happened));
         changes.extend(draft.finish(record));
         if changes.is_empty() {
-            return;
+            return happened;
         }
         if let Some(moved) = moved {
             let (stamp, row) = (moved.stamp(), MoveRow::Logged { record: moved.clone() });
@@ -256,6 +262,7 @@ impl Author {
         let row = WriterRow::Own { n: self.n, latest_us: self.clock.latest_us(), position: seq };
         record.changes.push(set(WRITERS, self.writer.0.into(), &row));
         self.made.push(MadeRecord::Own(Bundle { position: seq, changes }));
+        happened
     }
 
     /// As [`atoll_island::Beside::allows_moves`].

@@ -8,6 +8,7 @@ use atoll_core::Name;
 use atoll_shown::names::{following, unmarked};
 use atoll_shown::{DirGroup, Objects, places};
 
+use super::bodies::NewBodies;
 use super::judge::Judged;
 use crate::held::{HeldObjects, SiteRows};
 use crate::rows::FeedRow;
@@ -44,10 +45,12 @@ impl Starts {
         }
     }
 
-    fn of(held: &HeldObjects<'_>, judged: &Judged<'_>) -> Self {
+    fn of(held: &HeldObjects<'_>, judged: &Judged<'_>, bodies: &NewBodies) -> Self {
         let mut starts = Self::default();
         let moved = judged.moved.iter().map(|id| FeedRow::Dir { id: *id });
-        for object in judged.changed.iter().copied().chain(moved) {
+        let bodies = bodies.keys().map(|id| FeedRow::File { id: *id });
+        let objects: BTreeSet<FeedRow> = judged.changed.iter().copied().chain(moved).chain(bodies).collect();
+        for object in objects {
             match object {
                 FeedRow::File { id } => {
                     let Some(state) = held.file(id) else { continue };
@@ -71,10 +74,11 @@ impl Affected {
         before: &HeldObjects<'_>,
         rows: &SiteRows<'_>,
         judged: &mut Judged<'_>,
+        bodies: &NewBodies,
         site: BesideRows<'_>,
     ) -> Self {
-        let was = Starts::of(before, judged);
-        let is = Starts::of(&HeldObjects::new(rows, site.spine, &judged.changes, site.name), judged);
+        let was = Starts::of(before, judged, bodies);
+        let is = Starts::of(&HeldObjects::new(rows, site.spine, &judged.changes, site.name), judged, bodies);
         for (dir, key) in is.near {
             judged.changes.near.entry(dir).or_default().insert(key);
         }

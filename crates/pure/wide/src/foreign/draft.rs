@@ -105,8 +105,15 @@ impl<'a> RowDraft<'a> {
         }
     }
 
-    /// A name leads to something else, or to nothing.
-    pub(super) fn set_entry(&mut self, dir: Ino, name: &Name, have: Option<&Entry>, want: Option<Entry>) {
+    /// A name leads to something else, or to nothing; `is_same`: to another body of the same file.
+    pub(super) fn set_entry(
+        &mut self,
+        dir: Ino,
+        name: &Name,
+        have: Option<&Entry>,
+        want: Option<Entry>,
+        is_same: bool,
+    ) {
         let is_dir =
             |entry: Option<&Entry>| i32::from(entry.is_some_and(|entry| entry.kind == Kind::Directory));
         let (had, has) = (have.map(|entry| entry.ino), want.as_ref().map(|entry| entry.ino));
@@ -119,7 +126,8 @@ impl<'a> RowDraft<'a> {
                 }
             }
             let now = self.now;
-            if let Some(owned) = self.dir(dir).and_then(|row| row.owned.as_mut()) {
+            let owned = if is_same { None } else { self.dir(dir).and_then(|row| row.owned.as_mut()) };
+            if let Some(owned) = owned {
                 owned.entries = owned.entries.checked_add_signed(entries).expect("names are counted");
                 owned.subdirs = owned.subdirs.checked_add_signed(subdirs).expect("directories are counted");
                 owned.mtime = owned.mtime.max(now);

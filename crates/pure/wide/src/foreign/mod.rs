@@ -4,6 +4,7 @@
 //! Nothing is kept between attempts: one that needs a row that is not in memory changes nothing, and is done anew when the row is there.
 
 mod affected;
+pub(crate) mod bodies;
 mod draft;
 mod judge;
 mod names;
@@ -24,6 +25,7 @@ use crate::held::{HeldChanges, HeldObjects, SiteRows};
 use crate::rows::FeedRow;
 pub(crate) use affected::avoiding;
 use affected::{Affected, BesideRows};
+use bodies::NewBodies;
 use judge::{Judged, tell_born};
 use numbers::Numbers;
 use objects::Writing;
@@ -134,14 +136,15 @@ pub fn decide(
     if changes.len() > OBJECTS_MAX {
         return Err(Waits::TooMany);
     }
-    decide_all(here, changes, &BTreeSet::new(), mint)
+    decide_all(here, changes, &NewBodies::new(), &BTreeSet::new(), mint)
 }
 
-/// The same, of however many changes: those of this site are counted elsewhere. `busy`: files in whose bodies somebody is. They count as
-/// those that have bytes which no version has, and are not shown as one with others.
+/// The same, of however many changes: those of this site are counted elsewhere. `bodies`: what is new in bodies. `busy`: files in whose
+/// bodies somebody is. They count as those that have bytes which no version has, and are not shown as one with others.
 pub(crate) fn decide_all(
     here: Here<'_>,
     changes: &[BundleChange],
+    bodies: &NewBodies,
     busy: &BTreeSet<Ino>,
     mint: &mut dyn FnMut() -> Option<Ino>,
 ) -> Result<ForeignDecision, Waits> {
@@ -155,7 +158,7 @@ pub(crate) fn decide_all(
     loaded()?;
     let (as_before, site) = (HeldChanges::default(), BesideRows { spine: here.spine, name: here.site });
     let before = HeldObjects::new(&rows, here.spine, &as_before, here.site);
-    let start = Affected::start(&before, &rows, &mut judged, site);
+    let start = Affected::start(&before, &rows, &mut judged, bodies, site);
     loaded()?;
     let after = HeldObjects::new(&rows, here.spine, &judged.changes, here.site);
     let affected = start.close(&before, &after);
@@ -163,7 +166,8 @@ pub(crate) fn decide_all(
     let mut mint = Mint { give: mint, lacks: 0 };
     let numbers = Numbers::new(&rows, &before, &after, &affected, &mut mint);
     loaded()?;
-    let mut writing = Writing::new(here, &rows, (&before, &after), &judged, &affected, &numbers, busy);
+    let mut writing =
+        Writing::new(here, &rows, (&before, &after), &judged, &affected, &numbers, (bodies, busy));
     writing.write(&mut mint);
     loaded()?;
     if mint.lacks > 0 {

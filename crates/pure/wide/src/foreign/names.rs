@@ -25,8 +25,8 @@ pub(super) struct ShownNames {
     pub(super) entries: BTreeMap<(Ino, Name), Leads>,
     /// All files that have one of these names, those too that are shown as one with another.
     pub(super) files: BTreeSet<FileId>,
-    /// Those of them that are shown as one with another.
-    pub(super) together: BTreeSet<FileId>,
+    /// Those of them that are shown as one, the first of them first.
+    pub(super) together: Vec<Vec<FileId>>,
 }
 
 impl ShownNames {
@@ -50,7 +50,7 @@ impl ShownNames {
                     ShownObject::File(files) => {
                         shown.files.extend(files.iter().map(|place| place.file));
                         if files.len() > 1 {
-                            shown.together.extend(files.iter().map(|place| place.file));
+                            shown.together.push(files.iter().map(|place| place.file).collect());
                         }
                         Leads::File(files[0].file)
                     }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use atoll_causal::{AttrState, DirHead, FileId, FileState};
-use atoll_core::{Ino, Name, Stamp};
+use atoll_core::{Encode, Ino, Name, Stamp};
 use atoll_posix::acl::Acl;
 use atoll_posix::xattr::Namespace;
 use atoll_posix::{Attr, Kind};
@@ -12,17 +12,18 @@ use atoll_shown::{DirGroup, Objects, places};
 use bytes::Bytes;
 
 use super::affected::{Affected, depth};
+use super::bodies::{NewBodies, is_behind, latest, mtime, of_equal, of_new, of_state};
 use super::draft::RowDraft;
 use super::judge::Judged;
 use super::names::{Leads, ShownNames};
 use super::numbers::Numbers;
 use super::{Here, Mint};
-use crate::held::{HeldDir, HeldObjects, SiteRows};
+use crate::contents::pieces::no_rows;
+use crate::held::{HeldDir, HeldFile, HeldObjects, SiteRows};
 use crate::rows::{
-    DIRS, DirBeside, DirRow, FILES, FeedPlace, FeedRow, FileBeside, FileRow, MOVES, MoveRow, fed, set,
-    stamp_key,
+    BEHIND, BehindRow, BesideRow, DIRS, DirBeside, DirRow, FILES, FeedPlace, FeedRow, FileBeside, FileBytes,
+    FileRow, KeptBody, MOVES, MoveRow, fed, set, stamp_key,
 };
-use crate::watch::ByteRanges;
 
 /// The twelve permission bits. Another site may say more.
 const MODE_BITS: u32 = 0o7777;
@@ -41,6 +42,11 @@ pub(super) struct Writing<'a> {
     files: BTreeMap<FileId, Ino>,
     /// Files that had a number and have none any more.
     hidden: BTreeSet<FileId>,
+    /// Bodies that files take over from others with the same bytes: by the files, and from which.
+    taken: BTreeMap<FileId, Ino>,
+    heirs: BTreeMap<Ino, FileId>,
+    /// What is new in bodies.
+    bodies: &'a NewBodies,
     /// Files in whose bodies somebody is.
     busy: &'a BTreeSet<Ino>,
     /// A file that goes and has bytes that no version has, or one that may have some.
@@ -55,11 +61,25 @@ impl<'a> Writing<'a> {
         judged: &'a Judged<'a>,
         affected: &'a Affected,
         numbers: &'a Numbers<'a>,
-        busy: &'a BTreeSet<Ino>,
+        (bodies, busy): (&'a NewBodies, &'a BTreeSet<Ino>),
     ) -> Self {
-        let (files, hidden, draft) = (BTreeMap::new(), BTreeSet::new(), RowDraft::new(rows, here.now));
-        let unversioned = None;
-        Self { here, rows, before, after, judged, affected, numbers, draft, files, hidden, busy, unversioned }
+        Self {
+            here,
+            rows,
+            before,
+            after,
+            judged,
+            affected,
+            numbers,
+            draft: RowDraft::new(rows, here.now),
+            files: BTreeMap::new(),
+            hidden: BTreeSet::new(),
+            taken: BTreeMap::new(),
+            heirs: BTreeMap::new(),
+            bodies,
+            busy,
+            unversioned: None,
+        }
     }
 
     /// All rows.
@@ -71,11 +91,14 @@ impl<'a> Writing<'a> {
         let was = |group: &DirGroup| self.rows.dir(group.first())?.number;
         let was = ShownNames::of(self.before, self.affected, was);
         let is = ShownNames::of(self.after, self.affected, |group| self.numbers.of(group));
+        self.inherit(&was, &is);
         self.entries(&was, &is, mint);
         let number = |id: &FileId| self.rows.file(*id)?.ino;
-        self.unversioned = is.together.iter().filter_map(number).find(|ino| self.busy.contains(ino));
+        let together = is.together.iter().flatten();
+        self.unversioned = together.filter_map(number).find(|ino| self.busy.contains(ino));
         let changed = self.judged.changes.files.keys();
-        let files: BTreeSet<FileId> = changed.chain(&was.files).chain(&is.files).copied().collect();
+        let files = changed.chain(&was.files).chain(&is.files).chain(self.bodies.keys());
+        let files: BTreeSet<FileId> = files.copied().collect();
         files.into_iter().for_each(|id| self.file(id));
         self.dir_rows();
         self.near();
@@ -188,8 +211,9 @@ impl<'a> Writing<'a> {
             let is_new = self.numbers.new.contains(dir);
             let have = if is_new { None } else { self.rows.entry(*dir, name) };
             let want = is.entries.get(at).and_then(|leads| self.wanted(*leads, have, mint));
+            let is_same = was.entries.get(at) == is.entries.get(at);
             if have != want.as_ref() {
-                self.draft.set_entry(*dir, name, have, want);
+                self.draft.set_entry(*dir, name, have, want, is_same);
             }
         }
     }
@@ -207,7 +231,7 @@ impl<'a> Writing<'a> {
             }
             Leads::File(id) => {
                 let kind = self.after.file(id)?.birth.kind;
-                let ino = match self.rows.file(id).and_then(|file| file.ino) {
+                let ino = match self.body_of(id) {
                     Some(ino) => ino,
                     None => *self.files.entry(id).or_insert_with(|| mint.next()),
                 };
@@ -218,6 +242,47 @@ impl<'a> Writing<'a> {
 
     // -------------------------------------------------------------------- files
 
+    /// The body that a file has from here on; none if it has none yet.
+    fn body_of(&self, id: FileId) -> Option<Ino> {
+        let new = self.bodies.get(&id).and_then(|body| body.ino);
+        let new = new.or_else(|| self.taken.get(&id).copied());
+        new.or_else(|| self.files.get(&id).copied()).or_else(|| self.rows.file(id)?.body)
+    }
+
+    /// The first of files that are shown as one, if it has no bytes here, gets the body of another of them that is shown no more: they have
+    /// the same bytes, and somebody may be about to write there.
+    fn inherit(&mut self, was: &ShownNames, is: &ShownNames) {
+        for files in &is.together {
+            let Some((heir, others)) = files.split_first() else { continue };
+            let Some(state) = self.after.file(*heir) else { continue };
+            let lacks = |file: &HeldFile| !file.bytes.is_uncut && of_state(&file.bytes, &state).has.is_none();
+            let has_none = self.rows.file(*heir).is_none_or(|file| file.body.is_none() || lacks(&file));
+            if !has_none || self.bodies.contains_key(heir) || self.taken.contains_key(heir) {
+                continue;
+            }
+            let from = others.iter().find_map(|other| {
+                let ino = self.leaves(*other, was, is).filter(|ino| !self.heirs.contains_key(ino))?;
+                let has = self.rows.file(*other)?.bytes.has?;
+                let is_equal = latest(&state).is_some_and(|(_, version)| has.is_equal(&version));
+                (is_equal && self.rows.inode(ino)?.attr.kind == state.birth.kind).then_some((*other, ino))
+            });
+            if let Some((other, ino)) = from {
+                self.taken.insert(*heir, ino);
+                self.heirs.insert(ino, other);
+            }
+        }
+    }
+
+    /// The body of a file that has no name any more.
+    fn leaves(&self, id: FileId, was: &ShownNames, is: &ShownNames) -> Option<Ino> {
+        let held = self.rows.file(id)?;
+        let ino = held.body?;
+        let leads = Leads::File(id);
+        let names = was.entries.values().filter(|at| **at == leads).count();
+        let are_all = self.rows.inode(ino)?.attr.nlink as usize == names;
+        (are_all && is.entries.values().all(|at| *at != leads)).then_some(ino)
+    }
+
     fn file(&mut self, id: FileId) {
         let Some(state) = self.after.file(id) else { return };
         let state = state.into_owned();
@@ -225,52 +290,124 @@ impl<'a> Writing<'a> {
         let is_changed = self.judged.is_changed(FeedRow::File { id });
         let at = self.feed_place(FeedRow::File { id }).or_else(|| held.as_ref().map(|file| file.at));
         let Some(at) = at else { return };
-        let had = held.as_ref().and_then(|file| file.ino);
-        let Some(ino) = had.or_else(|| self.files.get(&id).copied()) else {
+        let new = self.bodies.get(&id);
+        let had = held.as_ref().and_then(|file| file.body);
+        if had.is_some_and(|ino| self.heirs.get(&ino) == Some(&id)) {
+            // Another file has its body now.
+            self.hidden.insert(id);
+            let row = FileRow::Hidden { state: Box::new(state), at, kept: None };
+            self.draft.sides.push(set(FILES, id.0, &row));
+            return;
+        }
+        let Some(ino) = self.body_of(id) else {
             if is_changed {
-                let row = FileRow::Hidden { state: Box::new(state), at };
+                let row = FileRow::Hidden { state: Box::new(state), at, kept: None };
                 self.draft.sides.push(set(FILES, id.0, &row));
             }
             return;
         };
         let by = self.draft.links(ino);
-        if !is_changed && by.is_none() {
+        let is_new = had != Some(ino);
+        if !is_changed && by.is_none() && new.is_none() && !is_new {
             return;
         }
-        let mut row = match had {
-            Some(_) => match self.rows.inode(ino) {
-                Some(row) => row.clone(),
-                None => return,
-            },
-            None => self.new_file(ino, &state),
+        let row = if had == Some(ino) || new.is_some() || self.heirs.contains_key(&ino) {
+            self.rows.inode(ino).cloned()
+        } else {
+            Some(self.new_file(ino, &state))
         };
+        let Some(mut row) = row else { return };
         let links = i64::from(row.attr.nlink) + by.unwrap_or(0);
         row.attr.nlink = u32::try_from(links).expect("links are counted");
+        let bytes = match (new, self.heirs.get(&ino).and_then(|from| self.rows.file(*from))) {
+            (Some(body), _) => body.bytes.clone(),
+            // It is the later one of equal versions here, too.
+            (None, Some(from)) => FileBytes { has: of_equal(&from.bytes, &state), ..from.bytes.clone() },
+            (None, None) => match &held {
+                // Somebody writes there: they are gathered elsewhere.
+                Some(file) if self.busy.contains(&ino) => file.bytes.clone(),
+                Some(file) if had.is_some() => of_state(&file.bytes, &state),
+                _ => of_new(&state),
+            },
+        };
         if row.attr.nlink == 0 {
-            let is_written = held.as_ref().is_some_and(|file| !file.written.is_empty());
-            let has_more = is_written || self.busy.contains(&ino);
-            self.unversioned = self.unversioned.or_else(|| has_more.then_some(ino));
-            self.draft.drop_file(ino);
-            self.hidden.insert(id);
-            self.draft.sides.push(set(FILES, id.0, &FileRow::Hidden { state: Box::new(state), at }));
-            return;
+            let was_shown = held.as_ref().is_some_and(|file| file.ino.is_some());
+            return self.hide(id, state, at, row, bytes, was_shown);
+        }
+        if let Some(old) = held.as_ref().and_then(|file| file.ino).filter(|old| *old != ino) {
+            // It is the same file to users.
+            let Some(old) = self.rows.inode(old) else { return };
+            (row.attr.atime, row.attr.btime) = (old.attr.atime, old.attr.btime);
         }
         row.attr.ctime = row.attr.ctime.max(self.here.now);
-        if is_changed || had.is_none() {
-            let attrs = &state.attrs;
-            row.attr.mode = attrs.mode.value & MODE_BITS;
-            (row.attr.uid, row.attr.gid) = (attrs.uid.value, attrs.gid.value);
-            if held.as_ref().is_some_and(|file| file.state.attrs.mtime != attrs.mtime) {
-                row.attr.mtime = attrs.mtime.value;
-            }
-            let now = xattrs(attrs, row.attr.kind);
-            (row.has_xattrs, row.has_acl) = self.draft.set_xattrs(ino, row.has_xattrs, now);
-            let written = held.as_ref().map_or_else(ByteRanges::default, |file| file.written.clone());
-            row.beside = Some(FileBeside { id, state, at, written }.into_bytes());
+        let attrs = &state.attrs;
+        row.attr.mode = attrs.mode.value & MODE_BITS;
+        (row.attr.uid, row.attr.gid) = (attrs.uid.value, attrs.gid.value);
+        let is_latest = !bytes.is_uncut && !is_behind(&state, &bytes);
+        let is_set = held.as_ref().is_some_and(|file| file.state.attrs.mtime != attrs.mtime);
+        if is_set || is_latest && is_changed || new.is_some() && is_latest {
+            row.attr.mtime = mtime(&state);
         }
+        if row.attr.kind == Kind::Regular && bytes.has.is_none() && !bytes.is_uncut {
+            row.is_absent = true;
+        } else if bytes.has.is_some() {
+            row.is_absent = false;
+        }
+        let now = xattrs(attrs, row.attr.kind);
+        (row.has_xattrs, row.has_acl) = self.draft.set_xattrs(ino, row.has_xattrs, now);
+        if is_behind(&state, &bytes) {
+            self.is_to_be_looked_at(id);
+        }
+        row.beside = Some(FileBeside { id, state, at, bytes }.into_bytes());
         self.draft.set_inode(row);
-        if had.is_none() {
+        if is_new || held.as_ref().is_some_and(|file| file.ino.is_none()) {
             self.draft.sides.push(set(FILES, id.0, &FileRow::Shown { ino }));
+        }
+        // Its old body goes, if no other file gets it.
+        if let Some(old) = had.filter(|old| *old != ino)
+            && !self.bodies.values().any(|body| body.ino == Some(old))
+        {
+            let has = held.as_ref().and_then(|file| file.bytes.has);
+            self.draft.sides.extend(no_rows(old, has));
+            self.draft.drop_file(old);
+        }
+    }
+
+    /// A file is shown nowhere. If it is not dead, it keeps what is in its body: it may be shown again, and nobody else may have that. What
+    /// is kept of a file that dies goes later, since this may be with the record of a user, which removes nothing else.
+    fn hide(
+        &mut self,
+        id: FileId,
+        state: FileState,
+        at: FeedPlace,
+        mut row: Inode,
+        bytes: FileBytes,
+        was_shown: bool,
+    ) {
+        let ino = row.attr.ino;
+        let is_dead = places(id, &state).is_empty();
+        let has_more = bytes.is_uncut || self.busy.contains(&ino);
+        self.unversioned = self.unversioned.or_else(|| has_more.then_some(ino));
+        self.hidden.insert(id);
+        let is_kept = !was_shown || row.attr.kind == Kind::Regular && bytes.has.is_some() && !is_dead;
+        if is_dead && !was_shown {
+            self.is_to_be_looked_at(id);
+        } else if is_kept {
+            row.beside = Some(BesideRow::Nameless { of: id }.to_vec().into());
+            self.draft.set_inode(row);
+        } else {
+            self.draft.sides.extend(no_rows(ino, bytes.has));
+            self.draft.drop_file(ino);
+        }
+        let kept = is_kept.then_some(KeptBody { ino, bytes });
+        let row = FileRow::Hidden { state: Box::new(state), at, kept };
+        self.draft.sides.push(set(FILES, id.0, &row));
+    }
+
+    /// Something is to be done for the bytes of a file, behind this record.
+    fn is_to_be_looked_at(&mut self, id: FileId) {
+        if self.rows.behind(id).is_none() {
+            self.draft.sides.push(set(BEHIND, id.0, &BehindRow::Behind { staged: None }));
         }
     }
 
@@ -302,7 +439,7 @@ impl<'a> Writing<'a> {
         if self.hidden.contains(&id) {
             return None;
         }
-        self.files.get(&id).copied().or_else(|| self.rows.file(id)?.ino)
+        self.body_of(id)
     }
 
     /// The names that an object has by its own word, if it is not dead.

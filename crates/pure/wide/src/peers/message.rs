@@ -2,12 +2,13 @@
 
 use std::ops::Deref;
 
-use atoll_causal::{Context, Writer};
+use atoll_causal::{Context, Dot, FileId, Writer};
 use atoll_core::limits::RECORD_BYTES_MAX;
 use atoll_core::{Decode, Encode, Malformed, Reader, wire_enum, wire_struct};
 
 use crate::author::{Bundle, BundleChange};
 use crate::rows::FeedRow;
+use crate::watch::ByteRanges;
 
 /// Writers in a [`Hello`].
 pub const WRITERS_MAX: usize = 4_096;
@@ -17,6 +18,11 @@ pub const NEWS_MAX: usize = 1_024;
 pub const STATE_BYTES_MAX: usize = 1 << 20;
 /// Bytes of what is asked for in one message.
 pub const WANT_BYTES_MAX: usize = 256 << 10;
+
+/// Sites in one message.
+pub const SITES_MAX: usize = 64;
+/// Hashes of pieces in one message.
+pub const PLAN_MAX: usize = 4_096;
 
 /// A list of at most `N` items. What is longer is refused when it is read.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -92,6 +98,34 @@ wire_struct! {
     }
 }
 
+wire_struct! {
+    /// A site that knows of a version, and has not got its bytes.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct SiteWithout {
+        /// The site's writer.
+        pub site: Writer,
+        /// It has bytes of an earlier version.
+        pub has_earlier: bool,
+    }
+}
+
+wire_enum! {
+    /// How a site gets the bytes of a version from the sender.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub enum ContentsPlan {
+        /// Not from this one.
+        1 => Gone { /// The sites that have not got them, as far as the sender knows; none if it may have them later.
+            without: Most<SiteWithout, SITES_MAX> },
+        /// By pieces.
+        2 => Pieces { /// The hashes of pieces, from the one on that was asked for; a file may have more.
+            hashes: Most<u128, PLAN_MAX> },
+        /// By what has changed since the version that the asker has.
+        3 => Since { /// The bytes that may differ.
+            ranges: ByteRanges, /// The hashes of the pieces in which they are.
+            hashes: Most<u128, PLAN_MAX> },
+    }
+}
+
 wire_enum! {
     /// What one site tells another one. At most [`Self::BYTES_MAX`] bytes.
     #[derive(Debug, Clone, PartialEq, Eq)]
@@ -124,10 +158,60 @@ wire_enum! {
             /// These are not here.
             unknown: Most<FeedRow, NEWS_MAX>,
         },
+        /// How are the bytes of a version to be had? One [`Self::Plan`] is the answer.
+        7 => WantPlan {
+            /// The file.
+            file: FileId,
+            /// The change that made the version.
+            dot: Dot,
+            /// The hash over the bytes that the sender has.
+            base: Option<u128>,
+            /// The first piece of which it wants the hash, if not by what has changed.
+            from: u32,
+        },
+        /// The answer.
+        8 => Plan {
+            /// The file.
+            file: FileId,
+            /// The change that made the version.
+            dot: Dot,
+            /// How.
+            plan: ContentsPlan,
+        },
+        /// Bytes are asked for, at most those of a piece. One [`Self::Bytes`] is the answer.
+        9 => WantBytes {
+            /// Of this file.
+            file: FileId,
+            /// Of the version that this change made.
+            dot: Dot,
+            /// The first one.
+            offset: u64,
+            /// How many.
+            len: u32,
+        },
+        /// The answer.
+        10 => Bytes {
+            /// The file.
+            file: FileId,
+            /// The change that made the version.
+            dot: Dot,
+            /// The first byte.
+            offset: u64,
+            /// They; none if they are not to be had here.
+            bytes: Option<Vec<u8>>,
+        },
     }
 }
 
 impl WideMessage {
+    /// Whether it is about bytes of files.
+    pub const fn is_about_bytes(&self) -> bool {
+        matches!(
+            self,
+            Self::WantPlan { .. } | Self::Plan { .. } | Self::WantBytes { .. } | Self::Bytes { .. }
+        )
+    }
+
     /// Bytes of one message, encoded. What is in a record goes into a message: a state is in the row of its object.
     pub const BYTES_MAX: usize = RECORD_BYTES_MAX + (64 << 10);
 }
@@ -152,6 +236,10 @@ mod tests {
         let hello = Hello { volume: 1, writers: Most::new(vec![(Writer(2), 3)]), has: 4, synced: 5 };
         let stamp = HybridStamp { time_us: 6, writer: Writer(7) };
         let moved = KnownObject { object: FeedRow::Move { stamp }, known: Context::default() };
+        let (file, dot) = (FileId(11), Dot { writer: Writer(12), n: 13 });
+        let without = SiteWithout { site: Writer(14), has_earlier: true };
+        let mut ranges = ByteRanges::default();
+        ranges.add(3..4);
         vec![
             WideMessage::Hello { hello },
             WideMessage::Bundle { bundle: Bundle { position: 8, changes: vec![born()] } },
@@ -163,6 +251,13 @@ mod tests {
                 known: Most::new(vec![known().object]),
                 unknown: Most::new(vec![FeedRow::File { id: FileId(6) }]),
             },
+            WideMessage::WantPlan { file, dot, base: Some(3), from: 4 },
+            WideMessage::Plan { file, dot, plan: ContentsPlan::Gone { without: Most::new(vec![without]) } },
+            WideMessage::Plan { file, dot, plan: ContentsPlan::Pieces { hashes: Most::new(vec![1, 2]) } },
+            WideMessage::Plan { file, dot, plan: ContentsPlan::Since { ranges, hashes: Most::new(vec![1]) } },
+            WideMessage::WantBytes { file, dot, offset: 5, len: 6 },
+            WideMessage::Bytes { file, dot, offset: 5, bytes: Some(vec![7, 8]) },
+            WideMessage::Bytes { file, dot, offset: 5, bytes: None },
         ]
     }
 
@@ -211,6 +306,8 @@ mod tests {
             (head(6, &[]), &born, NEWS_MAX, [&none[..], &none].concat()),
             (head(6, &[&none]), &object, NEWS_MAX, none.clone()),
             (head(6, &[&none, &none]), &object, NEWS_MAX, Vec::new()),
+            (head(8, &[&[1; 32], &[1]]), &[1; 9], SITES_MAX, Vec::new()),
+            (head(8, &[&[1; 32], &[2]]), &[3; 16], PLAN_MAX, Vec::new()),
         ];
         for (head, item, most, tail) in lists {
             assert!(is_read(&head, item, most, &tail), "{head:?}");

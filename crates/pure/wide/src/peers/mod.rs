@@ -187,6 +187,11 @@ impl WidePeers {
         self.peers.get(&site).map_or((0, 0), |peer| (peer.taken, peer.acked))
     }
 
+    /// Whether a link is up on which both have said who they are.
+    pub fn is_linked(&self, site: SiteId) -> bool {
+        self.peers.get(&site).is_some_and(|peer| matches!(peer.link, Link::Up(_)))
+    }
+
     /// Whether all that was told on a link is acknowledged, and all that was heard on it is here and synced; false without a link.
     pub fn is_quiet(&self, site: SiteId) -> bool {
         let Some(Peer { link: Link::Up(live), taken, synced, .. }) = self.peers.get(&site) else {
@@ -257,6 +262,11 @@ impl WidePeers {
             WideMessage::State { changes, known, unknown } => {
                 live.hearing.answer(changes.into_vec(), &known, &unknown)
             }
+            // Another machine takes these.
+            WideMessage::WantPlan { .. }
+            | WideMessage::Plan { .. }
+            | WideMessage::WantBytes { .. }
+            | WideMessage::Bytes { .. } => Err(Refused::Order("it speaks of bytes")),
         }
     }
 

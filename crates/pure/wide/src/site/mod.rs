@@ -1,6 +1,7 @@
 //! A site, beside its island: the author of what its users do, and what other sites have made. Owns what happens before an operation of a
 //! user that touches what is derived, and with it. Knows no socket.
 
+mod bodies;
 mod prepare;
 mod steps;
 
@@ -10,17 +11,19 @@ use atoll_causal::Writer;
 use atoll_core::planted::{Bug, planted};
 use atoll_core::{Decode, Encode, Ino, IslandId, Malformed};
 use atoll_island::{Beside, BesideEvent, BesideRecord, BesideSays, BesideStep, BesideView, Now};
-use atoll_posix::Op;
+use atoll_posix::{Answer, Errno, Op};
 use atoll_proto::{EntryRef, Record, RowChange};
 use atoll_state::{NotInMemory, RowLoad, State};
 use bytes::Bytes;
 
 use crate::author::{Author, Bundle, BundleChange, MadeRecord, Pen};
+use crate::contents::Contents;
+use crate::foreign::bodies::NewBodies;
 use crate::foreign::{self, ForeignDecision, Here, OBJECTS_MAX, Waits};
 use crate::held::{HeldChanges, HeldObjects, SiteRows};
 use crate::peers::message::WideMessage;
 use crate::peers::{Own, WidePeers, Window};
-use crate::rows::{DIRS, MOVES, PEERS, SiteId, WRITERS};
+use crate::rows::{BEHIND, DIRS, MOVES, PEERS, SiteId, UNCUT, WRITERS};
 use crate::watch::happened;
 use prepare::{Needed, SiteStep, TOGETHER_MAX};
 use steps::Steps;
@@ -47,8 +50,11 @@ pub struct Site {
     names: BTreeMap<Writer, String>,
     author: Author,
     peers: WidePeers,
+    contents: Contents,
     /// What has come and is not heard yet, with its bytes: of each other site at most what it may have under way.
     inbox: VecDeque<(SiteId, Heard)>,
+    /// What the island has done, and is not looked at yet.
+    did: Vec<Did>,
     /// Links that are to be ended, and why.
     ends: VecDeque<(SiteId, String)>,
     /// The last record when it began. Before that is synced, it may be lost with what it says of other sites.
@@ -64,13 +70,16 @@ enum Heard {
     Message(WideMessage),
 }
 
+/// What the island has done for a site.
+type Did = (u64, Result<(Answer, Bytes), Errno>);
+
 /// A step that is not made yet.
 #[derive(Debug)]
 enum NotYet {
     Rows(Vec<RowLoad>),
     Numbers,
-    /// A file goes of which no version has all bytes.
-    Version,
+    /// This file goes, and no version has all its bytes.
+    Version(Ino),
     /// There is more at a name than one record takes, or an object has more links or writers than fit.
     Refused,
 }
@@ -83,7 +92,7 @@ impl From<Vec<RowLoad>> for NotYet {
 
 impl Site {
     /// Side tables that [`Site::open`] needs whole.
-    pub const TABLES: &'static [u8] = &[DIRS, MOVES, PEERS, WRITERS];
+    pub const TABLES: &'static [u8] = &[BEHIND, DIRS, UNCUT, MOVES, PEERS, WRITERS];
 
     /// A site that goes on where its rows end, those of [`Site::TABLES`]: others are not used. `position` is that of the last record.
     /// Nobody hears of the site before that one is synced.
@@ -95,9 +104,11 @@ impl Site {
         let rows: Vec<_> = rows.into_iter().collect();
         let SiteConfig { volume, writer, island, names, window } = config;
         let peers = WidePeers::open(volume, window, position, rows.iter().cloned())?;
+        let contents = Contents::open((writer, names.keys().copied()), &rows);
         let author = Author::open(writer, rows)?;
-        let (inbox, ends, begins, may_go) = (VecDeque::new(), VecDeque::new(), position, false);
-        Ok(Self { island, names, author, peers, inbox, ends, begins, may_go })
+        let (inbox, did, ends, begins, may_go) =
+            (VecDeque::new(), Vec::new(), VecDeque::new(), position, false);
+        Ok(Self { island, names, author, peers, contents, inbox, did, ends, begins, may_go })
     }
 
     /// What its users have made.
@@ -110,10 +121,21 @@ impl Site {
         &self.peers
     }
 
+    /// Whether all versions of files are cut, and the bytes of all others' versions are here.
+    pub fn has_all_bytes(&self) -> bool {
+        self.contents.is_quiet()
+    }
+
+    /// How many files' latest versions have bytes that are not here.
+    pub fn files_behind(&self) -> usize {
+        self.contents.behind()
+    }
+
     fn decide(
         &self,
         view: BesideView<'_>,
         changes: &[BundleChange],
+        bodies: &NewBodies,
         mint: &mut dyn FnMut() -> Option<Ino>,
     ) -> Result<ForeignDecision, Waits> {
         let site = |writer| self.name_of(writer);
@@ -125,7 +147,7 @@ impl Site {
             position: view.position(),
             now: view.now.wall,
         };
-        foreign::decide_all(here, changes, view.busy, mint)
+        foreign::decide_all(here, changes, bodies, view.busy, mint)
     }
 
     fn name_of(&self, writer: Writer) -> String {
@@ -142,18 +164,7 @@ impl Site {
             return Ok(BesideStep::Rest);
         }
         self.peers.synced(if planted(Bug::ToldUnsynced) { view.state.seq() } else { view.synced });
-        while let Some((site, heard)) = self.inbox.pop_front() {
-            let own = own(&self.author, view.state);
-            match heard {
-                Heard::Link { up: true } => self.peers.link_up(site),
-                Heard::Link { up: false } => self.peers.link_down(site),
-                Heard::Message(message) => {
-                    if let Err(why) = self.peers.heard(own, site, message) {
-                        self.ends.push_back((site, why.to_string()));
-                    }
-                }
-            }
-        }
+        self.hear_all(view.state);
         if let Some((SiteId(peer), why)) = self.ends.pop_front() {
             return Ok(BesideStep::Say(BesideSays::End { peer, why }));
         }
@@ -161,7 +172,7 @@ impl Site {
             Ok(None) => {}
             Ok(Some(record)) => return Ok(BesideStep::Decide(record)),
             // What a site is told does not wait for what it cannot take yet.
-            Err(NotYet::Version) => {}
+            Err(NotYet::Version(ino)) => self.contents.is_due(ino),
             Err(not_yet) => return Err(not_yet),
         }
         for site in self.peers.sites() {
@@ -170,7 +181,42 @@ impl Site {
                 return Ok(BesideStep::Say(BesideSays::Send { peer: site.0, bytes }));
             }
         }
-        Ok(BesideStep::Rest)
+        self.act_on_bytes(view, mint)
+    }
+
+    /// Takes note of what has come.
+    fn hear_all(&mut self, state: &State) {
+        std::mem::take(&mut self.did).into_iter().for_each(|(id, done)| self.contents.did(id, done));
+        while let Some((site, heard)) = self.inbox.pop_front() {
+            let was_linked = self.peers.is_linked(site);
+            let heard = match heard {
+                Heard::Link { up: true } => {
+                    self.peers.link_up(site);
+                    Ok(())
+                }
+                Heard::Link { up: false } => {
+                    self.peers.link_down(site);
+                    Ok(())
+                }
+                Heard::Message(message) if message.is_about_bytes() && was_linked => {
+                    self.contents.heard(site, message)
+                }
+                Heard::Message(message) => self.peers.heard(own(&self.author, state), site, message),
+            };
+            if let Err(why) = heard {
+                self.peers.link_down(site);
+                self.ends.push_back((site, why.to_string()));
+            }
+            self.link_changed(site, was_linked);
+        }
+    }
+
+    /// If a link has come up or gone down, what is under way of bytes on it is of no use.
+    fn link_changed(&mut self, site: SiteId, was_linked: bool) {
+        let is_linked = self.peers.is_linked(site);
+        if was_linked != is_linked {
+            self.contents.link(site, is_linked);
+        }
     }
 
     /// The next record of what other sites have made.
@@ -186,18 +232,21 @@ impl Site {
             // Nobody else gives dots of this writer: this site has gone back, or the other one lies.
             let given = |change: &&BundleChange| self.author.has_given(change);
             let honest: Vec<BundleChange> = step.changes.iter().filter(given).cloned().collect();
-            let mut decision = match self.decide(view, &honest, mint) {
+            let mut decision = match self.decide(view, &honest, &NewBodies::new(), mint) {
                 Ok(decision) => decision,
                 Err(Waits::Rows(loads)) => return Err(NotYet::Rows(loads)),
                 Err(Waits::Numbers) => return Err(NotYet::Numbers),
-                Err(Waits::Version(_)) => return Err(NotYet::Version),
+                Err(Waits::Version(ino)) => return Err(NotYet::Version(ino)),
                 Err(Waits::TooMany) => unreachable!("a step has as many changes as fit"),
             };
             decision.refused += step.changes.len() - honest.len();
             let (writer, _) = self.author.given();
+            let was_linked = self.peers.is_linked(step.from);
             if let Err(why) = self.peers.decided(&step, view.position(), writer, &mut decision) {
                 self.ends.push_back((step.from, why.to_string()));
+                self.link_changed(step.from, was_linked);
             }
+            self.contents.noted(&decision.record);
             let ForeignDecision { record, changed, files, spine, heard, .. } = decision;
             self.author.hear(view.now, spine, &heard);
             if !changed.is_empty() {
@@ -246,6 +295,7 @@ impl Site {
         }
         let (changes, pen, decision) = self.steps(view, &rows, &before, mint)?;
         let ForeignDecision { mut record, files, spine, .. } = decision;
+        self.contents.noted(&record);
         self.author.hear(view.now, spine, &[]);
         let bundle = Bundle { position: view.position(), changes };
         record.changes.push(self.author.wrote(pen, bundle));
@@ -270,7 +320,7 @@ impl Site {
             missing => return Err(NotYet::Rows(missing)),
         }
         let (changes, pen) = made.finish();
-        let decision = match self.decide(view, &changes, mint) {
+        let decision = match self.decide(view, &changes, &NewBodies::new(), mint) {
             Ok(decision) => decision,
             Err(Waits::Rows(missing)) => return Err(NotYet::Rows(missing)),
             Err(Waits::Numbers) => return Err(NotYet::Numbers),
@@ -301,6 +351,7 @@ impl Site {
         if !record.changes.iter().all(is_beside) {
             return Ok(Vec::new());
         }
+        self.contents.noted(&record);
         self.author.hear(view.now, spine, &[]);
         self.author.wrote_first(pen, changes);
         Ok(record.changes)
@@ -309,7 +360,8 @@ impl Site {
 
 impl Beside for Site {
     fn witness(&mut self, state: &State, now: Now, seq: u64, record: &mut Record) {
-        self.author.witness(state, now, seq, record);
+        let happened = self.author.witness(state, now, seq, record);
+        self.contents.witness(&happened, now.ms);
     }
 
     fn allows_moves(&self, state: &State, now: Now, moves: &[(Ino, EntryRef)]) -> Result<bool, NotInMemory> {
@@ -327,7 +379,11 @@ impl Beside for Site {
             Ok(Some(record)) => BesideStep::Decide(record),
             Err(NotYet::Rows(loads)) => BesideStep::Load(loads),
             Err(NotYet::Numbers) => BesideStep::Ids,
-            Err(NotYet::Version | NotYet::Refused) => BesideStep::Refuse,
+            Err(NotYet::Version(ino)) => {
+                self.contents.is_due(ino);
+                BesideStep::Refuse
+            }
+            Err(NotYet::Refused) => BesideStep::Refuse,
         }
     }
 
@@ -341,6 +397,7 @@ impl Beside for Site {
 
     fn hear(&mut self, event: BesideEvent) {
         match event {
+            BesideEvent::Did { id, done } => self.did.push((id, done)),
             BesideEvent::Link { peer, up } => self.inbox.push_back((SiteId(peer), Heard::Link { up })),
             BesideEvent::Message { peer, bytes } => match WideMessage::from_slice(&bytes) {
                 Ok(message) => self.inbox.push_back((SiteId(peer), Heard::Message(message))),
@@ -349,8 +406,6 @@ impl Beside for Site {
                     self.ends.push_back((SiteId(peer), why.to_string()));
                 }
             },
-            // It has none done yet.
-            BesideEvent::Did { .. } => {}
         }
     }
 
@@ -359,7 +414,11 @@ impl Beside for Site {
             Ok(step) => step,
             Err(NotYet::Rows(loads)) => BesideStep::Load(loads),
             Err(NotYet::Numbers) => BesideStep::Ids,
-            Err(NotYet::Version | NotYet::Refused) => BesideStep::Rest,
+            Err(NotYet::Version(ino)) => {
+                self.contents.is_due(ino);
+                BesideStep::Rest
+            }
+            Err(NotYet::Refused) => BesideStep::Rest,
         }
     }
 

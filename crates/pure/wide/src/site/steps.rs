@@ -7,14 +7,15 @@ use atoll_causal::{
     DirHead, DirPart, Dot, FileChange, FileId, FilePart, FileState, FileVersion, HybridStamp, LinkPlace,
     Taken,
 };
-use atoll_core::Name;
-use atoll_shown::{ExplicitStep, FilePlace};
+use atoll_core::planted::{Bug, planted};
+use atoll_core::{Name, Time};
+use atoll_shown::{ExplicitStep, FilePlace, NewCopy};
 use atoll_spine::Spine;
 
 use super::prepare::SiteStep;
 use crate::author::{BundleChange, Pen};
 use crate::held::SiteRows;
-use crate::rows::FeedRow;
+use crate::rows::{BodyVersion, FeedRow, FileBytes};
 
 /// Parts of a step in the change of a file.
 const STEP_PARTS_MAX: usize = 2;
@@ -35,7 +36,7 @@ pub(super) struct Steps<'a> {
     dirs: BTreeMap<FileId, Changed<DirHead, DirPart>>,
     /// Those that change, in the order of their dots.
     order: Vec<FeedRow>,
-    /// Changes of files that change once more, since one change has no room for all.
+    /// Changes of files that change once more, since one change has no room for all, and files that are made.
     full: Vec<BundleChange>,
     /// The stamp of the last step. Those that are far ahead of the clock do not drive it.
     last: HybridStamp,
@@ -71,6 +72,45 @@ impl<'a> Steps<'a> {
                 }
             }
         }
+    }
+
+    /// A version of a file over those whose bytes its users have seen. As what it is in the body.
+    pub(super) fn version(
+        &mut self,
+        file: FileId,
+        bytes: &FileBytes,
+        (size, root): (u64, u128),
+        mtime: Time,
+    ) -> Option<BodyVersion> {
+        let state = self.rows.file(file)?.state.clone();
+        let seen = bytes.has.map_or_else(Vec::new, |has| {
+            let is_seen = |(dot, version): &(Dot, &FileVersion)| {
+                *dot == has.dot || has.is_equal(version) || planted(Bug::VersionSeesAll)
+            };
+            state.versions.iter().filter(is_seen).map(|(dot, _)| dot).collect()
+        });
+        self.last = self.pen.stamp(state.latest().max(self.last));
+        let version = FileVersion { stamp: self.last, size, mtime, root };
+        let changed = self.file(file)?;
+        changed.parts.push(FilePart::Version { removed: seen, version });
+        Some(BodyVersion::of(changed.dot, &version))
+    }
+
+    /// Versions of a file go in favour of the latest one.
+    pub(super) fn settle(&mut self, file: FileId, lost: Vec<Dot>, kept: Dot) {
+        if let Some(changed) = self.file(file) {
+            changed.parts.push(FileState::settle(lost, kept));
+        }
+    }
+
+    /// A version of a file becomes another file, under this name.
+    pub(super) fn copy(&mut self, of: FileId, copy: &NewCopy, dir: FileId, name: Name) {
+        let Some(file) = self.rows.file(of) else { return };
+        let Some(entry) = self.dir(dir).map(|changed| changed.dot) else { return };
+        let mut state = copy.state(of, &file.state, dir, name, entry);
+        // Another site may make it at another place. Then the two must not take each other's for their own.
+        state.context.add(self.pen.dot());
+        self.full.push(BundleChange::FileBorn { id: copy.id, state: Box::new(state) });
     }
 
     fn rename(&mut self, place: &FilePlace, name: &Name) {

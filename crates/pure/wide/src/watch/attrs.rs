@@ -85,11 +85,13 @@ pub(super) fn of_file(
         return of_xattrs(state, rows, object, false, happened);
     }
     let before = state.inode(ino)?.expect("a file whose row is set is there, or gets its first name");
-    let had_xattrs = before.has_xattrs;
+    let (had_xattrs, was_absent) = (before.has_xattrs, before.is_absent);
     let (size, size_before) = (row.attr.size, before.attr.size);
     let (now, mut before) = (Registers::of_file(row), Registers::of_file(before));
     let ranges = ByteRanges::changed(size_before, size, rows.body(ino), rows.sums(ino));
-    let written = (size != size_before || !ranges.is_empty()).then(|| {
+    // Nobody has seen bytes that are absent. Somebody may have said that there are to be none.
+    let is_written = !row.is_absent && (size != size_before || !ranges.is_empty() || was_absent);
+    let written = is_written.then(|| {
         before.mtime = now.mtime;
         Happened::Written { ino, size, ranges, mtime: now.mtime }
     });

@@ -15,8 +15,8 @@ use atoll_state::{NotInMemory, RowLoad, State};
 use atoll_wide::author::BundleChange;
 use atoll_wide::foreign::{ForeignDecision, Here, Waits, decide};
 use atoll_wide::rows::{
-    DIRS, DirBeside, DirRow, FEED, FILES, FeedPlace, FeedRow, FileBeside, FileRow, MOVES, MoveRow, NEAR,
-    NearRow, PEERS, WRITERS, near_key, root_head,
+    BEHIND, DIRS, DirBeside, DirRow, FEED, FILES, FeedPlace, FeedRow, FileBeside, FileRow, MOVES, MoveRow,
+    NEAR, NearRow, PEERS, PIECES, UNCUT, WRITERS, near_key, root_head,
 };
 use bytes::Bytes;
 
@@ -259,7 +259,7 @@ impl Receiver {
                         assert!(is_near, "{near:?} is near a name that it has not: {names:?}");
                     }
                 }
-                FILES | DIRS | MOVES | PEERS | WRITERS => {}
+                BEHIND | DIRS | UNCUT | FILES | MOVES | PEERS | PIECES | WRITERS => {}
                 other => panic!("table {other}"),
             }
         }
@@ -349,7 +349,7 @@ impl Receiver {
                             plain.beside.insert(ino, id);
                             (beside.state, beside.at)
                         }
-                        FileRow::Hidden { state, at } => (*state, at),
+                        FileRow::Hidden { state, at, .. } => (*state, at),
                     };
                     plain.files.insert(id, state);
                     plain.at.insert(FeedRow::File { id }, at);

@@ -13,12 +13,13 @@ use atoll_proto::{EntryRef, Record};
 use atoll_spine::{Spine, SpinePlace};
 use atoll_state::{NotInMemory, State};
 use atoll_wide::author::{Bundle, BundleChange};
+use atoll_wide::contents::pieces::{PIECE_BYTES, hash, root};
 use atoll_wide::rows::{
-    BesideRow, DIRS, DirBeside, DirRow, FEED, FILES, FeedPlace, FeedRow, FileBeside, FileRow, MOVES, MoveRow,
-    WRITERS, WriterRow, root_head,
+    BEHIND, BehindRow, BesideRow, DIRS, DirBeside, DirRow, FEED, FILES, FeedPlace, FeedRow, FileBeside,
+    FileBytes, FileRow, MOVES, MoveRow, PIECES, PiecesRow, UNCUT, UncutRow, WRITERS, WriterRow, root_head,
 };
 use atoll_wide::site::Site as Machine;
-use atoll_wide::watch::{AttrValue, ByteRanges, Happened};
+use atoll_wide::watch::{AttrValue, Happened};
 use bytes::Bytes;
 
 use crate::site::{Site, opened};
@@ -167,7 +168,7 @@ pub(crate) struct FileInRows {
     pub(crate) ino: Option<Ino>,
     pub(crate) state: FileState,
     at: FeedPlace,
-    pub(crate) written: ByteRanges,
+    pub(crate) bytes: FileBytes,
 }
 
 /// A directory by the rows of a site.
@@ -203,7 +204,7 @@ impl Rows {
                 FILES => drop(files.insert(FileId(*id), file_in_rows(site, FileId(*id), row))),
                 DIRS => drop(dirs.insert(FileId(*id), dir_in_rows(site, FileId(*id), row))),
                 FEED => drop(feed.insert(*id, FeedRow::from_slice(row).unwrap())),
-                _ => assert!([WRITERS, MOVES].contains(table)),
+                _ => assert!([BEHIND, UNCUT, MOVES, PIECES, WRITERS].contains(table)),
             }
         }
         Self { files, dirs, feed }
@@ -285,9 +286,18 @@ impl Rows {
             assert_eq!(file.state.places().count(), attr.nlink as usize, "links of {ino}");
             compare_attrs(&file.state.attrs, attr, site, exact);
             let size = if attr.kind == Kind::Regular { attr.size } else { 0 };
-            // No version was cut since the one of no bytes.
-            let all = (size > 0).then_some(0..size);
-            assert!(file.written.iter().eq(all.iter()), "{:?} of {size} bytes of {ino}", file.written);
+            let FileBytes { has, is_uncut, written, .. } = &file.bytes;
+            let has = has.expect("no bytes are on their way");
+            if !is_uncut {
+                let bytes: Vec<u8> =
+                    (0..size).map(|at| site.body(ino).get(at as usize).copied().unwrap_or(0)).collect();
+                let hashes: Vec<u128> = bytes.chunks(PIECE_BYTES as usize).map(hash).collect();
+                assert_eq!((has.size, has.root), (size, root(&hashes)), "the version of {ino}");
+                assert!(written.is_empty());
+            } else if has.size == 0 {
+                let all = (size > 0).then_some(0..size);
+                assert!(written.iter().eq(all.iter()), "{written:?} of {size} bytes of {ino}");
+            }
         }
         assert_eq!(found, live.len(), "objects");
     }
@@ -306,10 +316,10 @@ fn file_in_rows(site: &Site, id: FileId, row: &Bytes) -> FileInRows {
             let row = site.state().inode(ino).unwrap().unwrap_or_else(|| panic!("{ino} is {id:?}, and gone"));
             let beside = FileBeside::read(row.beside.as_ref().expect("it has a name")).unwrap();
             assert_eq!(beside.id, id);
-            FileInRows { ino: Some(ino), state: beside.state, at: beside.at, written: beside.written }
+            FileInRows { ino: Some(ino), state: beside.state, at: beside.at, bytes: beside.bytes }
         }
-        FileRow::Hidden { state, at } => {
-            FileInRows { ino: None, state: *state, at, written: ByteRanges::default() }
+        FileRow::Hidden { state, at, .. } => {
+            FileInRows { ino: None, state: *state, at, bytes: FileBytes::default() }
         }
     }
 }
@@ -405,6 +415,9 @@ pub(crate) fn strict_rows(site: &Site, rows: &Rows, rng: &mut Rng) -> u64 {
             DIRS => strict::<DirRow>(row, rng),
             FEED => strict::<FeedRow>(row, rng),
             WRITERS => strict::<WriterRow>(row, rng),
+            BEHIND => strict::<BehindRow>(row, rng),
+            UNCUT => strict::<UncutRow>(row, rng),
+            PIECES => strict::<PiecesRow>(row, rng),
             _ => strict::<MoveRow>(row, rng),
         }
     }

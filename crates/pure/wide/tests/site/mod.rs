@@ -592,7 +592,7 @@ pub(crate) fn opened_at(
     window: Window,
     rows: impl IntoIterator<Item = (u8, u128, Bytes)>,
 ) -> Result<Machine, Malformed> {
-    let names = (1..=120).map(|n| (Writer(n), site_name(Writer(n)))).collect();
+    let names = (1..=120).chain([5_000]).map(|n| (Writer(n), site_name(Writer(n)))).collect();
     let config = SiteConfig { volume: 1, writer, island: IslandId(0), names, window };
     Machine::open(config, position, rows)
 }

@@ -19,7 +19,7 @@ use atoll_wide::site::Site as Machine;
 use bytes::Bytes;
 
 use crate::drive::Driver;
-use crate::receiver::Receiver;
+use crate::receiver::{Receiver, Tree};
 use crate::replica::{Rows, WRITER, reopened};
 use crate::site::{Site, site_name};
 
@@ -287,6 +287,7 @@ impl Node {
             WideMessage::Ack { .. } => "acks",
             WideMessage::Want { .. } => "wants",
             WideMessage::State { .. } => "states",
+            other => panic!("{other:?} is about bytes"),
         });
         if let WideMessage::State { changes, known, .. } = &message {
             let moves =
@@ -596,7 +597,20 @@ impl World {
             Inside::Island { .. } => None,
         });
         let trees: Vec<_> = trees.collect();
-        assert!(trees.windows(2).all(|pair| pair[0] == pair[1]), "{trees:#?}");
+        for pair in trees.windows(2) {
+            let only = |one: &Tree, other: &Tree| -> Vec<_> {
+                one.iter()
+                    .filter(|(path, at)| other.get(*path) != Some(at))
+                    .map(|(path, at)| format!("{path}: {at:?}"))
+                    .collect()
+            };
+            assert!(
+                pair[0] == pair[1],
+                "{:#?} and {:#?}",
+                only(&pair[0], &pair[1]),
+                only(&pair[1], &pair[0])
+            );
+        }
     }
 
     /// All counts.

@@ -1,0 +1,268 @@
+//! Versions of files that users of this site have changed: when one is due, and the hashes over its bytes. Owns which files are uncut. Never
+//! makes a change.
+//!
+//! A version is due when nobody has changed the file for a second, or when half a minute has passed since it was changed first. Then the
+//! pieces are read of which no hash is known, and the body is synced: what a version says of bytes must survive a power cut. If the file
+//! changes meanwhile, what was touched is read again.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use atoll_core::Ino;
+use atoll_core::planted::{Bug, planted};
+use atoll_posix::Op;
+use atoll_state::RowLoad;
+
+use super::pieces;
+use super::work::{DoneOp, Work, WorkFor};
+use crate::held::SiteRows;
+use crate::rows::{BodyVersion, FileBeside, FileBytes};
+use crate::watch::ByteRanges;
+
+/// Milliseconds without a change after which a version is due.
+const IDLE_MS: u64 = 1_000;
+/// Milliseconds after the first change after which one is due.
+const LATEST_MS: u64 = 30_000;
+/// Files of which versions are being cut.
+const CUTS_MAX: usize = 32;
+/// Milliseconds until it is tried again, if a body cannot be read.
+const AGAIN_MS: u64 = 10_000;
+
+/// When users have changed a file.
+#[derive(Debug, Clone, Copy)]
+struct Changed {
+    first_ms: u64,
+    last_ms: u64,
+    /// It was tried, and is not tried again before.
+    after_ms: u64,
+}
+
+/// What is asked of a body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CutAsks {
+    /// The bytes of this piece.
+    Piece(u64),
+    /// That it survives a power cut.
+    Sync,
+}
+
+/// A version that is being cut.
+#[derive(Debug, Clone)]
+struct Cut {
+    size: u64,
+    hashes: Vec<Option<u128>>,
+    is_synced: bool,
+    /// What is asked of the body, and whether the answer still counts.
+    asks: Option<(CutAsks, bool)>,
+}
+
+/// A version of which all is known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct CutVersion {
+    /// The file.
+    pub(crate) ino: Ino,
+    /// Its length.
+    pub(crate) size: u64,
+    /// The hashes of its pieces.
+    pub(crate) hashes: Vec<u128>,
+}
+
+/// See the module.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Cutting {
+    uncut: BTreeMap<Ino, Changed>,
+    cuts: BTreeMap<Ino, Cut>,
+}
+
+impl Cutting {
+    /// A file was uncut when the site began.
+    pub(crate) fn was_uncut(&mut self, ino: Ino) {
+        self.uncut.insert(ino, Changed { first_ms: 0, last_ms: 0, after_ms: 0 });
+    }
+
+    /// A user has changed these bytes of a file, or its length to `size`.
+    pub(crate) fn changed(&mut self, ino: Ino, size: u64, ranges: &ByteRanges, now_ms: u64) {
+        let new = Changed { first_ms: now_ms, last_ms: now_ms, after_ms: 0 };
+        let changed = self.uncut.entry(ino).or_insert(new);
+        changed.last_ms = now_ms;
+        let Some(cut) = self.cuts.get_mut(&ino) else { return };
+        cut.is_synced = false;
+        let was = std::mem::replace(&mut cut.size, size);
+        cut.hashes.resize(pieces::count(size) as usize, None);
+        let touched: Vec<u64> = pieces::touched(ranges).collect();
+        let is_other = |nth: u64| {
+            touched.contains(&nth)
+                || nth >= pieces::count(was)
+                || pieces::range(nth, was) != pieces::range(nth, size)
+        };
+        for (nth, hash) in (0..).zip(&mut cut.hashes) {
+            if is_other(nth) {
+                *hash = None;
+            }
+        }
+        if let Some((asks, counts)) = &mut cut.asks {
+            *counts &= matches!(asks, CutAsks::Piece(nth) if !is_other(*nth));
+        }
+    }
+
+    /// A version of a file is due now.
+    pub(crate) fn is_due(&mut self, ino: Ino) {
+        if let Some(changed) = self.uncut.get_mut(&ino) {
+            changed.first_ms = 0;
+        }
+    }
+
+    /// A version of a file was cut, or the file is gone.
+    pub(crate) fn is_clean(&mut self, ino: Ino) {
+        self.uncut.remove(&ino);
+        self.cuts.remove(&ino);
+    }
+
+    /// Whether no file is uncut.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.uncut.is_empty()
+    }
+
+    /// Begins what is due.
+    pub(crate) fn begin(&mut self, rows: &SiteRows<'_>, now_ms: u64) -> Result<(), Vec<RowLoad>> {
+        if self.cuts.len() >= CUTS_MAX || self.uncut.is_empty() {
+            return Ok(());
+        }
+        let is_due = |changed: &Changed| {
+            let is_idle = now_ms >= changed.last_ms.saturating_add(IDLE_MS);
+            let is_late = now_ms >= changed.first_ms.saturating_add(LATEST_MS);
+            now_ms >= changed.after_ms && (is_idle || is_late)
+        };
+        let due = self.uncut.iter().filter(|(ino, changed)| is_due(changed) && !self.cuts.contains_key(ino));
+        let due: Vec<Ino> = due.map(|(ino, _)| *ino).take(CUTS_MAX - self.cuts.len()).collect();
+        for ino in due {
+            let found = of_file(rows, ino);
+            match rows.missing() {
+                missing if missing.is_empty() => {}
+                missing => return Err(missing),
+            }
+            match found {
+                Some(cut) if cut.size <= pieces::FILE_BYTES_MAX => drop(self.cuts.insert(ino, cut)),
+                Some(_) => self.later(ino, now_ms + AGAIN_MS),
+                None => self.is_clean(ino),
+            }
+        }
+        Ok(())
+    }
+
+    /// Something is asked of a body, if nothing else is to come before.
+    pub(crate) fn ask(&mut self, work: &mut Work) -> Option<DoneOp> {
+        for (ino, cut) in &mut self.cuts {
+            if cut.asks.is_some() {
+                continue;
+            }
+            let unknown = (0..).zip(&cut.hashes).find_map(|(nth, hash)| hash.is_none().then_some(nth));
+            let (asks, op) = match unknown {
+                Some(nth) => {
+                    let range = pieces::range(nth, cut.size);
+                    let len = (range.end - range.start) as u32;
+                    (CutAsks::Piece(nth), Op::Read { ino: *ino, offset: range.start, len })
+                }
+                None if !cut.is_synced && !planted(Bug::CutUnsynced) => {
+                    (CutAsks::Sync, Op::Fsync { ino: *ino })
+                }
+                None => continue,
+            };
+            cut.asks = Some((asks, true));
+            return work.begin(WorkFor::Cut(*ino), op, Default::default());
+        }
+        None
+    }
+
+    /// The body of a file has answered.
+    pub(crate) fn did(&mut self, ino: Ino, done: Result<&[u8], ()>, now_ms: u64) {
+        let Some(cut) = self.cuts.get_mut(&ino) else { return };
+        let Some((asks, counts)) = cut.asks.take() else { return };
+        match (asks, done) {
+            (_, Err(())) => {
+                self.cuts.remove(&ino);
+                if let Some(changed) = self.uncut.get_mut(&ino) {
+                    changed.after_ms = now_ms + AGAIN_MS;
+                }
+            }
+            (CutAsks::Piece(nth), Ok(bytes)) if counts => {
+                let range = pieces::range(nth, cut.size);
+                if bytes.len() as u64 == range.end - range.start
+                    && let Some(hash) = cut.hashes.get_mut(nth as usize)
+                {
+                    *hash = Some(pieces::hash(bytes));
+                }
+            }
+            (CutAsks::Sync, Ok(_)) => cut.is_synced = counts,
+            (CutAsks::Piece(_), Ok(_)) => {}
+        }
+    }
+
+    /// A version of a file cannot be cut yet.
+    pub(crate) fn later(&mut self, ino: Ino, now_ms: u64) {
+        self.cuts.remove(&ino);
+        if let Some(changed) = self.uncut.get_mut(&ino) {
+            changed.after_ms = now_ms + IDLE_MS;
+        }
+    }
+
+    /// Versions of which all is known, at most so many; not of files in whose bodies somebody is, as these may have other bytes already.
+    pub(crate) fn ready(&self, most: usize, busy: &BTreeSet<Ino>) -> Vec<CutVersion> {
+        let whole = |(ino, cut): (&Ino, &Cut)| {
+            if busy.contains(ino) {
+                return None;
+            }
+            let hashes = cut.hashes.iter().copied().collect::<Option<Vec<u128>>>()?;
+            let is_synced = cut.is_synced || planted(Bug::CutUnsynced);
+            is_synced.then_some(CutVersion { ino: *ino, size: cut.size, hashes })
+        };
+        within_a_record(self.cuts.iter().filter_map(whole), |version| version.hashes.len(), most)
+    }
+}
+
+/// The version of a file that is to be cut, with the hashes that are known; none if it is not uncut.
+fn of_file(rows: &SiteRows<'_>, ino: Ino) -> Option<Cut> {
+    let row = rows.inode(ino).filter(|row| row.attr.nlink > 0)?;
+    let beside = FileBeside::read(row.beside.as_ref()?).expect("this site has written it");
+    let FileBytes { has, is_uncut, written, .. } = beside.bytes;
+    if !is_uncut {
+        return None;
+    }
+    let size = row.attr.size;
+    if size > pieces::FILE_BYTES_MAX {
+        return Some(Cut { size, hashes: Vec::new(), is_synced: false, asks: None });
+    }
+    let touched: Vec<u64> = pieces::touched(&written).collect();
+    let known = has.map_or_else(Vec::new, |has| of_version(rows, ino, has));
+    let old = has.map_or(0, |has| has.size);
+    let hash = |nth: u64| {
+        let is_same = !touched.contains(&nth) && pieces::range(nth, old) == pieces::range(nth, size);
+        known.get(nth as usize).copied().filter(|_| is_same)
+    };
+    let hashes = (0..pieces::count(size)).map(hash).collect();
+    Some(Cut { size, hashes, is_synced: false, asks: None })
+}
+
+/// The first ones, at most so many, whose hashes of pieces fit into one record.
+pub(crate) fn within_a_record<T>(
+    all: impl Iterator<Item = T>,
+    pieces: impl Fn(&T) -> usize,
+    most: usize,
+) -> Vec<T> {
+    let mut left = pieces::RECORD_PIECES;
+    let fits = |one: &T| {
+        let count = pieces(one);
+        let fits = count <= left;
+        left = left.saturating_sub(count);
+        fits
+    };
+    all.take_while(fits).take(most).collect()
+}
+
+/// The hashes of the pieces of a version that a body has.
+pub(crate) fn of_version(rows: &SiteRows<'_>, ino: Ino, has: BodyVersion) -> Vec<u128> {
+    match pieces::count(has.size) {
+        0 => Vec::new(),
+        1 => vec![has.root],
+        _ => (0..pieces::rows(Some(has))).flat_map(|nth| rows.pieces(ino, nth).unwrap_or_default()).collect(),
+    }
+}

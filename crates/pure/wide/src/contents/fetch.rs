@@ -1,0 +1,362 @@
+//! One file whose bytes are fetched from one site. Owns its pieces on their way. Believes no byte before its hash is right, wherever it comes
+//! from: this site's body of before, the body in which some are already, or the other site.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::LazyLock;
+
+use atoll_causal::FileId;
+use atoll_core::Ino;
+use atoll_posix::{Errno, Op, SetAttr};
+use bytes::Bytes;
+
+use super::pieces::{self, PIECE_BYTES};
+use super::work::{DoneOp, Work, WorkFor};
+use crate::peers::message::WideMessage;
+use crate::rows::{BodyVersion, SiteId};
+use crate::watch::ByteRanges;
+
+/// Pieces of a file that are on their way at once.
+const PIECES_AT_ONCE: usize = 4;
+/// Bytes that are asked of one site and have not come.
+const ASKED_BYTES_MAX: u64 = 4 << 20;
+
+/// The hash of a piece of zeros.
+static ZEROS: LazyLock<u128> = LazyLock::new(|| pieces::hash(&vec![0; PIECE_BYTES as usize]));
+
+/// What is done for a file next, or is under way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// The body gets the length of the version.
+    Size,
+    /// The other site is asked what is lacking.
+    Plan,
+    /// Pieces are put in place.
+    Pieces,
+    /// The body is synced.
+    Sync,
+    /// All is here.
+    Here,
+}
+
+/// A piece that is on its way.
+#[derive(Debug, Clone)]
+pub(super) enum PieceWay {
+    /// It may be in the body already.
+    Own,
+    /// It, or most of it, may be in the body of before.
+    Base,
+    /// Bytes of it are lacking: those that are not asked for yet, and those that are.
+    Parts { bytes: Vec<u8>, lacks: Vec<Range<u64>>, asked: Vec<Range<u64>>, is_whole: bool },
+    /// It is put in place.
+    Place(Bytes),
+}
+
+/// See the module.
+#[derive(Debug, Clone)]
+pub(super) struct Fetch {
+    pub(super) number: u64,
+    pub(super) version: BodyVersion,
+    pub(super) from: SiteId,
+    /// Where the bytes go.
+    pub(super) into: Ino,
+    pub(super) is_staged: bool,
+    pub(super) has_some: bool,
+    /// No site has the version: the file is to be empty.
+    pub(super) is_lost: bool,
+    pub(super) base: Option<(Ino, BodyVersion)>,
+    /// The hashes of the base's pieces.
+    pub(super) known: Vec<u128>,
+    pub(super) phase: Phase,
+    /// What the phase has asked for is under way.
+    pub(super) is_asked: bool,
+    pub(super) hashes: Vec<u128>,
+    /// How the version differs from the base, if that is known.
+    pub(super) changed: Option<ByteRanges>,
+    pub(super) next: u64,
+    /// Pieces on their way, and whether what they wait for is under way.
+    pub(super) ways: BTreeMap<u64, (PieceWay, bool)>,
+    /// Which pieces the operations under way are about.
+    pub(super) done_in: BTreeMap<u64, u64>,
+}
+
+/// What is to be done for a fetch.
+#[derive(Debug)]
+pub(crate) enum FetchAct {
+    Say(SiteId, WideMessage),
+    Do(DoneOp),
+}
+
+impl Fetch {
+    /// A version that is fetched from a site into a body. It is taken to be empty, and nothing to be here.
+    pub(super) const fn of(
+        number: u64,
+        version: BodyVersion,
+        from: SiteId,
+        (into, is_staged): (Ino, bool),
+    ) -> Self {
+        Self {
+            number,
+            version,
+            from,
+            into,
+            is_staged,
+            has_some: false,
+            is_lost: false,
+            base: None,
+            known: Vec::new(),
+            phase: Phase::Size,
+            is_asked: false,
+            hashes: Vec::new(),
+            changed: None,
+            next: 0,
+            ways: BTreeMap::new(),
+            done_in: BTreeMap::new(),
+        }
+    }
+
+    /// Bytes that are asked for and have not come.
+    pub(super) fn asked_bytes(&self) -> u64 {
+        let parts = self.ways.values().filter_map(|(way, _)| match way {
+            PieceWay::Parts { asked, .. } => Some(asked),
+            _ => None,
+        });
+        parts.flatten().map(|part| part.end - part.start).sum()
+    }
+
+    /// The next thing that is to be done. `asked_bytes`: of all that is fetched from this site.
+    pub(super) fn act(&mut self, file: FileId, work: &mut Work, asked_bytes: u64) -> Option<FetchAct> {
+        if self.phase == Phase::Pieces {
+            return self.act_pieces(file, work, asked_bytes);
+        }
+        if self.is_asked {
+            return None;
+        }
+        let (ino, dot) = (self.into, self.version.dot);
+        let op = match self.phase {
+            Phase::Size => {
+                Op::SetAttr { ino, set: SetAttr { size: Some(self.version.size), ..SetAttr::default() } }
+            }
+            Phase::Plan => {
+                self.is_asked = true;
+                let base = self.base.map(|(_, has)| has.root).filter(|_| self.hashes.is_empty());
+                let from = self.hashes.len() as u32;
+                let message = WideMessage::WantPlan { file, dot, base, from };
+                return Some(FetchAct::Say(self.from, message));
+            }
+            Phase::Sync => Op::Fsync { ino },
+            Phase::Pieces | Phase::Here => return None,
+        };
+        if !work.has_room() {
+            return None;
+        }
+        self.is_asked = true;
+        work.begin(WorkFor::Fetch(file, self.number), op, Bytes::new()).map(FetchAct::Do)
+    }
+
+    /// The phase behind this one.
+    fn goes_on(&mut self) {
+        let is_known = self.hashes.len() as u64 == pieces::count(self.version.size);
+        self.phase = match self.phase {
+            Phase::Size if !is_known => Phase::Plan,
+            Phase::Size | Phase::Plan => Phase::Pieces,
+            Phase::Pieces => Phase::Sync,
+            Phase::Sync | Phase::Here => Phase::Here,
+        };
+        self.is_asked = false;
+        self.end_pieces();
+    }
+
+    fn end_pieces(&mut self) {
+        let is_all = self.next >= self.hashes.len() as u64 && self.ways.is_empty();
+        if self.phase == Phase::Pieces && is_all {
+            self.goes_on();
+        }
+    }
+
+    /// More hashes of pieces. False if they are not those of the version.
+    pub(super) fn by_pieces(&mut self, hashes: Vec<u128>) -> bool {
+        let is_some = !hashes.is_empty();
+        self.hashes.extend(hashes);
+        let (have, all) = (self.hashes.len() as u64, pieces::count(self.version.size));
+        if have < all {
+            return is_some;
+        }
+        let is_right = have == all && pieces::root(&self.hashes) == self.version.root;
+        if is_right {
+            self.goes_on();
+        }
+        is_right
+    }
+
+    /// The version differs from the base by these bytes; `hashes` are those of the pieces in which they are. If that is not so, all pieces
+    /// are asked for.
+    pub(super) fn by_change(&mut self, mut ranges: ByteRanges, hashes: &[u128]) -> bool {
+        let Some((_, has)) = self.base else { return false };
+        ranges.cut(self.version.size);
+        let count = pieces::count(self.version.size);
+        let touched: Vec<u64> = pieces::touched(&ranges).collect();
+        let mut all = self.known.clone();
+        all.resize(count as usize, 0);
+        let is_known = |nth: u64| {
+            touched.binary_search(&nth).is_ok()
+                || pieces::range(nth, has.size) == pieces::range(nth, self.version.size)
+        };
+        let is_whole = (0..count).all(is_known) && hashes.len() == touched.len();
+        for (nth, hash) in touched.iter().zip(hashes) {
+            if let Some(at) = all.get_mut(*nth as usize) {
+                *at = *hash;
+            }
+        }
+        if is_whole && pieces::root(&all) == self.version.root {
+            (self.hashes, self.changed) = (all, Some(ranges));
+            self.goes_on();
+        } else {
+            // With a base that nobody has it is told by pieces.
+            self.base = self.base.map(|(ino, has)| (ino, BodyVersion { root: 0, ..has }));
+            self.known.clear();
+        }
+        true
+    }
+
+    // ---------------------------------------------------------------------- pieces
+
+    fn range(&self, nth: u64) -> Range<u64> {
+        pieces::range(nth, self.version.size)
+    }
+
+    fn act_pieces(&mut self, file: FileId, work: &mut Work, asked_bytes: u64) -> Option<FetchAct> {
+        while self.ways.len() < PIECES_AT_ONCE && self.next < self.hashes.len() as u64 {
+            let nth = self.next;
+            self.next += 1;
+            if self.has_some {
+                self.ways.insert(nth, (PieceWay::Own, false));
+            } else if !self.is_hole(nth) {
+                self.look_further(nth);
+            }
+        }
+        self.end_pieces();
+        let (number, from, dot) = (self.number, self.from, self.version.dot);
+        let (into, base) = (self.into, self.base);
+        let size = self.version.size;
+        for (nth, (way, is_asked)) in &mut self.ways {
+            let range = pieces::range(*nth, size);
+            let len = (range.end - range.start) as u32;
+            let (op, data) = match way {
+                PieceWay::Parts { lacks, asked, .. } => {
+                    let Some(part) = lacks.last().cloned() else { continue };
+                    let bytes = part.end - part.start;
+                    if asked_bytes > 0 && asked_bytes + bytes > ASKED_BYTES_MAX {
+                        continue;
+                    }
+                    lacks.pop();
+                    asked.push(part.clone());
+                    let message = WideMessage::WantBytes { file, dot, offset: part.start, len: bytes as u32 };
+                    return Some(FetchAct::Say(from, message));
+                }
+                _ if *is_asked || !work.has_room() => continue,
+                PieceWay::Own => (Op::Read { ino: into, offset: range.start, len }, Bytes::new()),
+                PieceWay::Base => {
+                    let (ino, _) = base.expect("there is one");
+                    (Op::Read { ino, offset: range.start, len }, Bytes::new())
+                }
+                PieceWay::Place(bytes) => {
+                    let (append, kill_set_id) = (false, false);
+                    (Op::Write { ino: into, offset: range.start, append, kill_set_id }, bytes.clone())
+                }
+            };
+            *is_asked = true;
+            let done = work.begin(WorkFor::Fetch(file, number), op, data)?;
+            self.done_in.insert(done.id, *nth);
+            return Some(FetchAct::Do(done));
+        }
+        None
+    }
+
+    /// Whether nothing is to be done for a piece of a body in which nothing is yet.
+    fn is_hole(&self, nth: u64) -> bool {
+        let range = self.range(nth);
+        range.end - range.start == PIECE_BYTES && self.hashes[nth as usize] == *ZEROS
+    }
+
+    /// A piece is not in the body yet.
+    fn look_further(&mut self, nth: u64) {
+        let range = self.range(nth);
+        let way = if self.is_hole(nth) {
+            PieceWay::Place(vec![0; PIECE_BYTES as usize].into())
+        } else if self.base.is_some_and(|(_, has)| range.start < has.size) {
+            PieceWay::Base
+        } else {
+            self.whole(nth)
+        };
+        self.ways.insert(nth, (way, false));
+    }
+
+    fn whole(&self, nth: u64) -> PieceWay {
+        let range = self.range(nth);
+        let bytes = vec![0; (range.end - range.start) as usize];
+        PieceWay::Parts { bytes, lacks: vec![range], asked: Vec::new(), is_whole: true }
+    }
+
+    /// What of a piece of the base is other.
+    fn parts(&self, nth: u64, base: &[u8]) -> Option<PieceWay> {
+        let range = self.range(nth);
+        let mut bytes = base.to_vec();
+        bytes.resize((range.end - range.start) as usize, 0);
+        let cut = |other: &Range<u64>| other.start.max(range.start)..other.end.min(range.end);
+        let lacks: Vec<Range<u64>> =
+            self.changed.as_ref()?.iter().map(cut).filter(|part| !part.is_empty()).collect();
+        (!lacks.is_empty()).then_some(PieceWay::Parts { bytes, lacks, asked: Vec::new(), is_whole: false })
+    }
+
+    pub(super) fn did(&mut self, id: u64, done: Result<Bytes, Errno>) -> Result<(), Errno> {
+        let nth = self.done_in.remove(&id);
+        let bytes = done?;
+        let Some(nth) = nth else {
+            self.goes_on();
+            return Ok(());
+        };
+        let Some((way, _)) = self.ways.remove(&nth) else { return Ok(()) };
+        let is_it = pieces::hash(&bytes) == self.hashes[nth as usize];
+        match way {
+            // It is in place.
+            PieceWay::Own if is_it => {}
+            PieceWay::Place(_) => {}
+            PieceWay::Own => self.look_further(nth),
+            PieceWay::Base if is_it => drop(self.ways.insert(nth, (PieceWay::Place(bytes), false))),
+            PieceWay::Base | PieceWay::Parts { .. } => {
+                let way = self.parts(nth, &bytes).unwrap_or_else(|| self.whole(nth));
+                self.ways.insert(nth, (way, false));
+            }
+        }
+        self.end_pieces();
+        Ok(())
+    }
+
+    /// Bytes of some piece have come. False if they are not those that were asked for.
+    pub(super) fn came(&mut self, offset: u64, part: &[u8]) -> bool {
+        let nth = offset / PIECE_BYTES;
+        let Some((PieceWay::Parts { bytes, lacks, asked, is_whole }, _)) = self.ways.get_mut(&nth) else {
+            return true;
+        };
+        let is_it =
+            |range: &Range<u64>| range.start == offset && range.end - range.start == part.len() as u64;
+        let Some(at) = asked.iter().position(is_it) else { return false };
+        asked.swap_remove(at);
+        let from = (offset - nth * PIECE_BYTES) as usize;
+        bytes[from..from + part.len()].copy_from_slice(part);
+        if !asked.is_empty() || !lacks.is_empty() {
+            return true;
+        }
+        let (bytes, is_whole) = (std::mem::take(bytes), *is_whole);
+        let way = if pieces::hash(&bytes) == self.hashes[nth as usize] {
+            PieceWay::Place(bytes.into())
+        } else if is_whole {
+            return false;
+        } else {
+            self.whole(nth)
+        };
+        self.ways.insert(nth, (way, false));
+        true
+    }
+}

@@ -1,0 +1,409 @@
+//! Files whose latest versions have bytes that are not here: which of them are fetched, and from whom. Never looks into one that is fetched.
+//!
+//! **Lost versions.** Who removes a file with a version that nobody else has got takes its bytes along, while another site may have given the
+//! file another name, so that it stays. Then sites tell each other who has not got that version. When all are known not to have it, the one
+//! of them that has an earlier version, or none if nobody has one, makes a version of what it has: not over the lost one, since somebody may
+//! have got that meanwhile.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use atoll_causal::{Dot, FileId, Writer};
+use atoll_core::Ino;
+use atoll_posix::{Errno, Kind};
+use atoll_state::RowLoad;
+use bytes::Bytes;
+
+use super::cutting::{of_version, within_a_record};
+use super::fetch::{Fetch, FetchAct, Phase};
+use super::pieces;
+use super::work::Work;
+use super::{ContentsStep, Moment};
+use crate::foreign::bodies::{is_behind, latest};
+use crate::held::{HeldFile, SiteRows};
+use crate::peers::message::{ContentsPlan, SITES_MAX, SiteWithout};
+use crate::rows::{BehindRow, BodyVersion, SiteId};
+
+/// Files that are fetched at once.
+const FETCHES_MAX: usize = 64;
+/// A version of at most so many bytes is asked for as it is, also if an earlier one is here.
+const WHOLE_BYTES_MAX: u64 = 16 << 10;
+/// Milliseconds until a file is looked at again, which no site has. Each time doubles them, up to the last.
+const AGAIN_MS: (u64, u64) = (250, 8_000);
+
+/// A file that is behind.
+#[derive(Debug, Clone)]
+struct Behind {
+    /// It is not looked at before.
+    after_ms: u64,
+    /// How long it waits the next time.
+    wait_ms: u64,
+    /// Sites that have said that they have not got its bytes.
+    tried: BTreeSet<SiteId>,
+    /// Some of its bytes may be in the body in which they are gathered.
+    has_some: bool,
+    /// The version that is lacking, and the other sites that have not got it, each with whether it has an earlier one.
+    without: Option<(Dot, BTreeMap<Writer, bool>)>,
+    /// It is asked first how the bytes are to be had.
+    asks_how: bool,
+}
+
+impl Behind {
+    const fn new(has_some: bool) -> Self {
+        Self {
+            after_ms: 0,
+            wait_ms: AGAIN_MS.0,
+            tried: BTreeSet::new(),
+            has_some,
+            without: None,
+            asks_how: false,
+        }
+    }
+}
+
+/// All bytes of a version are here, and synced.
+#[derive(Debug, Clone)]
+pub(crate) struct Arrival {
+    pub(crate) file: FileId,
+    pub(crate) version: BodyVersion,
+    /// Where they are.
+    pub(crate) ino: Ino,
+    /// It has no name yet.
+    pub(crate) is_staged: bool,
+    /// No site has it: the file is empty from here on.
+    pub(crate) is_lost: bool,
+    pub(crate) hashes: Vec<u128>,
+}
+
+/// See the module.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Fetching {
+    behind: BTreeMap<FileId, Behind>,
+    fetches: BTreeMap<FileId, Fetch>,
+    links: BTreeSet<SiteId>,
+    /// This site, and all of them.
+    own: Option<Writer>,
+    sites: BTreeSet<Writer>,
+    last: u64,
+    /// The file that was looked at last.
+    at: Option<FileId>,
+}
+
+impl Fetching {
+    /// Of this site, and with these other ones.
+    pub(crate) fn new(own: Writer, sites: impl IntoIterator<Item = Writer>) -> Self {
+        Self { own: Some(own), sites: sites.into_iter().chain([own]).collect(), ..Self::default() }
+    }
+
+    /// The sites that have not got a version of a file, as far as this one knows, which has not got it either.
+    pub(crate) fn without(&self, file: FileId, dot: Dot, has_earlier: bool) -> Vec<SiteWithout> {
+        let others = self.behind.get(&file).and_then(|behind| behind.without.as_ref());
+        let others = others.filter(|(of, _)| *of == dot).into_iter().flat_map(|(_, others)| others.clone());
+        let own = self.own.map(|own| (own, has_earlier));
+        let all: BTreeMap<Writer, bool> = others.chain(own).collect();
+        all.into_iter().map(|(site, has_earlier)| SiteWithout { site, has_earlier }).take(SITES_MAX).collect()
+    }
+
+    /// A file was behind when the site began.
+    pub(crate) fn was_behind(&mut self, file: FileId) {
+        self.behind.insert(file, Behind::new(true));
+    }
+
+    /// A file is behind, perhaps another version than before.
+    pub(crate) fn is_behind(&mut self, file: FileId) {
+        let has_some = self.behind.get(&file).is_some_and(|behind| behind.has_some);
+        self.behind.insert(file, Behind::new(has_some));
+    }
+
+    /// How many files are.
+    pub(crate) fn behind(&self) -> usize {
+        self.behind.len()
+    }
+
+    /// Whether none is.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.behind.is_empty()
+    }
+
+    /// A link is up or down. What was under way on it is asked for once more, of any site.
+    pub(crate) fn link(&mut self, site: SiteId, up: bool) {
+        if up {
+            self.links.insert(site);
+            for behind in self.behind.values_mut() {
+                (behind.after_ms, behind.wait_ms) = (0, AGAIN_MS.0);
+                behind.tried.remove(&site);
+            }
+        } else {
+            self.links.remove(&site);
+        }
+        self.fetches.retain(|_, fetch| fetch.from != site);
+    }
+
+    /// The bytes of a file are here, or are not wanted any more.
+    pub(crate) fn is_done(&mut self, file: FileId) {
+        self.behind.remove(&file);
+        self.fetches.remove(&file);
+    }
+
+    /// A file is looked at once more, a little later.
+    pub(crate) fn again(&mut self, file: FileId, now_ms: u64) {
+        self.fetches.remove(&file);
+        if let Some(behind) = self.behind.get_mut(&file) {
+            behind.after_ms = now_ms + behind.wait_ms;
+            behind.wait_ms = (behind.wait_ms * 2).min(AGAIN_MS.1);
+            behind.tried.clear();
+        }
+    }
+
+    /// A site has not got what is fetched: another one may.
+    fn from_another(&mut self, file: FileId, now_ms: u64) {
+        let Some(fetch) = self.fetches.remove(&file) else { return };
+        let Some(behind) = self.behind.get_mut(&file) else { return };
+        behind.asks_how = true;
+        behind.tried.insert(fetch.from);
+        if self.links.iter().all(|site| behind.tried.contains(site)) {
+            self.again(file, now_ms);
+        }
+    }
+
+    // ------------------------------------------------------------------- beginning
+
+    /// Begins to fetch a file, if there is one and a site to ask.
+    pub(crate) fn begin(
+        &mut self,
+        rows: &SiteRows<'_>,
+        moment: Moment<'_>,
+    ) -> Result<Option<ContentsStep>, Vec<RowLoad>> {
+        while self.fetches.len() < FETCHES_MAX {
+            let Some(file) = self.due(moment.ms) else { return Ok(None) };
+            let step = self.begin_file(rows, file, moment);
+            match rows.missing() {
+                missing if missing.is_empty() => {}
+                missing => return Err(missing),
+            }
+            self.at = Some(file);
+            if step.is_some() {
+                return Ok(step);
+            }
+        }
+        Ok(None)
+    }
+
+    /// The next file that may be looked at. One after the other, so that none waits for ever.
+    fn due(&self, now_ms: u64) -> Option<FileId> {
+        let is_due = |(file, behind): &(&FileId, &Behind)| {
+            behind.after_ms <= now_ms && !self.fetches.contains_key(*file)
+        };
+        let behind_it = self.at.map(|at| (std::ops::Bound::Excluded(at), std::ops::Bound::Unbounded));
+        let mut then = behind_it.into_iter().flat_map(|range| self.behind.range(range));
+        then.find(is_due).or_else(|| self.behind.iter().find(is_due)).map(|(file, _)| *file)
+    }
+
+    fn begin_file(&mut self, rows: &SiteRows<'_>, file: FileId, moment: Moment<'_>) -> Option<ContentsStep> {
+        let later = moment.ms + AGAIN_MS.0;
+        let held = rows.file(file)?;
+        let row = held.ino.and_then(|ino| rows.inode(ino));
+        let staged = match rows.behind(file) {
+            Some(BehindRow::Behind { staged }) => staged,
+            None => None,
+        };
+        let (Some(ino), Some(row)) = (held.ino, row) else {
+            return self.forget(file, rows, moment);
+        };
+        if !is_behind(&held.state, &held.bytes) {
+            return self.forget(file, rows, moment);
+        }
+        let behind = self.behind.get_mut(&file)?;
+        if held.bytes.is_uncut || row.attr.kind != Kind::Regular {
+            // Its own version comes first.
+            behind.after_ms = later;
+            return None;
+        }
+        let (dot, version) = latest(&held.state)?;
+        if version.size > pieces::FILE_BYTES_MAX {
+            self.again(file, moment.ms);
+            return None;
+        }
+        let Some(from) = self.links.iter().find(|site| !behind.tried.contains(site)).copied() else {
+            if self.links.is_empty() {
+                behind.after_ms = u64::MAX;
+            } else {
+                self.again(file, moment.ms);
+            }
+            return None;
+        };
+        let is_staged = held.bytes.has.is_some();
+        if behind.are_all_without(dot, &self.sites, self.own, has_earlier(&held)) {
+            if is_staged {
+                return Some(ContentsStep::Lost(file)).filter(|_| moment.may_decide);
+            }
+            self.last += 1;
+            let version = BodyVersion { dot, size: 0, root: pieces::NO_BYTES };
+            let fetch = Fetch { is_lost: true, ..Fetch::of(self.last, version, from, (ino, false)) };
+            self.fetches.insert(file, fetch);
+            return None;
+        }
+        let into = match staged {
+            _ if !is_staged => ino,
+            Some(staged) => staged,
+            None if moment.may_decide => return Some(ContentsStep::Stage(file)),
+            None => {
+                behind.after_ms = later;
+                return None;
+            }
+        };
+        let version = BodyVersion::of(dot, &version);
+        let base = held.bytes.has.filter(|has| has.size > 0).map(|has| (ino, has));
+        let known = base.map_or_else(Vec::new, |(ino, has)| of_version(rows, ino, has));
+        let hashes = match pieces::count(version.size) {
+            0 => Some(Vec::new()),
+            1 if !behind.asks_how && (base.is_none() || version.size <= WHOLE_BYTES_MAX) => {
+                Some(vec![version.root])
+            }
+            _ => None,
+        };
+        let has_some = std::mem::replace(&mut behind.has_some, true);
+        if !rows.missing().is_empty() {
+            behind.has_some = has_some;
+            return None;
+        }
+        self.last += 1;
+        let mut fetch = Fetch::of(self.last, version, from, (into, is_staged));
+        (fetch.has_some, fetch.base, fetch.known) = (has_some, base, known);
+        fetch.hashes = hashes.unwrap_or_default();
+        self.fetches.insert(file, fetch);
+        None
+    }
+
+    fn forget(&mut self, file: FileId, rows: &SiteRows<'_>, moment: Moment<'_>) -> Option<ContentsStep> {
+        if !rows.missing().is_empty() {
+            return None;
+        }
+        if moment.may_decide {
+            return Some(ContentsStep::Forget(file));
+        }
+        self.behind.get_mut(&file)?.after_ms = moment.ms + AGAIN_MS.0;
+        None
+    }
+
+    // ---------------------------------------------------------------------- acting
+
+    /// The next thing that is to be done for a fetch.
+    pub(crate) fn act(&mut self, work: &mut Work) -> Option<FetchAct> {
+        let asked: BTreeMap<SiteId, u64> = self.asked_bytes();
+        self.fetches.iter_mut().find_map(|(file, fetch)| {
+            let asked = asked.get(&fetch.from).copied().unwrap_or(0);
+            fetch.act(*file, work, asked)
+        })
+    }
+
+    fn asked_bytes(&self) -> BTreeMap<SiteId, u64> {
+        let mut asked = BTreeMap::new();
+        for fetch in self.fetches.values() {
+            *asked.entry(fetch.from).or_default() += fetch.asked_bytes();
+        }
+        asked
+    }
+
+    /// A site says how the bytes of a version are to be had.
+    pub(crate) fn planned(&mut self, from: SiteId, file: FileId, dot: Dot, plan: ContentsPlan, now_ms: u64) {
+        let Some(fetch) = self.fetches.get_mut(&file) else { return };
+        let is_asked = fetch.phase == Phase::Plan && fetch.is_asked;
+        if fetch.from != from || fetch.version.dot != dot || !is_asked {
+            return;
+        }
+        fetch.is_asked = false;
+        let is_good = match plan {
+            ContentsPlan::Gone { without } => {
+                if let Some(behind) = self.behind.get_mut(&file) {
+                    behind.note(dot, &without, self.own);
+                }
+                false
+            }
+            ContentsPlan::Pieces { hashes } => fetch.by_pieces(hashes.into_vec()),
+            ContentsPlan::Since { ranges, hashes } => fetch.by_change(ranges, &hashes),
+        };
+        if !is_good {
+            self.from_another(file, now_ms);
+        }
+    }
+
+    /// Bytes of a version have come; none if that site has not got them.
+    pub(crate) fn came(
+        &mut self,
+        from: SiteId,
+        file: FileId,
+        dot: Dot,
+        offset: u64,
+        bytes: Option<Vec<u8>>,
+        now_ms: u64,
+    ) {
+        let Some(fetch) = self.fetches.get_mut(&file) else { return };
+        if fetch.from != from || fetch.version.dot != dot {
+            return;
+        }
+        let is_good = bytes.is_some_and(|bytes| fetch.came(offset, &bytes));
+        if !is_good {
+            self.from_another(file, now_ms);
+        }
+    }
+
+    /// The island has done something.
+    pub(crate) fn did(
+        &mut self,
+        (file, number): (FileId, u64),
+        id: u64,
+        done: Result<Bytes, Errno>,
+        now_ms: u64,
+    ) {
+        let Some(fetch) = self.fetches.get_mut(&file).filter(|fetch| fetch.number == number) else { return };
+        if fetch.did(id, done).is_err() {
+            self.again(file, now_ms);
+        }
+    }
+
+    /// Files whose bytes are all here, at most so many.
+    pub(crate) fn arrived(&self, most: usize, busy: &BTreeSet<Ino>) -> Vec<Arrival> {
+        let is_free = |fetch: &Fetch| fetch.base.is_none_or(|(ino, _)| !busy.contains(&ino));
+        let here = self.fetches.iter().filter(|(_, fetch)| fetch.phase == Phase::Here && is_free(fetch));
+        let here = here.map(|(file, fetch)| Arrival {
+            file: *file,
+            version: fetch.version,
+            ino: fetch.into,
+            is_staged: fetch.is_staged,
+            is_lost: fetch.is_lost,
+            hashes: fetch.hashes.clone(),
+        });
+        within_a_record(here, |arrival| arrival.hashes.len(), most)
+    }
+}
+
+impl Behind {
+    /// These sites have not got a version.
+    fn note(&mut self, dot: Dot, sites: &[SiteWithout], own: Option<Writer>) {
+        let (of, known) = self.without.get_or_insert_with(|| (dot, BTreeMap::new()));
+        if *of != dot {
+            (*of, *known) = (dot, BTreeMap::new());
+        }
+        let others = sites.iter().filter(|without| Some(without.site) != own);
+        known.extend(others.map(|without| (without.site, without.has_earlier)));
+    }
+
+    /// Whether no site has a version, and this one is to make another: of those that have an earlier one, or else of all, the highest.
+    fn are_all_without(
+        &self,
+        dot: Dot,
+        sites: &BTreeSet<Writer>,
+        own: Option<Writer>,
+        has_earlier: bool,
+    ) -> bool {
+        let (Some(own), Some((of, others))) = (own, &self.without) else { return false };
+        let are_all = sites.iter().all(|site| *site == own || others.contains_key(site));
+        let others_first = others.iter().any(|(site, has)| (*has, *site) > (has_earlier, own));
+        *of == dot && are_all && !others_first
+    }
+}
+
+/// Whether bytes of an earlier version of a file are here than the latest one, of which they are not.
+pub(crate) fn has_earlier(held: &HeldFile) -> bool {
+    held.ino.is_some() && held.bytes.has.is_some()
+}

@@ -1,0 +1,348 @@
+//! Bytes of files at several sites, by sequences: what comes, how much is sent for it, and what becomes of bytes of which somebody did not know.
+
+mod site;
+
+use std::collections::BTreeMap;
+
+use atoll_causal::Writer;
+use atoll_core::{Decode, Ino, SessionId};
+use atoll_island::{BesideEvent, BesideSays};
+use atoll_posix::{Answer, Caller, Errno, Kind, Op, SetAttr};
+use atoll_wide::contents::pieces::PIECE_BYTES;
+use atoll_wide::peers::Window;
+use atoll_wide::peers::message::WideMessage;
+use atoll_wide::site::Site as Machine;
+use bytes::Bytes;
+use site::{Memory, Site, named, opened_at};
+
+/// Sites that tell each other everything within so many looks.
+const LOOKS_MAX: usize = 400;
+
+struct World {
+    sites: Vec<Site>,
+    linked: Vec<(usize, usize)>,
+    /// Bytes of messages since the last call of [`World::sent`].
+    sent: usize,
+    /// Messages about bytes that arrive before the link of their sites breaks; none: it does not.
+    breaks_after: Option<usize>,
+}
+
+impl World {
+    fn new(count: usize) -> Self {
+        let site = |at: usize| {
+            let machine = opened_at(Writer(1 + at as u64), 0, Window::MOST, []).expect("no rows");
+            let mut site = Site::new(Memory::Swept, &[SessionId(1)], true, Some(Box::new(machine)));
+            site.watch_no_more();
+            site
+        };
+        let mut world =
+            Self { sites: (0..count).map(site).collect(), linked: Vec::new(), sent: 0, breaks_after: None };
+        for to in 0..count {
+            (0..to).for_each(|from| world.link(from, to, true));
+        }
+        world
+    }
+
+    fn link(&mut self, one: usize, other: usize, up: bool) {
+        self.linked.retain(|link| *link != (one, other));
+        if up {
+            self.linked.push((one, other));
+        }
+        for (at, peer) in [(one, other), (other, one)] {
+            self.sites[at].hear(BesideEvent::Link { peer: 1 + peer as u64, up });
+        }
+    }
+
+    fn deliver(&mut self) -> bool {
+        let mut is_some = false;
+        for at in 0..self.sites.len() {
+            for says in self.sites[at].take_said() {
+                let (peer, bytes) = match says {
+                    BesideSays::Send { peer, bytes } => (peer as usize - 1, bytes),
+                    BesideSays::End { peer, why } => panic!("site {at} ends its link with {peer}: {why}"),
+                };
+                let pair = (at.min(peer), at.max(peer));
+                if !self.linked.contains(&pair) {
+                    continue;
+                }
+                is_some = true;
+                self.sent += bytes.len();
+                let message = WideMessage::from_slice(&bytes).expect("a site has written it");
+                if message.is_about_bytes()
+                    && let Some(left) = &mut self.breaks_after
+                {
+                    if *left == 0 {
+                        self.breaks_after = None;
+                        self.link(pair.0, pair.1, false);
+                        continue;
+                    }
+                    *left -= 1;
+                }
+                self.sites[peer].hear(BesideEvent::Message { peer: 1 + at as u64, bytes });
+            }
+        }
+        is_some
+    }
+
+    fn machine(&self, at: usize) -> &Machine {
+        self.sites[at].beside::<Machine>()
+    }
+
+    /// Time passes, and what is said arrives.
+    fn passes(&mut self, looks: usize) {
+        for _ in 0..looks {
+            self.sites.iter_mut().for_each(Site::waits);
+            while self.deliver() {}
+        }
+    }
+
+    /// All sites have everything.
+    fn rest(&mut self) {
+        let mut quiet = 0;
+        for _ in 0..LOOKS_MAX {
+            self.sites.iter_mut().for_each(Site::waits);
+            let mut is_silent = true;
+            while self.deliver() {
+                is_silent = false;
+            }
+            let is_quiet = is_silent && (0..self.sites.len()).all(|at| self.machine(at).has_all_bytes());
+            quiet = if is_quiet { quiet + 1 } else { 0 };
+            if quiet == 8 {
+                return;
+            }
+        }
+        panic!("sites do not come to rest");
+    }
+
+    /// Bytes of messages since the last call.
+    fn sent(&mut self) -> usize {
+        std::mem::take(&mut self.sent)
+    }
+
+    // ------------------------------------------------------------------- users
+
+    fn run(&mut self, at: usize, op: Op, data: &[u8]) -> Result<(Answer, Bytes), Errno> {
+        self.sites[at].run(SessionId(1), &Caller::ROOT, op, Bytes::copy_from_slice(data))
+    }
+
+    fn find(&mut self, at: usize, name: &str) -> Ino {
+        match self.run(at, Op::Lookup { dir: Ino::ROOT, name: named(name) }, b"") {
+            Ok((Answer::Found { found }, _)) => found.attr.ino,
+            other => panic!("{name} at site {at}: {other:?}"),
+        }
+    }
+
+    fn create(&mut self, at: usize, name: &str) -> Ino {
+        self.sites[at].create(Ino::ROOT, name, Kind::Regular, b"")
+    }
+
+    fn write(&mut self, at: usize, ino: Ino, offset: u64, data: &[u8]) {
+        let op = Op::Write { ino, offset, append: false, kill_set_id: false };
+        self.run(at, op, data).expect("it is written");
+    }
+
+    /// A file with these bytes and no others.
+    fn put(&mut self, at: usize, name: &str, data: &[u8]) {
+        let found = self.run(at, Op::Lookup { dir: Ino::ROOT, name: named(name) }, b"");
+        let ino = match found {
+            Ok((Answer::Found { found }, _)) => found.attr.ino,
+            _ => self.create(at, name),
+        };
+        let set = SetAttr { size: Some(0), ..SetAttr::default() };
+        self.run(at, Op::SetAttr { ino, set }, b"").expect("it is cut");
+        for (nth, part) in data.chunks(100_000).enumerate() {
+            self.write(at, ino, nth as u64 * 100_000, part);
+        }
+    }
+
+    fn get(&mut self, at: usize, ino: Ino) -> Vec<u8> {
+        let (mut all, len) = (Vec::new(), 100_000);
+        loop {
+            let read = self.run(at, Op::Read { ino, offset: all.len() as u64, len }, b"");
+            let (_, data) = read.expect("it is read");
+            if data.is_empty() {
+                return all;
+            }
+            all.extend_from_slice(&data);
+        }
+    }
+
+    /// The files of the root, with their bytes.
+    fn files(&mut self, at: usize) -> BTreeMap<String, Vec<u8>> {
+        let op = Op::ReadDir { dir: Ino::ROOT, after: 0, bytes: 1 << 16, plus: false };
+        let Ok((Answer::Entries { entries, eof: true }, _)) = self.run(at, op, b"") else {
+            panic!("a listing")
+        };
+        let entries: Vec<_> = entries.into_iter().filter(|entry| entry.kind == Kind::Regular).collect();
+        let name = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("names are text");
+        entries.into_iter().map(|entry| (name(entry.name.as_bytes()), self.get(at, entry.ino))).collect()
+    }
+
+    /// All sites have these files.
+    fn all_have(&mut self, files: &[(&str, &[u8])]) {
+        let wanted: BTreeMap<String, Vec<u8>> =
+            files.iter().map(|(name, bytes)| ((*name).to_owned(), bytes.to_vec())).collect();
+        for at in 0..self.sites.len() {
+            assert!(self.files(at) == wanted, "site {at} has {:?}", self.files(at).keys());
+        }
+    }
+}
+
+/// Bytes without a pattern.
+fn noise(seed: u64, len: u64) -> Vec<u8> {
+    let mut bits = seed | 1;
+    let byte = |_| {
+        bits = bits.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (bits >> 56) as u8
+    };
+    (0..len).map(byte).collect()
+}
+
+#[test]
+fn a_file_that_is_written_at_one_site_is_at_all_of_them() {
+    let mut world = World::new(3);
+    let large = noise(1, 2 * PIECE_BYTES + 77);
+    world.put(0, "small", b"some bytes");
+    world.put(1, "large", &large);
+    world.put(2, "empty", b"");
+    world.rest();
+    world.all_have(&[("small", b"some bytes"), ("large", &large), ("empty", b"")]);
+}
+
+#[test]
+fn a_later_version_comes_in_place_of_the_earlier_one() {
+    let mut world = World::new(2);
+    world.put(0, "a", b"one");
+    world.rest();
+    world.put(1, "a", b"another, and longer");
+    world.rest();
+    world.all_have(&[("a", b"another, and longer")]);
+    world.put(0, "a", b"");
+    world.rest();
+    world.all_have(&[("a", b"")]);
+}
+
+#[test]
+fn of_a_large_file_only_what_has_changed_is_sent() {
+    let mut world = World::new(2);
+    let mut bytes = noise(2, 5 * PIECE_BYTES + 10);
+    world.put(0, "a", &bytes);
+    world.rest();
+    world.sent();
+    let ino = world.find(0, "a");
+    let change = noise(3, 4096);
+    world.write(0, ino, PIECE_BYTES + 5, &change);
+    bytes[PIECE_BYTES as usize + 5..][..4096].copy_from_slice(&change);
+    world.rest();
+    let sent = world.sent();
+    assert!((4096..6000).contains(&sent), "{sent} bytes for 4096 within the file");
+    world.all_have(&[("a", &bytes)]);
+    let more = noise(4, 20_000);
+    world.write(0, ino, bytes.len() as u64, &more);
+    bytes.extend_from_slice(&more);
+    world.rest();
+    let sent = world.sent();
+    assert!((20_000..22_000).contains(&sent), "{sent} bytes for 20,000 at the end");
+    world.all_have(&[("a", &bytes)]);
+}
+
+#[test]
+fn bytes_that_came_before_a_link_broke_are_not_sent_again() {
+    let mut world = World::new(2);
+    world.link(0, 1, false);
+    let bytes = noise(5, 8 * PIECE_BYTES);
+    world.put(0, "a", &bytes);
+    world.passes(20);
+    world.sent();
+    world.breaks_after = Some(12);
+    world.link(0, 1, true);
+    world.passes(20);
+    assert!(world.linked.is_empty(), "the link is broken");
+    let first = world.sent();
+    assert!(first > 3 * PIECE_BYTES as usize, "{first}");
+    world.link(0, 1, true);
+    world.rest();
+    let then = world.sent();
+    assert!(first + then < 9 * PIECE_BYTES as usize + 50_000, "{first} bytes, and {then} after that");
+    world.all_have(&[("a", &bytes)]);
+}
+
+#[test]
+fn of_two_versions_that_did_not_know_of_each_other_one_becomes_a_file_beside_the_other() {
+    let mut world = World::new(3);
+    world.put(0, "a.txt", b"at first");
+    world.rest();
+    for (one, other) in [(0, 1), (0, 2), (1, 2)] {
+        world.link(one, other, false);
+    }
+    world.put(0, "a.txt", b"by site 0");
+    world.passes(10);
+    // The clock of each site goes on with what its users do.
+    world.put(1, "b", b"something else");
+    world.put(1, "a.txt", b"by site 1, later");
+    world.passes(10);
+    for (one, other) in [(0, 1), (0, 2), (1, 2)] {
+        world.link(one, other, true);
+    }
+    world.rest();
+    let files = world.files(2);
+    assert_eq!(files.len(), 3, "{files:?}");
+    assert_eq!(files["a.txt"], b"by site 1, later");
+    let (copy, bytes) = files.iter().find(|(name, _)| name.contains('~')).expect("there is one more");
+    assert!(copy.starts_with("a.~s1-") && copy.ends_with(".txt"), "{copy}");
+    assert_eq!(bytes, b"by site 0");
+    let files: Vec<(&str, &[u8])> = files.iter().map(|(name, bytes)| (&name[..], &bytes[..])).collect();
+    world.all_have(&files);
+}
+
+#[test]
+fn a_file_that_is_changed_at_one_site_and_removed_at_another_is_there_with_the_change() {
+    let mut world = World::new(2);
+    world.put(0, "a", b"at first");
+    world.rest();
+    world.link(0, 1, false);
+    world.run(0, Op::Unlink { dir: Ino::ROOT, name: named("a") }, b"").expect("it is removed");
+    world.put(1, "a", b"changed");
+    world.passes(10);
+    world.link(0, 1, true);
+    world.rest();
+    world.all_have(&[("a", b"changed")]);
+}
+
+#[test]
+fn what_somebody_writes_over_bytes_that_are_out_of_date_is_kept_beside_the_later_ones() {
+    let mut world = World::new(2);
+    world.put(0, "a", b"at first");
+    world.rest();
+    // Site 1 hears of a version whose bytes do not come.
+    world.put(0, "a", b"by site 0");
+    world.breaks_after = Some(0);
+    world.passes(10);
+    assert!(world.linked.is_empty() && world.machine(1).files_behind() == 1);
+    let ino = world.find(1, "a");
+    assert_eq!(world.get(1, ino), b"at first", "the bytes that are here are served");
+    world.put(1, "a", b"by site 1");
+    world.passes(10);
+    world.link(0, 1, true);
+    world.rest();
+    let bytes: Vec<Vec<u8>> = world.files(0).into_values().collect();
+    assert_eq!(bytes, [b"by site 1".to_vec(), b"by site 0".to_vec()]);
+    assert_eq!(world.files(0), world.files(1));
+}
+
+#[test]
+fn two_sites_that_make_the_same_file_show_one_and_send_none_of_its_bytes() {
+    let mut world = World::new(2);
+    world.link(0, 1, false);
+    let bytes = noise(6, 3 * PIECE_BYTES);
+    for at in [0, 1] {
+        world.put(at, "a", &bytes);
+        world.passes(10);
+    }
+    world.sent();
+    world.link(0, 1, true);
+    world.rest();
+    let sent = world.sent();
+    assert!(sent < 10_000, "{sent} bytes");
+    world.all_have(&[("a", &bytes)]);
+}
