@@ -55,7 +55,14 @@ struct Victim {
 impl Victim {
     fn new() -> Self {
         let (writer, names, window) = (Writer(1), BTreeMap::new(), Window::MOST);
-        let config = SiteConfig { volume: VOLUME, writer, island: IslandId(0), names, window };
+        let config = SiteConfig {
+            volume: VOLUME,
+            writer,
+            island: IslandId(0),
+            names,
+            sites: [writer, Writer(2)].into(),
+            window,
+        };
         let site = Site::open(config, 0, []).expect("it has no rows");
         let config = Config::new(IslandId(0), 1, Table::new(1), vec![IslandId(0)]);
         let mut island = Island::new(config, State::new(1), PreviousEnd::Orderly, Now::default());

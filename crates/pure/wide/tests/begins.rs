@@ -12,7 +12,8 @@ use atoll_wide::site::{Site, SiteConfig};
 #[test]
 fn a_site_says_nothing_before_all_that_it_begins_with_is_synced() {
     let (writer, island, window) = (Writer(1), IslandId(0), Window::MOST);
-    let config = SiteConfig { volume: 1, writer, island, names: BTreeMap::new(), window };
+    let config =
+        SiteConfig { volume: 1, writer, island, names: BTreeMap::new(), sites: [writer].into(), window };
     let mut site = Site::open(config, 5, []).unwrap();
     site.hear(BesideEvent::Link { peer: 2, up: true });
     let state = State::new(1);

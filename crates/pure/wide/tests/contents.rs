@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use atoll_causal::Writer;
 use atoll_core::{Decode, Ino, SessionId};
 use atoll_island::{BesideEvent, BesideSays};
-use atoll_posix::{Answer, Caller, Errno, Kind, Op, SetAttr};
+use atoll_posix::{Answer, Caller, Errno, Kind, Op, RenameMode, SetAttr};
 use atoll_wide::contents::pieces::PIECE_BYTES;
 use atoll_wide::peers::Window;
 use atoll_wide::peers::message::WideMessage;
@@ -98,6 +98,12 @@ impl World {
 
     /// All sites have everything.
     fn rest(&mut self) {
+        let all: Vec<usize> = (0..self.sites.len()).collect();
+        self.rest_of(&all);
+    }
+
+    /// These sites have everything.
+    fn rest_of(&mut self, sites: &[usize]) {
         let mut quiet = 0;
         for _ in 0..LOOKS_MAX {
             self.sites.iter_mut().for_each(Site::waits);
@@ -105,7 +111,7 @@ impl World {
             while self.deliver() {
                 is_silent = false;
             }
-            let is_quiet = is_silent && (0..self.sites.len()).all(|at| self.machine(at).has_all_bytes());
+            let is_quiet = is_silent && sites.iter().all(|at| self.machine(*at).has_all_bytes());
             quiet = if is_quiet { quiet + 1 } else { 0 };
             if quiet == 8 {
                 return;
@@ -345,4 +351,62 @@ fn two_sites_that_make_the_same_file_show_one_and_send_none_of_its_bytes() {
     let sent = world.sent();
     assert!(sent < 10_000, "{sent} bytes");
     world.all_have(&[("a", &bytes)]);
+}
+
+/// Found by `wide_sites` 525: the sites asked each other for ever.
+#[test]
+fn a_file_whose_latest_version_went_with_its_maker_has_what_is_left() {
+    let mut world = World::new(3);
+    world.put(0, "a", b"at first");
+    world.rest();
+    (0..2).for_each(|other| world.link(other, 2, false));
+    world.put(2, "a", b"seen by nobody else");
+    world.passes(10);
+    world.run(2, Op::Unlink { dir: Ino::ROOT, name: named("a") }, b"").expect("it is removed");
+    let (dir, new_dir, name, new_name) = (Ino::ROOT, Ino::ROOT, named("a"), named("b"));
+    let (mode, meant, new_meant) = (RenameMode::Replace, None, None);
+    world
+        .run(0, Op::Rename { dir, name, new_dir, new_name, mode, meant, new_meant }, b"")
+        .expect("it is renamed");
+    world.passes(10);
+    (0..2).for_each(|other| world.link(other, 2, true));
+    world.rest();
+    world.all_have(&[("b", b"at first")]);
+}
+
+/// Found by `wide_sites` 86: each of the two sites took the other's copy for its own.
+#[test]
+fn a_copy_that_two_sites_make_at_different_places_is_at_one_of_them_everywhere() {
+    let mut world = World::new(3);
+    world.put(0, "a", b"at first");
+    world.rest();
+    (0..2).for_each(|other| world.link(other, 2, false));
+    world.put(0, "a", b"by site 0");
+    world.rest_of(&[0, 1]);
+    world.link(0, 1, false);
+    let (dir, new_dir, name, new_name) = (Ino::ROOT, Ino::ROOT, named("a"), named("b"));
+    let (mode, meant, new_meant) = (RenameMode::Replace, None, None);
+    world
+        .run(0, Op::Rename { dir, name, new_dir, new_name, mode, meant, new_meant }, b"")
+        .expect("it is renamed");
+    (0..9).for_each(|nth| world.put(2, "c", &[nth; 3]));
+    world.put(2, "a", b"by site 2, later");
+    world.passes(10);
+    // Each of the two meets the third one, and not the other.
+    world.link(0, 2, true);
+    world.passes(20);
+    world.link(0, 2, false);
+    world.link(1, 2, true);
+    world.passes(20);
+    world.link(0, 1, true);
+    world.link(0, 2, true);
+    world.rest();
+    let files = world.files(0);
+    assert_eq!(files.len(), 3, "{:?}", files.keys());
+    assert!(
+        files.values().any(|bytes| bytes == b"by site 0")
+            && files.values().any(|bytes| bytes == b"by site 2, later")
+    );
+    assert_eq!(files, world.files(1));
+    assert_eq!(files, world.files(2));
 }

@@ -113,7 +113,8 @@ impl Place {
     ) -> Self {
         let names = (0..of).map(|at| (writer_of(at), format!("s{at}"))).collect();
         let writer = writer_of(number);
-        let config = SiteConfig { volume: VOLUME, writer, island: ISLAND, names, window };
+        let sites = (0..of).map(writer_of).collect();
+        let config = SiteConfig { volume: VOLUME, writer, island: ISLAND, names, sites, window };
         Self {
             number,
             disk: SimDisk::new(seed ^ number as u64),

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use atoll_causal::FileId;
+use atoll_causal::{DirHead, FileId, FileState};
 use atoll_check::{Rows, Volume, check_at_rest};
 use atoll_core::{Decode, Encode, Ino, Malformed, Table};
 use atoll_island::Event;
@@ -108,7 +108,18 @@ pub(super) fn judge(places: &mut [Place], seed: u64) -> Result<(Dump, Tokens), F
             None => first = Some((tree, tokens, known)),
             Some((first, _, first_known)) => {
                 if let Some(id) = differs(first_known, &known) {
-                    return Err(Failure::new(format!("site {number} knows of {id:?} what site 0 does not")));
+                    let told = |states: &BTreeMap<FileId, Vec<u8>>| match states.get(&id) {
+                        Some(state) => FileState::from_slice(state).map_or_else(
+                            |_| format!("{:?}", DirHead::from_slice(state)),
+                            |state| format!("{state:?}"),
+                        ),
+                        None => "nothing".to_owned(),
+                    };
+                    return Err(Failure::new(format!(
+                        "site {number} and site 0 know different things of {id:?}:\n  {}\n  {}",
+                        told(&known),
+                        told(first_known)
+                    )));
                 }
                 let differ: Vec<String> = first.differences(&tree, STRICT);
                 if !differ.is_empty() {

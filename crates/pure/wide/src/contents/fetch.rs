@@ -26,7 +26,7 @@ static ZEROS: LazyLock<u128> = LazyLock::new(|| pieces::hash(&vec![0; PIECE_BYTE
 
 /// What is done for a file next, or is under way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Phase {
+pub(super) enum FetchPhase {
     /// The body gets the length of the version.
     Size,
     /// The other site is asked what is lacking.
@@ -67,7 +67,7 @@ pub(super) struct Fetch {
     pub(super) base: Option<(Ino, BodyVersion)>,
     /// The hashes of the base's pieces.
     pub(super) known: Vec<u128>,
-    pub(super) phase: Phase,
+    pub(super) phase: FetchPhase,
     /// What the phase has asked for is under way.
     pub(super) is_asked: bool,
     pub(super) hashes: Vec<u128>,
@@ -105,7 +105,7 @@ impl Fetch {
             is_lost: false,
             base: None,
             known: Vec::new(),
-            phase: Phase::Size,
+            phase: FetchPhase::Size,
             is_asked: false,
             hashes: Vec::new(),
             changed: None,
@@ -126,7 +126,7 @@ impl Fetch {
 
     /// The next thing that is to be done. `asked_bytes`: of all that is fetched from this site.
     pub(super) fn act(&mut self, file: FileId, work: &mut Work, asked_bytes: u64) -> Option<FetchAct> {
-        if self.phase == Phase::Pieces {
+        if self.phase == FetchPhase::Pieces {
             return self.act_pieces(file, work, asked_bytes);
         }
         if self.is_asked {
@@ -134,18 +134,18 @@ impl Fetch {
         }
         let (ino, dot) = (self.into, self.version.dot);
         let op = match self.phase {
-            Phase::Size => {
+            FetchPhase::Size => {
                 Op::SetAttr { ino, set: SetAttr { size: Some(self.version.size), ..SetAttr::default() } }
             }
-            Phase::Plan => {
+            FetchPhase::Plan => {
                 self.is_asked = true;
                 let base = self.base.map(|(_, has)| has.root).filter(|_| self.hashes.is_empty());
                 let from = self.hashes.len() as u32;
                 let message = WideMessage::WantPlan { file, dot, base, from };
                 return Some(FetchAct::Say(self.from, message));
             }
-            Phase::Sync => Op::Fsync { ino },
-            Phase::Pieces | Phase::Here => return None,
+            FetchPhase::Sync => Op::Fsync { ino },
+            FetchPhase::Pieces | FetchPhase::Here => return None,
         };
         if !work.has_room() {
             return None;
@@ -158,10 +158,10 @@ impl Fetch {
     fn goes_on(&mut self) {
         let is_known = self.hashes.len() as u64 == pieces::count(self.version.size);
         self.phase = match self.phase {
-            Phase::Size if !is_known => Phase::Plan,
-            Phase::Size | Phase::Plan => Phase::Pieces,
-            Phase::Pieces => Phase::Sync,
-            Phase::Sync | Phase::Here => Phase::Here,
+            FetchPhase::Size if !is_known => FetchPhase::Plan,
+            FetchPhase::Size | FetchPhase::Plan => FetchPhase::Pieces,
+            FetchPhase::Pieces => FetchPhase::Sync,
+            FetchPhase::Sync | FetchPhase::Here => FetchPhase::Here,
         };
         self.is_asked = false;
         self.end_pieces();
@@ -169,7 +169,7 @@ impl Fetch {
 
     fn end_pieces(&mut self) {
         let is_all = self.next >= self.hashes.len() as u64 && self.ways.is_empty();
-        if self.phase == Phase::Pieces && is_all {
+        if self.phase == FetchPhase::Pieces && is_all {
             self.goes_on();
         }
     }

@@ -14,10 +14,10 @@ use atoll_state::RowLoad;
 use bytes::Bytes;
 
 use super::cutting::{of_version, within_a_record};
-use super::fetch::{Fetch, FetchAct, Phase};
+use super::fetch::{Fetch, FetchAct, FetchPhase};
 use super::pieces;
 use super::work::Work;
-use super::{ContentsStep, Moment};
+use super::{ContentsNow, ContentsStep};
 use crate::foreign::bodies::{is_behind, latest};
 use crate::held::{HeldFile, SiteRows};
 use crate::peers::message::{ContentsPlan, SITES_MAX, SiteWithout};
@@ -155,7 +155,7 @@ impl Fetching {
     }
 
     /// A site has not got what is fetched: another one may.
-    fn from_another(&mut self, file: FileId, now_ms: u64) {
+    fn ask_another(&mut self, file: FileId, now_ms: u64) {
         let Some(fetch) = self.fetches.remove(&file) else { return };
         let Some(behind) = self.behind.get_mut(&file) else { return };
         behind.asks_how = true;
@@ -171,7 +171,7 @@ impl Fetching {
     pub(crate) fn begin(
         &mut self,
         rows: &SiteRows<'_>,
-        moment: Moment<'_>,
+        moment: ContentsNow<'_>,
     ) -> Result<Option<ContentsStep>, Vec<RowLoad>> {
         while self.fetches.len() < FETCHES_MAX {
             let Some(file) = self.due(moment.ms) else { return Ok(None) };
@@ -198,7 +198,12 @@ impl Fetching {
         then.find(is_due).or_else(|| self.behind.iter().find(is_due)).map(|(file, _)| *file)
     }
 
-    fn begin_file(&mut self, rows: &SiteRows<'_>, file: FileId, moment: Moment<'_>) -> Option<ContentsStep> {
+    fn begin_file(
+        &mut self,
+        rows: &SiteRows<'_>,
+        file: FileId,
+        moment: ContentsNow<'_>,
+    ) -> Option<ContentsStep> {
         let later = moment.ms + AGAIN_MS.0;
         let held = rows.file(file)?;
         let row = held.ino.and_then(|ino| rows.inode(ino));
@@ -274,7 +279,7 @@ impl Fetching {
         None
     }
 
-    fn forget(&mut self, file: FileId, rows: &SiteRows<'_>, moment: Moment<'_>) -> Option<ContentsStep> {
+    fn forget(&mut self, file: FileId, rows: &SiteRows<'_>, moment: ContentsNow<'_>) -> Option<ContentsStep> {
         if !rows.missing().is_empty() {
             return None;
         }
@@ -307,7 +312,7 @@ impl Fetching {
     /// A site says how the bytes of a version are to be had.
     pub(crate) fn planned(&mut self, from: SiteId, file: FileId, dot: Dot, plan: ContentsPlan, now_ms: u64) {
         let Some(fetch) = self.fetches.get_mut(&file) else { return };
-        let is_asked = fetch.phase == Phase::Plan && fetch.is_asked;
+        let is_asked = fetch.phase == FetchPhase::Plan && fetch.is_asked;
         if fetch.from != from || fetch.version.dot != dot || !is_asked {
             return;
         }
@@ -323,7 +328,7 @@ impl Fetching {
             ContentsPlan::Since { ranges, hashes } => fetch.by_change(ranges, &hashes),
         };
         if !is_good {
-            self.from_another(file, now_ms);
+            self.ask_another(file, now_ms);
         }
     }
 
@@ -343,7 +348,7 @@ impl Fetching {
         }
         let is_good = bytes.is_some_and(|bytes| fetch.came(offset, &bytes));
         if !is_good {
-            self.from_another(file, now_ms);
+            self.ask_another(file, now_ms);
         }
     }
 
@@ -364,7 +369,7 @@ impl Fetching {
     /// Files whose bytes are all here, at most so many.
     pub(crate) fn arrived(&self, most: usize, busy: &BTreeSet<Ino>) -> Vec<Arrival> {
         let is_free = |fetch: &Fetch| fetch.base.is_none_or(|(ino, _)| !busy.contains(&ino));
-        let here = self.fetches.iter().filter(|(_, fetch)| fetch.phase == Phase::Here && is_free(fetch));
+        let here = self.fetches.iter().filter(|(_, fetch)| fetch.phase == FetchPhase::Here && is_free(fetch));
         let here = here.map(|(file, fetch)| Arrival {
             file: *file,
             version: fetch.version,

@@ -22,7 +22,7 @@ use cutting::Cutting;
 use fetch::FetchAct;
 pub(crate) use fetching::Arrival;
 use fetching::Fetching;
-use serving::{Asked, Question, Serving};
+use serving::{Question, QuestionKind, Serving};
 pub(crate) use work::DoneOp;
 use work::{Work, WorkFor};
 
@@ -54,7 +54,7 @@ pub(crate) enum ContentsStep {
 
 /// When, and what may be done.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Moment<'a> {
+pub(crate) struct ContentsNow<'a> {
     /// Milliseconds that never go back.
     pub(crate) ms: u64,
     /// A record may be decided.
@@ -141,11 +141,11 @@ impl Contents {
     pub(crate) fn heard(&mut self, from: SiteId, message: WideMessage) -> Result<(), Refused> {
         match message {
             WideMessage::WantPlan { file, dot, base, from: piece } => {
-                let what = Asked::Plan { base, from: piece };
+                let what = QuestionKind::Plan { base, from: piece };
                 self.serving.ask(from, Question { file, dot, what })
             }
             WideMessage::WantBytes { file, dot, offset, len } => {
-                let what = Asked::Bytes { offset, len };
+                let what = QuestionKind::Bytes { offset, len };
                 self.serving.ask(from, Question { file, dot, what })
             }
             WideMessage::Plan { file, dot, plan } => {
@@ -200,7 +200,7 @@ impl Contents {
     pub(crate) fn step(
         &mut self,
         rows: &SiteRows<'_>,
-        moment: Moment<'_>,
+        moment: ContentsNow<'_>,
     ) -> Result<Option<ContentsStep>, Vec<RowLoad>> {
         self.ms = moment.ms;
         if let Some((site, message)) = self.serving.answer(rows, &self.fetching)? {

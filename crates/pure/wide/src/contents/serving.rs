@@ -30,12 +30,12 @@ pub(crate) struct ServeId(u64);
 pub(crate) struct Question {
     pub(crate) file: FileId,
     pub(crate) dot: Dot,
-    pub(crate) what: Asked,
+    pub(crate) what: QuestionKind,
 }
 
 /// What is asked for of a version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Asked {
+pub(crate) enum QuestionKind {
     /// Which bytes the asker lacks that has the version with this hash, and the hashes of pieces from this one on.
     Plan { base: Option<u128>, from: u32 },
     /// These bytes.
@@ -55,7 +55,7 @@ pub(crate) struct Serving {
 impl Serving {
     /// A site asks.
     pub(crate) fn ask(&mut self, from: SiteId, question: Question) -> Result<(), Refused> {
-        if let Asked::Bytes { len, .. } = question.what
+        if let QuestionKind::Bytes { len, .. } = question.what
             && (len == 0 || u64::from(len) > pieces::PIECE_BYTES)
         {
             return Err(Refused::Bound("bytes of a question"));
@@ -98,7 +98,8 @@ impl Serving {
         if let Some((site, question, bytes)) = self.read.front() {
             let is_there = body(rows, question.file, question.dot).is_some();
             loaded(rows)?;
-            let (Asked::Bytes { offset, .. }, Question { file, dot, .. }) = (question.what, *question) else {
+            let (QuestionKind::Bytes { offset, .. }, Question { file, dot, .. }) = (question.what, *question)
+            else {
                 unreachable!("only bytes are read")
             };
             let bytes = bytes.clone().filter(|_| is_there).map(|bytes| bytes.to_vec());
@@ -109,15 +110,15 @@ impl Serving {
         let Some((site, Question { file, dot, what })) = self.queue.front().copied() else { return Ok(None) };
         let found = body(rows, file, dot);
         let answer = match what {
-            Asked::Plan { base, from } => {
+            QuestionKind::Plan { base, from } => {
                 let plan = found.map(|(ino, has, bytes)| plan(rows, ino, has, &bytes, base, from));
                 let gone = || ContentsPlan::Gone { without: Most::new(without(rows, fetching, file, dot)) };
                 Some(WideMessage::Plan { file, dot, plan: plan.unwrap_or_else(gone) })
             }
-            Asked::Bytes { offset, .. } if found.is_none() => {
+            QuestionKind::Bytes { offset, .. } if found.is_none() => {
                 Some(WideMessage::Bytes { file, dot, offset, bytes: None })
             }
-            Asked::Bytes { .. } => None,
+            QuestionKind::Bytes { .. } => None,
         };
         loaded(rows)?;
         Ok(answer.map(|answer| {
@@ -133,7 +134,7 @@ impl Serving {
         work: &mut Work,
     ) -> Result<Option<DoneOp>, Vec<RowLoad>> {
         let Some((site, question)) = self.queue.front().copied() else { return Ok(None) };
-        let Asked::Bytes { offset, len } = question.what else { return Ok(None) };
+        let QuestionKind::Bytes { offset, len } = question.what else { return Ok(None) };
         let found = body(rows, question.file, question.dot);
         loaded(rows)?;
         let Some((ino, ..)) = found else { return Ok(None) };

@@ -68,6 +68,8 @@ pub(super) struct Hearing {
     wants: VecDeque<FeedRow>,
     asked: BTreeSet<FeedRow>,
     states: VecDeque<BundleChange>,
+    /// How many of the first of them are being decided: they stay where they are.
+    given: usize,
     /// What the peer has not, although something that it told is in it.
     nowhere: BTreeSet<FeedRow>,
     /// How many of the next states are decided each by itself: one of them is in what the peer has not.
@@ -88,6 +90,7 @@ impl Hearing {
             wants: VecDeque::new(),
             asked: BTreeSet::new(),
             states: VecDeque::new(),
+            given: 0,
             nowhere: BTreeSet::new(),
             alone: 0,
         }
@@ -143,7 +146,9 @@ impl Hearing {
                 self.states.push_back(change);
             }
         }
-        parents_first(&mut self.states);
+        let mut rest = self.states.split_off(self.given);
+        parents_first(&mut rest);
+        self.states.append(&mut rest);
         for object in known.iter().chain(unknown) {
             if self.asked.remove(object) {
                 self.nowhere.extend(unknown.contains(object).then_some(*object));
@@ -197,6 +202,7 @@ impl Hearing {
         if !self.states.is_empty() {
             let most = if self.alone > 0 { 1 } else { OBJECTS_MAX };
             let changes: Vec<_> = self.states.iter().take(most).cloned().collect();
+            self.given = changes.len();
             return Ok(Some((ToDecide::States(changes.len()), changes)));
         }
         while let Some(heard) = self.queue.get(self.begun)
@@ -246,6 +252,7 @@ impl Hearing {
                 (0..count).for_each(|_| self.begin(std::mem::take(&mut open)));
             }
             ToDecide::States(count) => {
+                self.given = 0;
                 let is_lost = decision.wants.keys().any(|object| self.nowhere.contains(object));
                 if is_lost && count > 1 {
                     self.alone = count;
@@ -355,4 +362,70 @@ fn parents_first(states: &mut VecDeque<BundleChange>) {
         states.extend(way.into_iter().rev());
     }
     states.extend(rest);
+}
+
+#[cfg(test)]
+mod tests {
+    use atoll_causal::{AttrState, Dot, FileBirth, FileState, FileVersion, HybridStamp, LinkPlace, Writer};
+    use atoll_core::{Name, Time};
+    use atoll_posix::Kind;
+    use atoll_proto::Record;
+    use atoll_spine::Spine;
+    use atoll_state::State;
+
+    use super::*;
+    use crate::author::Made;
+    use crate::foreign::SpineNews;
+    use crate::rows::root_head;
+
+    const DOT: Dot = Dot { writer: Writer(9), n: 1 };
+
+    fn file() -> BundleChange {
+        let (stamp, mtime) = (HybridStamp::ZERO, Time::default());
+        let birth = FileBirth { kind: Kind::Regular, rdev: 0, target: Default::default(), copy_of: None };
+        let name = Name::new(b"f").unwrap();
+        let place = LinkPlace { stamp, dir: FileId::ROOT, name, entry: DOT };
+        let attrs = AttrState::new(stamp, 0o644, 0, 0, mtime);
+        let version = FileVersion { stamp, size: 0, mtime, root: 0 };
+        let state = FileState::new(birth, DOT, attrs, place, version);
+        BundleChange::FileBorn { id: FileId(7), state: Box::new(state) }
+    }
+
+    fn nothing_wanted() -> ForeignDecision {
+        ForeignDecision {
+            record: Record { changes: Vec::new(), bodies: Vec::new() },
+            changed: Vec::new(),
+            files: Vec::new(),
+            spine: SpineNews::default(),
+            heard: Vec::new(),
+            wants: BTreeMap::new(),
+            refused: 0,
+            is_busy: false,
+            looked_up: 0,
+        }
+    }
+
+    /// Found by `wide_sites` 3454: the directory was taken for decided, and was not.
+    #[test]
+    fn what_comes_while_states_wait_to_be_decided_is_decided_behind_them() {
+        let (state, spine, made) = (State::new(1), Spine::default(), Made::behind(0));
+        let own = Own { state: &state, spine: &spine, made: &made, writer: Writer(1), n: 0 };
+        let dir = BundleChange::DirBorn { id: FileId(8), head: Box::new(root_head(0o755, 0, 0)) };
+        let mut hearing = Hearing::from(0);
+        let answered = |hearing: &mut Hearing, change: &BundleChange| {
+            hearing.wish(change.object(), false);
+            hearing.asked = hearing.wants.drain(..).collect();
+            hearing.answer(vec![change.clone()], &[], &[]).unwrap();
+        };
+        answered(&mut hearing, &file());
+        let (step, changes) = hearing.next(own).unwrap().unwrap();
+        assert_eq!(changes, [file()]);
+        answered(&mut hearing, &dir);
+        hearing.decided(step, &mut nothing_wanted()).unwrap();
+        hearing.check();
+        let (step, changes) = hearing.next(own).unwrap().unwrap();
+        assert_eq!(changes, [dir]);
+        hearing.decided(step, &mut nothing_wanted()).unwrap();
+        assert!(hearing.wanted.is_empty());
+    }
 }

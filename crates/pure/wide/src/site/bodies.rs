@@ -10,7 +10,7 @@ use atoll_shown::{NewCopy, copy_id, live_versions, places};
 use super::steps::Steps;
 use super::{NotYet, Site};
 use crate::author::{Bundle, BundleChange, Pen};
-use crate::contents::{Arrival, ContentsStep, CutVersion, DoneOp, Moment, pieces};
+use crate::contents::{Arrival, ContentsNow, ContentsStep, CutVersion, DoneOp, pieces};
 use crate::foreign::bodies::{NewBodies, NewBody, latest};
 use crate::foreign::{ForeignDecision, OBJECTS_MAX, Waits};
 use crate::held::{HeldChanges, HeldObjects, SiteRows};
@@ -33,7 +33,7 @@ impl Site {
         mint: MintIno<'_>,
     ) -> Result<BesideStep, NotYet> {
         let rows = SiteRows::new(view.state);
-        let moment = Moment { ms: view.now.ms, may_decide: view.may_decide, busy: view.busy };
+        let moment = ContentsNow { ms: view.now.ms, may_decide: view.may_decide, busy: view.busy };
         let Some(step) = self.contents.step(&rows, moment)? else { return Ok(BesideStep::Rest) };
         match step {
             ContentsStep::Say(site, message) => {

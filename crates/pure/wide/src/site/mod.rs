@@ -5,7 +5,7 @@ mod bodies;
 mod prepare;
 mod steps;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use atoll_causal::Writer;
 use atoll_core::planted::{Bug, planted};
@@ -39,6 +39,8 @@ pub struct SiteConfig {
     pub island: IslandId,
     /// The names of the sites to which writers belong.
     pub names: BTreeMap<Writer, String>,
+    /// The writers of all sites. A version that none of these has is lost.
+    pub sites: BTreeSet<Writer>,
     /// How much may be under way to another site.
     pub window: Window,
 }
@@ -102,9 +104,9 @@ impl Site {
         rows: impl IntoIterator<Item = (u8, u128, Bytes)>,
     ) -> Result<Self, Malformed> {
         let rows: Vec<_> = rows.into_iter().collect();
-        let SiteConfig { volume, writer, island, names, window } = config;
+        let SiteConfig { volume, writer, island, names, sites, window } = config;
         let peers = WidePeers::open(volume, window, position, rows.iter().cloned())?;
-        let contents = Contents::open((writer, names.keys().copied()), &rows);
+        let contents = Contents::open((writer, sites), &rows);
         let author = Author::open(writer, rows)?;
         let (inbox, did, ends, begins, may_go) =
             (VecDeque::new(), Vec::new(), VecDeque::new(), position, false);

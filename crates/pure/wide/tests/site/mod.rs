@@ -21,6 +21,8 @@ use bytes::Bytes;
 
 /// An answer comes at the latest when time has passed so often.
 const PASSES: usize = 40;
+/// Sites of a volume, if there are fewer: only when all of them are known to lack a version is it lost.
+const SITES: u64 = 3;
 /// The wall clock between two operations: more than two times that one operation gives are apart.
 const STEP_NS: u64 = 1_000_000;
 
@@ -593,6 +595,7 @@ pub(crate) fn opened_at(
     rows: impl IntoIterator<Item = (u8, u128, Bytes)>,
 ) -> Result<Machine, Malformed> {
     let names = (1..=120).chain([5_000]).map(|n| (Writer(n), site_name(Writer(n)))).collect();
-    let config = SiteConfig { volume: 1, writer, island: IslandId(0), names, window };
+    let sites = (1..=SITES).map(Writer).collect();
+    let config = SiteConfig { volume: 1, writer, island: IslandId(0), names, sites, window };
     Machine::open(config, position, rows)
 }
