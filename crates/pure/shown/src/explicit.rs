@@ -22,7 +22,7 @@ pub enum ExplicitStep {
     /// The versions of a file are settled ([`settle`](crate::settle)), so that the operation is about one of them.
     Settle(FileId),
     /// A rescued file gets a link, in the directory where it is, under the name under which it is shown. Its latest version that no
-    /// removal had seen is written once more over all others: else versions that a removal had seen would be shown again. It gets a
+    /// removal had seen is written once more over those that one had seen: these would be shown again. It gets a
     /// stamp of its own, later than all of the file, and the others do not just go. A version must go only for a later one, or a file
     /// would have none: a site that knows of a link of the file may have settled the version that is left in favour of one of these.
     Link(FilePlace, Name),

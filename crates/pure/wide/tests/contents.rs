@@ -410,3 +410,39 @@ fn a_copy_that_two_sites_make_at_different_places_is_at_one_of_them_everywhere()
     assert_eq!(files, world.files(1));
     assert_eq!(files, world.files(2));
 }
+
+/// Found by `wide_sites` 5519: the other version was gone, which nobody had seen.
+#[test]
+fn what_keeps_a_rescued_file_takes_no_version_along_that_nobody_has_seen() {
+    let mut world = World::new(3);
+    world.put(0, "a", b"at first");
+    world.rest();
+    for (one, other) in [(0, 1), (0, 2), (1, 2)] {
+        world.link(one, other, false);
+    }
+    world.run(2, Op::Unlink { dir: Ino::ROOT, name: named("a") }, b"").expect("it is removed");
+    world.put(0, "a", b"by site 0");
+    world.passes(10);
+    // Later than what site 0 has done.
+    (0..9).for_each(|nth| world.put(1, "c", &[nth; 3]));
+    world.put(1, "a", b"by site 1");
+    world.passes(10);
+    world.link(1, 2, true);
+    world.rest_of(&[1, 2]);
+    // Site 1 hears of the other version, and has not got its bytes.
+    world.breaks_after = Some(0);
+    world.link(0, 1, true);
+    world.passes(10);
+    let (dir, new_dir, name, new_name) = (Ino::ROOT, Ino::ROOT, named("a"), named("b"));
+    let (mode, meant, new_meant) = (RenameMode::Replace, None, None);
+    world
+        .run(1, Op::Rename { dir, name, new_dir, new_name, mode, meant, new_meant }, b"")
+        .expect("it is renamed");
+    world.link(0, 1, true);
+    world.rest();
+    let files = world.files(0);
+    for bytes in [&b"by site 0"[..], b"by site 1"] {
+        assert!(files.values().any(|there| there == bytes), "{:?}", files.keys());
+    }
+    assert_eq!(files["b"], b"by site 1");
+}

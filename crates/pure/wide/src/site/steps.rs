@@ -121,14 +121,20 @@ impl<'a> Steps<'a> {
         }
     }
 
-    /// A rescued file gets a link. The version for which it is rescued is written over all others, with a later stamp.
+    /// A rescued file gets a link. The version for which it is rescued is written once more, with a later stamp: over those that a removal
+    /// had seen, which would be shown again, and not over others, which nobody may have seen.
     fn link(&mut self, place: &FilePlace, name: &Name) {
         let Some(to) = self.place(place, name) else { return };
         let stamp = to.stamp;
         if let Some(changed) = self.file(place.file) {
             let latest = changed.state.unburied().map(|(_, version)| *version).max();
-            let version = FileVersion { stamp, ..latest.expect("a rescued file has a version") };
-            changed.parts.extend([FileState::link(changed.dot, to), changed.state.write(version)]);
+            let latest = latest.expect("a rescued file has a version");
+            let others = changed.state.unburied().filter(|(_, version)| !version.is_equal(&latest));
+            let others: Vec<Dot> = others.map(|(dot, _)| dot).collect();
+            let mut removed = changed.state.versions.dots();
+            removed.retain(|dot| !others.contains(dot));
+            let version = FilePart::Version { removed, version: FileVersion { stamp, ..latest } };
+            changed.parts.extend([FileState::link(changed.dot, to), version]);
         }
     }
 
