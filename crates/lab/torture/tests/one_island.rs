@@ -48,7 +48,11 @@ fn an_operation_on_a_file_or_directory_asks_one_island_once() {
     let flags = MountFlags::NOATIME | MountFlags::NOSUID | MountFlags::NODEV;
     rustix::mount::mount_remount(daemon.mount(), flags, "").unwrap();
     let mut used = std::collections::BTreeSet::new();
-    for at in 0..6 {
+    for at in 0..30 {
+        // Which island a directory is on is a matter of chance.
+        if at >= 6 && used.len() > 1 {
+            break;
+        }
         let dir = daemon.mount().join(format!("dir-{at}"));
         fs::create_dir(&dir).unwrap();
         // The kernel asks for the root and for the directory once, whatever follows.
@@ -83,6 +87,6 @@ fn an_operation_on_a_file_or_directory_asks_one_island_once() {
         assert_eq!(asked.len(), 1, "all of this is one island's: {before:?} {after:?}");
         used.extend(asked);
     }
-    assert!(used.len() > 1, "six directories are all on one island");
+    assert!(used.len() > 1, "thirty directories are all on one island");
     daemon.stop().unwrap();
 }
