@@ -49,7 +49,7 @@ struct Sim<'r> {
     fresh: Vec<(usize, Vec<u8>)>,
     /// Sites whose power has failed since then, or is going to.
     at_risk: BTreeSet<usize>,
-    /// Those that all sites had at rest.
+    /// Those that all sites had at rest, and those that one has had from another since.
     told: Tokens,
     /// Those that no site had at rest any more.
     gone: Tokens,
@@ -139,7 +139,18 @@ impl Sim<'_> {
     /// Some message arrives. False if none is on its way.
     fn deliver(&mut self) -> Result<bool, Failure> {
         let Some((from, to, bytes)) = self.ways.arrives(&mut self.rng) else { return Ok(false) };
-        self.note(format_args!("site {from} to {to}: {:?}", WideMessage::from_slice(&bytes)));
+        let message = WideMessage::from_slice(&bytes);
+        self.note(format_args!("site {from} to {to}: {message:?}"));
+        if let Ok(WideMessage::Bytes { offset, bytes: Some(bytes), .. }) = message {
+            // What another site has no power cut takes where it was made. Words at the edges may be parts of others.
+            let first = if offset == 0 {
+                0
+            } else {
+                bytes.iter().position(|byte| *byte == b';').unwrap_or(bytes.len())
+            };
+            let end = bytes.iter().rposition(|byte| *byte == b';').unwrap_or(first).max(first);
+            self.told.extend(tokens_in(&bytes[first..end]));
+        }
         self.ways.deliver(&mut self.places, (from, to), bytes)?;
         Ok(true)
     }
@@ -273,7 +284,7 @@ impl Sim<'_> {
         // Some files are the same at several sites, and some have several pieces.
         let is_common = overwrites && self.rng.percent(20);
         let mut data = if is_common { b"common;".to_vec() } else { [&token[..], b";"].concat() };
-        if self.rng.percent(8) {
+        if self.rng.percent(20) {
             // More than a record carries.
             data.resize(data.len() + 40_000, b';');
         }
