@@ -1,7 +1,7 @@
 //! Bytes of files, between the bodies of a site's island and other sites (`docs/design/023-wide.md`, "Contents"). Owns what is read, asked for
 //! and put in place, and when. Decides no record: it says what is to be decided.
 //!
-//! [`cutting`] makes versions of what users have changed. [`serving`] answers other sites. [`fetching`] gets what is not here.
+//! `cutting` makes versions of what users have changed. `serving` answers other sites. `fetching` gets what is not here.
 
 mod cutting;
 mod fetch;
