@@ -14,6 +14,14 @@ use atoll_posix::{AttrsAround, Caller, Kind, Op, RequestOptions};
 use atoll_proto::ClientOp;
 use bytes::Bytes;
 
+/// The bits of a request's number that are its call's. The others tell the requests of one call apart.
+const CALL_BITS: u32 = 48;
+
+/// The call whose request has this number.
+pub(crate) const fn call_of(number: u64) -> u64 {
+    number & ((1 << CALL_BITS) - 1)
+}
+
 /// What a call is about.
 #[derive(Debug)]
 pub(crate) enum CallKind {
@@ -129,6 +137,8 @@ pub(crate) struct Call<T> {
     pub(crate) interrupted: bool,
     /// The link broke while the request was in flight, so nobody knows whether the island has got it.
     pub(crate) doubtful: bool,
+    /// How often it was sent while an earlier request might have been carried out, and its answer might still come.
+    pub(crate) resent: u16,
     /// How often it was sent.
     pub(crate) requests: u32,
     /// How often its island was not ready for it.
@@ -163,11 +173,28 @@ impl<T> Call<T> {
             asked_after: 0,
             interrupted: false,
             doubtful: false,
+            resent: 0,
             requests: 0,
             refusals: 0,
             dangled: 0,
             sent_on: 0,
         }
+    }
+
+    /// Its request is sent now, when so many replies have come.
+    pub(crate) const fn note_sent(&mut self, now_ms: u64, replies: u64) {
+        self.resent = self.resent.wrapping_add(self.doubtful as u16);
+        self.requests += 1;
+        self.sending = Sending::InFlight;
+        self.asked_ms = now_ms;
+        self.asked_after = replies;
+    }
+
+    /// The number on its link of the request that was sent last. What was asked on a link that is lost has another one: an island
+    /// remembers no refusal, so what is asked again may be done although the earlier request was refused, and a late answer to that
+    /// one says nothing of it.
+    pub(crate) const fn number(&self, id: u64) -> u64 {
+        id | (self.resent as u64) << CALL_BITS
     }
 
     /// Whether it was sent and is not answered.

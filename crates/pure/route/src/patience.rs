@@ -123,9 +123,10 @@ impl<T> Route<T> {
             && (call.is_in_flight() || call.doubtful)
         {
             let undo = Op::SetLock { ino: *ino, lock: unlocked(*lock), wait: false };
-            self.unwanted.insert(id, (call.island, undo));
+            let number = call.number(id);
+            self.unwanted.insert(number, (call.island, undo));
             if call.is_in_flight() {
-                self.own(call.island, ClientOp::Cancel { request: id }, out);
+                self.own(call.island, ClientOp::Cancel { request: number }, out);
             } else {
                 self.undo_unwanted(call.island, out);
             }
@@ -165,10 +166,10 @@ impl<T> Route<T> {
         now_ms >= if is_back { since_ms } else { down_ms.min(since_ms) } + ROOT_MS
     }
 
-    /// A reply has come to a call that has ended.
-    pub(crate) fn too_late(&mut self, island: IslandId, id: u64, outcome: &Outcome, out: &mut RouteOut<T>) {
-        if self.unwanted.get(&id).is_some_and(|(of, _)| *of == island)
-            && let Some((_, undo)) = self.unwanted.remove(&id)
+    /// A reply to request `of` has come. Its call has ended, or was asked again since.
+    pub(crate) fn too_late(&mut self, island: IslandId, of: u64, outcome: &Outcome, out: &mut RouteOut<T>) {
+        if self.unwanted.get(&of).is_some_and(|(at, _)| *at == island)
+            && let Some((_, undo)) = self.unwanted.remove(&of)
             && matches!(outcome, Outcome::Ok { .. })
         {
             self.begin(None, Caller::ROOT, CallKind::Op(undo), Bytes::new(), out);
@@ -200,8 +201,8 @@ impl<T> Route<T> {
         if harmless && !peer.lives(self.now_ms) {
             self.give_up(id, Errno::EINTR, out);
         } else if call.is_in_flight() {
-            let island = call.island;
-            self.own(island, ClientOp::Cancel { request: id }, out);
+            let (island, request) = (call.island, call.number(id));
+            self.own(island, ClientOp::Cancel { request }, out);
         }
     }
 
@@ -214,8 +215,8 @@ impl<T> Route<T> {
         if !(lives && call.is_in_flight()) {
             self.give_up(id, Errno::EINTR, out);
         } else if is_lock(&call.what) {
-            let island = call.island;
-            self.own(island, ClientOp::Cancel { request: id }, out);
+            let (island, request) = (call.island, call.number(id));
+            self.own(island, ClientOp::Cancel { request }, out);
         }
     }
 }

@@ -11,7 +11,7 @@ use atoll_posix::{Answer, Attr, Caller, DirEntry, Errno, Kind, NamedObject, Op, 
 use atoll_proto::{ClientOp, Extras, Outcome, Reply, Request, Resolved};
 use bytes::Bytes;
 
-use crate::call::{Call, CallKind, Followed, Gathering, Sending, Stage, Waiter};
+use crate::call::{Call, CallKind, Followed, Gathering, Sending, Stage, Waiter, call_of};
 use crate::counters::Counters;
 use crate::detour::{client_op, is_of_another};
 use crate::dirs::Dirs;
@@ -101,8 +101,8 @@ pub struct Route<T> {
     pub(crate) released_ms: u64,
     pub(crate) renew_ms: u64,
     pub(crate) retry: Vec<(u64, u64)>,
-    /// Locks that may still be granted after their caller has gone: at which island, and the operation that
-    /// undoes each.
+    /// Locks that may still be granted after their caller has gone, by the number of the request: at which island, and the
+    /// operation that undoes each.
     pub(crate) unwanted: BTreeMap<u64, (IslandId, Op)>,
     /// Whether the frontend may keep anything.
     pub(crate) lease: Lease,
@@ -353,10 +353,7 @@ impl<T> Route<T> {
         {
             *linked_home = Some(self.homes.of(*ino));
         }
-        call.requests += 1;
-        call.sending = Sending::InFlight;
-        call.asked_ms = self.now_ms;
-        call.asked_after = self.seen.replies();
+        call.note_sent(self.now_ms, self.seen.replies());
         if call.waiter.is_some() {
             self.counters.requests += 1;
         }
@@ -369,11 +366,11 @@ impl<T> Route<T> {
             caller: call.caller.clone(),
             op,
         };
-        let (island, interrupted) = (call.island, call.interrupted);
-        out.send.push(OutgoingRequest { island, id, request, data: call.data.clone() });
+        let (island, interrupted, number) = (call.island, call.interrupted, call.number(id));
+        out.send.push(OutgoingRequest { island, id: number, request, data: call.data.clone() });
         if interrupted {
             // What was said of it on an earlier link, or to another island, is not known here.
-            self.own(island, ClientOp::Cancel { request: id }, out);
+            self.own(island, ClientOp::Cancel { request: number }, out);
         }
     }
 
@@ -384,8 +381,9 @@ impl<T> Route<T> {
 
     // ------------------------------------------------------------------ replies
 
-    /// A reply has come. The bytes beside it belong to the call that ends with `Answer::Data`.
-    pub fn on_reply(&mut self, now_ms: u64, island: IslandId, id: u64, reply: Reply, out: &mut RouteOut<T>) {
+    /// A reply to request `of` has come. The bytes beside it belong to the call that ends with `Answer::Data`.
+    pub fn on_reply(&mut self, now_ms: u64, island: IslandId, of: u64, reply: Reply, out: &mut RouteOut<T>) {
+        let id = call_of(of);
         self.now_ms = self.now_ms.max(now_ms);
         self.look_at_lease(now_ms, out);
         if let Some(peer) = self.peers.get_mut(&island) {
@@ -397,11 +395,13 @@ impl<T> Route<T> {
             .get(&id)
             .filter(|call| call.island == island && matches!(call.what, CallKind::Own(ClientOp::Renew)));
         let asked_after = renewed.map(|call| call.asked_after);
-        let known = reply.vector.into_iter().filter(|(of, _)| self.peers.contains_key(of));
+        let known = reply.vector.into_iter().filter(|(other, _)| self.peers.contains_key(other));
         self.seen.told(island, known, asked_after);
-        // A late reply of an island that was given up, or a second one: the call is gone.
-        let Some(call) = self.calls.get_mut(&id).filter(|call| call.island == island) else {
-            return self.too_late(island, id, &reply.outcome, out);
+        // A late reply of an island that was given up, or a second one: the call is gone. Or one on a link that is lost, and it was
+        // asked again since.
+        let is_last = |call: &&mut Call<T>| call.island == island && call.number(id) == of;
+        let Some(call) = self.calls.get_mut(&id).filter(is_last) else {
+            return self.too_late(island, of, &reply.outcome, out);
         };
         call.sending = Sending::Waiting;
         // It may be about to be asked again, because another link has replaced the one on which this comes.

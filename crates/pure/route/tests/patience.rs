@@ -154,8 +154,8 @@ fn a_change_of_names_that_is_refused_is_not_waited_for_although_it_was_sent_befo
     hard.up(true);
     hard.attached(false);
     for _ in 0..SOFT_MS / 20 {
-        for _ in hard.sent().iter().filter(|s| s.id == id) {
-            hard.reply(id, Outcome::NotNow);
+        for _ in hard.sent().iter().filter(|s| s.id == again(id, 1)) {
+            hard.reply(again(id, 1), Outcome::NotNow);
         }
         hard.pass(20, true);
     }
@@ -503,6 +503,12 @@ fn asked_and_cancelled(client: &mut Client) -> Vec<(bool, u64)> {
     client.sent().iter().filter_map(what).collect()
 }
 
+/// The number of the request for a call when so many links were lost on which it had been asked: an answer that is late there has
+/// another one.
+const fn again(call: u64, links: u64) -> u64 {
+    call | links << 48
+}
+
 #[test]
 fn an_interrupted_lock_stays_interrupted() {
     let mut client = Client::new(None);
@@ -510,13 +516,14 @@ fn an_interrupted_lock_stays_interrupted() {
     client.route.cancel(id, &mut client.out);
     assert_eq!(asked_and_cancelled(&mut client), [(false, id), (true, id)]);
     // Whoever answers on the next link may know nothing of what was said on this one.
-    for _ in 0..2 {
+    for links in 1..=2 {
         client.route.replaced(ISLAND, &mut client.out);
         client.attached(false);
+        let id = again(id, links);
         assert_eq!(asked_and_cancelled(&mut client), [(false, id), (true, id)]);
     }
     assert_eq!(client.ended(), []);
-    client.reply(id, Outcome::Failed { errno: Errno::EINTR });
+    client.reply(again(id, 2), Outcome::Failed { errno: Errno::EINTR });
     assert_eq!(client.ended(), [(1, Some(Errno::EINTR))]);
 }
 
@@ -532,10 +539,10 @@ fn a_call_that_is_interrupted_in_a_pause_is_so_when_it_is_asked_again() {
     assert_eq!(asked_and_cancelled(&mut client), [(false, paused), (true, paused)]);
     client.route.replaced(ISLAND, &mut client.out);
     client.attached(false);
-    let again = asked_and_cancelled(&mut client);
+    let asked = asked_and_cancelled(&mut client);
     assert_eq!(
-        again,
-        [(false, paused), (true, paused), (false, other)],
+        asked,
+        [(false, again(paused, 1)), (true, again(paused, 1)), (false, again(other, 1))],
         "nobody has interrupted the other one"
     );
 }
@@ -548,5 +555,5 @@ fn a_lock_of_a_dying_caller_is_not_waited_for_on_a_new_link() {
     client.sent();
     client.route.replaced(ISLAND, &mut client.out);
     client.attached(false);
-    assert_eq!(asked_and_cancelled(&mut client), [(false, id), (true, id)]);
+    assert_eq!(asked_and_cancelled(&mut client), [(false, again(id, 1)), (true, again(id, 1))]);
 }
