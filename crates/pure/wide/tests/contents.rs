@@ -374,6 +374,47 @@ fn a_file_whose_latest_version_went_with_its_maker_has_what_is_left() {
     world.all_have(&[("b", b"at first")]);
 }
 
+/// Found by reading: the site looked at the file again and again within one event.
+#[test]
+fn a_version_that_is_lost_waits_while_nothing_may_be_decided() {
+    let (mut waited, mut at) = (0, 0);
+    while waited == at {
+        let mut world = World::new(3);
+        world.put(0, "a", b"at first");
+        world.rest();
+        (0..2).for_each(|other| world.link(other, 2, false));
+        world.put(2, "a", b"seen by nobody else");
+        world.passes(10);
+        world.run(2, Op::Unlink { dir: Ino::ROOT, name: named("a") }, b"").expect("it is removed");
+        let (dir, new_dir, name, new_name) = (Ino::ROOT, Ino::ROOT, named("a"), named("b"));
+        let (mode, meant, new_meant) = (RenameMode::Replace, None, None);
+        world
+            .run(0, Op::Rename { dir, name, new_dir, new_name, mode, meant, new_meant }, b"")
+            .expect("it is renamed");
+        world.passes(10);
+        (0..2).for_each(|other| world.link(other, 2, true));
+        // After each message until site 1 makes a version of what is left.
+        let knows = |world: &mut World| {
+            world.passes(1);
+            world.machine(1).files_behind() == 1
+        };
+        assert!((0..100).any(|_| knows(&mut world)));
+        world.sites.iter_mut().for_each(Site::waits);
+        (0..at).for_each(|_| drop(world.deliver()));
+        at += 1;
+        if world.machine(1).files_behind() == 0 {
+            continue;
+        }
+        waited += 1;
+        world.sites[1].decides(false);
+        world.passes(40);
+        world.sites[1].decides(true);
+        world.rest();
+        world.all_have(&[("b", b"at first")]);
+    }
+    assert!(waited > 1, "{waited}");
+}
+
 /// Found by `wide_sites` 86: each of the two sites took the other's copy for its own.
 #[test]
 fn a_copy_that_two_sites_make_at_different_places_is_at_one_of_them_everywhere() {

@@ -12,6 +12,7 @@ use atoll_core::planted::{Bug, planted};
 use atoll_posix::Op;
 use atoll_state::RowLoad;
 
+use super::due::DueQueue;
 use super::pieces;
 use super::work::{DoneOp, Work, WorkFor};
 use crate::held::SiteRows;
@@ -34,6 +35,14 @@ struct Changed {
     last_ms: u64,
     /// It was tried, and is not tried again before.
     after_ms: u64,
+}
+
+impl Changed {
+    /// When a version is due.
+    fn due_ms(self) -> u64 {
+        let (idle, latest) = (self.last_ms.saturating_add(IDLE_MS), self.first_ms.saturating_add(LATEST_MS));
+        idle.min(latest).max(self.after_ms)
+    }
 }
 
 /// What is asked of a body.
@@ -70,6 +79,8 @@ pub(crate) struct CutVersion {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Cutting {
     uncut: BTreeMap<Ino, Changed>,
+    /// Those of which no version is being cut.
+    due: DueQueue<Ino>,
     cuts: BTreeMap<Ino, Cut>,
 }
 
@@ -77,6 +88,7 @@ impl Cutting {
     /// A file was uncut when the site began.
     pub(crate) fn was_uncut(&mut self, ino: Ino) {
         self.uncut.insert(ino, Changed { first_ms: 0, last_ms: 0, after_ms: 0 });
+        self.due.set(ino, 0);
     }
 
     /// A user has changed these bytes of a file, or its length to `size`.
@@ -84,7 +96,7 @@ impl Cutting {
         let new = Changed { first_ms: now_ms, last_ms: now_ms, after_ms: 0 };
         let changed = self.uncut.entry(ino).or_insert(new);
         changed.last_ms = now_ms;
-        let Some(cut) = self.cuts.get_mut(&ino) else { return };
+        let Some(cut) = self.cuts.get_mut(&ino) else { return self.due.set(ino, changed.due_ms()) };
         cut.is_synced = false;
         let was = std::mem::replace(&mut cut.size, size);
         cut.hashes.resize(pieces::count(size) as usize, None);
@@ -108,12 +120,16 @@ impl Cutting {
     pub(crate) fn is_due(&mut self, ino: Ino) {
         if let Some(changed) = self.uncut.get_mut(&ino) {
             changed.first_ms = 0;
+            if !self.cuts.contains_key(&ino) {
+                self.due.set(ino, changed.due_ms());
+            }
         }
     }
 
     /// A version of a file was cut, or the file is gone.
     pub(crate) fn is_clean(&mut self, ino: Ino) {
         self.uncut.remove(&ino);
+        self.due.remove(ino);
         self.cuts.remove(&ino);
     }
 
@@ -124,16 +140,8 @@ impl Cutting {
 
     /// Begins what is due.
     pub(crate) fn begin(&mut self, rows: &SiteRows<'_>, now_ms: u64) -> Result<(), Vec<RowLoad>> {
-        if self.cuts.len() >= CUTS_MAX || self.uncut.is_empty() {
-            return Ok(());
-        }
-        let is_due = |changed: &Changed| {
-            let is_idle = now_ms >= changed.last_ms.saturating_add(IDLE_MS);
-            let is_late = now_ms >= changed.first_ms.saturating_add(LATEST_MS);
-            now_ms >= changed.after_ms && (is_idle || is_late)
-        };
-        let due = self.uncut.iter().filter(|(ino, changed)| is_due(changed) && !self.cuts.contains_key(ino));
-        let due: Vec<Ino> = due.map(|(ino, _)| *ino).take(CUTS_MAX - self.cuts.len()).collect();
+        let room = CUTS_MAX - self.cuts.len();
+        let due: Vec<Ino> = self.due.due(now_ms).take(room).collect();
         for ino in due {
             let found = of_file(rows, ino);
             match rows.missing() {
@@ -141,7 +149,10 @@ impl Cutting {
                 missing => return Err(missing),
             }
             match found {
-                Some(cut) if cut.size <= pieces::FILE_BYTES_MAX => drop(self.cuts.insert(ino, cut)),
+                Some(cut) if cut.size <= pieces::FILE_BYTES_MAX => {
+                    self.due.remove(ino);
+                    self.cuts.insert(ino, cut);
+                }
                 Some(_) => self.later(ino, now_ms + AGAIN_MS),
                 None => self.is_clean(ino),
             }
@@ -178,12 +189,7 @@ impl Cutting {
         let Some(cut) = self.cuts.get_mut(&ino) else { return };
         let Some((asks, counts)) = cut.asks.take() else { return };
         match (asks, done) {
-            (_, Err(())) => {
-                self.cuts.remove(&ino);
-                if let Some(changed) = self.uncut.get_mut(&ino) {
-                    changed.after_ms = now_ms + AGAIN_MS;
-                }
-            }
+            (_, Err(())) => self.later(ino, now_ms + AGAIN_MS),
             (CutAsks::Piece(nth), Ok(bytes)) if counts => {
                 let range = pieces::range(nth, cut.size);
                 if bytes.len() as u64 == range.end - range.start
@@ -198,10 +204,16 @@ impl Cutting {
     }
 
     /// A version of a file cannot be cut yet.
-    pub(crate) fn later(&mut self, ino: Ino, now_ms: u64) {
+    pub(crate) fn not_yet(&mut self, ino: Ino, now_ms: u64) {
+        self.later(ino, now_ms + IDLE_MS);
+    }
+
+    /// A version of a file is not cut before this time.
+    fn later(&mut self, ino: Ino, after_ms: u64) {
         self.cuts.remove(&ino);
         if let Some(changed) = self.uncut.get_mut(&ino) {
-            changed.after_ms = now_ms + IDLE_MS;
+            changed.after_ms = after_ms;
+            self.due.set(ino, changed.due_ms());
         }
     }
 

@@ -14,6 +14,7 @@ use atoll_state::RowLoad;
 use bytes::Bytes;
 
 use super::cutting::{of_version, within_a_record};
+use super::due::DueQueue;
 use super::fetch::{Fetch, FetchAct, FetchPhase};
 use super::pieces;
 use super::work::Work;
@@ -33,8 +34,6 @@ const AGAIN_MS: (u64, u64) = (250, 8_000);
 /// A file that is behind.
 #[derive(Debug, Clone)]
 struct Behind {
-    /// It is not looked at before.
-    after_ms: u64,
     /// How long it waits the next time.
     wait_ms: u64,
     /// Sites that have said that they have not got its bytes.
@@ -49,14 +48,7 @@ struct Behind {
 
 impl Behind {
     const fn new(has_some: bool) -> Self {
-        Self {
-            after_ms: 0,
-            wait_ms: AGAIN_MS.0,
-            tried: BTreeSet::new(),
-            has_some,
-            without: None,
-            asks_how: false,
-        }
+        Self { wait_ms: AGAIN_MS.0, tried: BTreeSet::new(), has_some, without: None, asks_how: false }
     }
 }
 
@@ -78,14 +70,14 @@ pub(crate) struct Arrival {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Fetching {
     behind: BTreeMap<FileId, Behind>,
+    /// When those are looked at that are not fetched. Without a link none is.
+    due: DueQueue<FileId>,
     fetches: BTreeMap<FileId, Fetch>,
     links: BTreeSet<SiteId>,
     /// This site, and all of them.
     own: Option<Writer>,
     sites: BTreeSet<Writer>,
     last: u64,
-    /// The file that was looked at last.
-    at: Option<FileId>,
 }
 
 impl Fetching {
@@ -106,12 +98,16 @@ impl Fetching {
     /// A file was behind when the site began.
     pub(crate) fn was_behind(&mut self, file: FileId) {
         self.behind.insert(file, Behind::new(true));
+        self.due.set(file, 0);
     }
 
     /// A file is behind, perhaps another version than before.
     pub(crate) fn is_behind(&mut self, file: FileId) {
         let has_some = self.behind.get(&file).is_some_and(|behind| behind.has_some);
         self.behind.insert(file, Behind::new(has_some));
+        if !self.fetches.contains_key(&file) {
+            self.due.set(file, 0);
+        }
     }
 
     /// How many files are.
@@ -126,21 +122,27 @@ impl Fetching {
 
     /// A link is up or down. What was under way on it is asked for once more, of any site.
     pub(crate) fn link(&mut self, site: SiteId, up: bool) {
+        self.fetches.retain(|_, fetch| fetch.from != site);
         if up {
             self.links.insert(site);
-            for behind in self.behind.values_mut() {
-                (behind.after_ms, behind.wait_ms) = (0, AGAIN_MS.0);
-                behind.tried.remove(&site);
-            }
         } else {
             self.links.remove(&site);
         }
-        self.fetches.retain(|_, fetch| fetch.from != site);
+        for (file, behind) in &mut self.behind {
+            if up {
+                behind.wait_ms = AGAIN_MS.0;
+                behind.tried.remove(&site);
+            }
+            if !self.fetches.contains_key(file) {
+                self.due.set(*file, 0);
+            }
+        }
     }
 
     /// The bytes of a file are here, or are not wanted any more.
     pub(crate) fn is_done(&mut self, file: FileId) {
         self.behind.remove(&file);
+        self.due.remove(file);
         self.fetches.remove(&file);
     }
 
@@ -148,7 +150,7 @@ impl Fetching {
     pub(crate) fn again(&mut self, file: FileId, now_ms: u64) {
         self.fetches.remove(&file);
         if let Some(behind) = self.behind.get_mut(&file) {
-            behind.after_ms = now_ms + behind.wait_ms;
+            self.due.set(file, now_ms + behind.wait_ms);
             behind.wait_ms = (behind.wait_ms * 2).min(AGAIN_MS.1);
             behind.tried.clear();
         }
@@ -160,6 +162,7 @@ impl Fetching {
         let Some(behind) = self.behind.get_mut(&file) else { return };
         behind.asks_how = true;
         behind.tried.insert(fetch.from);
+        self.due.set(file, now_ms);
         if self.links.iter().all(|site| behind.tried.contains(site)) {
             self.again(file, now_ms);
         }
@@ -174,28 +177,20 @@ impl Fetching {
         moment: ContentsNow<'_>,
     ) -> Result<Option<ContentsStep>, Vec<RowLoad>> {
         while self.fetches.len() < FETCHES_MAX {
-            let Some(file) = self.due(moment.ms) else { return Ok(None) };
+            let Some(file) = self.due.due(moment.ms).next() else { break };
+            // Unless it says when, it is looked at once more a little later.
+            self.due.set(file, moment.ms + AGAIN_MS.0);
             let step = self.begin_file(rows, file, moment);
-            match rows.missing() {
-                missing if missing.is_empty() => {}
-                missing => return Err(missing),
+            let missing = rows.missing();
+            if step.is_some() || !missing.is_empty() {
+                self.due.set(file, moment.ms);
+                return if missing.is_empty() { Ok(step) } else { Err(missing) };
             }
-            self.at = Some(file);
-            if step.is_some() {
-                return Ok(step);
+            if self.fetches.contains_key(&file) {
+                self.due.remove(file);
             }
         }
         Ok(None)
-    }
-
-    /// The next file that may be looked at. One after the other, so that none waits for ever.
-    fn due(&self, now_ms: u64) -> Option<FileId> {
-        let is_due = |(file, behind): &(&FileId, &Behind)| {
-            behind.after_ms <= now_ms && !self.fetches.contains_key(*file)
-        };
-        let behind_it = self.at.map(|at| (std::ops::Bound::Excluded(at), std::ops::Bound::Unbounded));
-        let mut then = behind_it.into_iter().flat_map(|range| self.behind.range(range));
-        then.find(is_due).or_else(|| self.behind.iter().find(is_due)).map(|(file, _)| *file)
     }
 
     fn begin_file(
@@ -204,7 +199,6 @@ impl Fetching {
         file: FileId,
         moment: ContentsNow<'_>,
     ) -> Option<ContentsStep> {
-        let later = moment.ms + AGAIN_MS.0;
         let held = rows.file(file)?;
         let row = held.ino.and_then(|ino| rows.inode(ino));
         let staged = match rows.behind(file) {
@@ -212,15 +206,14 @@ impl Fetching {
             None => None,
         };
         let (Some(ino), Some(row)) = (held.ino, row) else {
-            return self.forget(file, rows, moment);
+            return Some(ContentsStep::Forget(file)).filter(|_| moment.may_decide);
         };
         if !is_behind(&held.state, &held.bytes) {
-            return self.forget(file, rows, moment);
+            return Some(ContentsStep::Forget(file)).filter(|_| moment.may_decide);
         }
         let behind = self.behind.get_mut(&file)?;
         if held.bytes.is_uncut || row.attr.kind != Kind::Regular {
             // Its own version comes first.
-            behind.after_ms = later;
             return None;
         }
         let (dot, version) = latest(&held.state)?;
@@ -230,7 +223,7 @@ impl Fetching {
         }
         let Some(from) = self.links.iter().find(|site| !behind.tried.contains(site)).copied() else {
             if self.links.is_empty() {
-                behind.after_ms = u64::MAX;
+                self.due.remove(file);
             } else {
                 self.again(file, moment.ms);
             }
@@ -250,11 +243,7 @@ impl Fetching {
         let into = match staged {
             _ if !is_staged => ino,
             Some(staged) => staged,
-            None if moment.may_decide => return Some(ContentsStep::Stage(file)),
-            None => {
-                behind.after_ms = later;
-                return None;
-            }
+            None => return Some(ContentsStep::Stage(file)).filter(|_| moment.may_decide),
         };
         let version = BodyVersion::of(dot, &version);
         let base = held.bytes.has.filter(|has| has.size > 0).map(|has| (ino, has));
@@ -276,17 +265,6 @@ impl Fetching {
         (fetch.has_some, fetch.base, fetch.known) = (has_some, base, known);
         fetch.hashes = hashes.unwrap_or_default();
         self.fetches.insert(file, fetch);
-        None
-    }
-
-    fn forget(&mut self, file: FileId, rows: &SiteRows<'_>, moment: ContentsNow<'_>) -> Option<ContentsStep> {
-        if !rows.missing().is_empty() {
-            return None;
-        }
-        if moment.may_decide {
-            return Some(ContentsStep::Forget(file));
-        }
-        self.behind.get_mut(&file)?.after_ms = moment.ms + AGAIN_MS.0;
         None
     }
 

@@ -4,6 +4,7 @@
 //! `cutting` makes versions of what users have changed. `serving` answers other sites. `fetching` gets what is not here.
 
 mod cutting;
+mod due;
 mod fetch;
 mod fetching;
 pub mod pieces;
@@ -181,7 +182,7 @@ impl Contents {
 
     /// These versions cannot be cut yet.
     pub(crate) fn cut_later(&mut self, inos: impl IntoIterator<Item = Ino>) {
-        inos.into_iter().for_each(|ino| self.cutting.later(ino, self.ms));
+        inos.into_iter().for_each(|ino| self.cutting.not_yet(ino, self.ms));
     }
 
     /// The bytes of a file are here, or are not wanted any more.

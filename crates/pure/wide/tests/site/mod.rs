@@ -267,6 +267,12 @@ impl Site {
         std::mem::take(&mut self.said)
     }
 
+    /// Whether changes may be decided from here on.
+    pub(crate) fn decides(&mut self, may: bool) {
+        self.queue.push_back(Event::Decides(may));
+        self.settle();
+    }
+
     /// Time passes.
     pub(crate) fn waits(&mut self) {
         self.pass();
