@@ -84,6 +84,14 @@ impl<'a> SiteRows<'a> {
         self.missing.borrow().clone()
     }
 
+    /// Whether all rows that were needed are in memory; else those that are not.
+    pub(crate) fn loaded(&self) -> Result<(), Vec<RowLoad>> {
+        match self.missing() {
+            missing if missing.is_empty() => Ok(()),
+            missing => Err(missing),
+        }
+    }
+
     fn note(&self, load: RowLoad) {
         let mut missing = self.missing.borrow_mut();
         if !missing.contains(&load) {
@@ -156,6 +164,12 @@ impl<'a> SiteRows<'a> {
     pub(crate) fn behind(&self, id: FileId) -> Option<BehindRow> {
         let row = self.ask(self.state.side(BEHIND, id.0))?;
         Some(BehindRow::from_slice(row).expect("this site has written it"))
+    }
+
+    /// The body in which the bytes of a file's latest version are gathered, if there is one beside its own.
+    pub(crate) fn staged(&self, id: FileId) -> Option<Ino> {
+        let BehindRow::Behind { staged } = self.behind(id)?;
+        staged
     }
 
     /// The `nth` row of hashes of a file's pieces.

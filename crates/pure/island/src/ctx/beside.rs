@@ -74,8 +74,9 @@ pub struct BesideRecord {
     /// else belongs to them, or keeps it for mounts that may have them open.
     ///
     /// A file without a name, with bytes in `beside` and nobody in `orphan_of`, is the machine's own: nobody else knows it. It stays until
-    /// the machine gives it a name or removes its row. A file that has a name never becomes absent, and the length of a file that has
-    /// bytes is set by an operation ([`BesideStep::Do`]). The bytes of a file are synced before a record says that they are here.
+    /// the machine gives it a name or removes its row. A file that has a name and bytes never becomes absent; one without bytes may. The
+    /// length of a file that has bytes is set by an operation ([`BesideStep::Do`]). The bytes of a file are synced before a record says
+    /// that they are here.
     pub record: Record,
     /// Files that it makes. They have no bytes yet.
     pub made: Vec<Ino>,

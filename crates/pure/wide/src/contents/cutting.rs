@@ -14,7 +14,7 @@ use atoll_state::RowLoad;
 
 use super::due::DueQueue;
 use super::pieces;
-use super::work::{DoneOp, Work, WorkFor};
+use super::work::{Work, WorkFor, WorkOp};
 use crate::held::SiteRows;
 use crate::rows::{BodyVersion, FileBeside, FileBytes};
 use crate::watch::ByteRanges;
@@ -144,10 +144,7 @@ impl Cutting {
         let due: Vec<Ino> = self.due.due(now_ms).take(room).collect();
         for ino in due {
             let found = of_file(rows, ino);
-            match rows.missing() {
-                missing if missing.is_empty() => {}
-                missing => return Err(missing),
-            }
+            rows.loaded()?;
             match found {
                 Some(cut) if cut.size <= pieces::FILE_BYTES_MAX => {
                     self.due.remove(ino);
@@ -161,7 +158,7 @@ impl Cutting {
     }
 
     /// Something is asked of a body, if nothing else is to come before.
-    pub(crate) fn ask(&mut self, work: &mut Work) -> Option<DoneOp> {
+    pub(crate) fn ask(&mut self, work: &mut Work) -> Option<WorkOp> {
         for (ino, cut) in &mut self.cuts {
             if cut.asks.is_some() {
                 continue;
@@ -179,7 +176,7 @@ impl Cutting {
                 None => continue,
             };
             cut.asks = Some((asks, true));
-            return work.begin(WorkFor::Cut(*ino), op, Default::default());
+            return Some(work.begin(WorkFor::Cut(*ino), op, Default::default()));
         }
         None
     }

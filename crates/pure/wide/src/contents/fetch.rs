@@ -10,8 +10,9 @@ use atoll_core::Ino;
 use atoll_posix::{Errno, Op, SetAttr};
 use bytes::Bytes;
 
+use super::ContentsStep;
 use super::pieces::{self, PIECE_BYTES};
-use super::work::{DoneOp, Work, WorkFor};
+use super::work::{Work, WorkFor};
 use crate::peers::message::WideMessage;
 use crate::rows::{BodyVersion, SiteId};
 use crate::watch::ByteRanges;
@@ -80,13 +81,6 @@ pub(super) struct Fetch {
     pub(super) done_in: BTreeMap<u64, u64>,
 }
 
-/// What is to be done for a fetch.
-#[derive(Debug)]
-pub(crate) enum FetchAct {
-    Say(SiteId, WideMessage),
-    Do(DoneOp),
-}
-
 impl Fetch {
     /// A version that is fetched from a site into a body. It is taken to be empty, and nothing to be here.
     pub(super) const fn of(
@@ -125,7 +119,7 @@ impl Fetch {
     }
 
     /// The next thing that is to be done. `asked_bytes`: of all that is fetched from this site.
-    pub(super) fn act(&mut self, file: FileId, work: &mut Work, asked_bytes: u64) -> Option<FetchAct> {
+    pub(super) fn act(&mut self, file: FileId, work: &mut Work, asked_bytes: u64) -> Option<ContentsStep> {
         if self.phase == FetchPhase::Pieces {
             return self.act_pieces(file, work, asked_bytes);
         }
@@ -142,7 +136,7 @@ impl Fetch {
                 let base = self.base.map(|(_, has)| has.root).filter(|_| self.hashes.is_empty());
                 let from = self.hashes.len() as u32;
                 let message = WideMessage::WantPlan { file, dot, base, from };
-                return Some(FetchAct::Say(self.from, message));
+                return Some(ContentsStep::Say(self.from, message));
             }
             FetchPhase::Sync => Op::Fsync { ino },
             FetchPhase::Pieces | FetchPhase::Here => return None,
@@ -151,7 +145,7 @@ impl Fetch {
             return None;
         }
         self.is_asked = true;
-        work.begin(WorkFor::Fetch(file, self.number), op, Bytes::new()).map(FetchAct::Do)
+        Some(ContentsStep::Do(work.begin(WorkFor::Fetch(file, self.number), op, Bytes::new())))
     }
 
     /// The phase behind this one.
@@ -225,7 +219,7 @@ impl Fetch {
         pieces::range(nth, self.version.size)
     }
 
-    fn act_pieces(&mut self, file: FileId, work: &mut Work, asked_bytes: u64) -> Option<FetchAct> {
+    fn act_pieces(&mut self, file: FileId, work: &mut Work, asked_bytes: u64) -> Option<ContentsStep> {
         while self.ways.len() < PIECES_AT_ONCE && self.next < self.hashes.len() as u64 {
             let nth = self.next;
             self.next += 1;
@@ -252,7 +246,7 @@ impl Fetch {
                     lacks.pop();
                     asked.push(part.clone());
                     let message = WideMessage::WantBytes { file, dot, offset: part.start, len: bytes as u32 };
-                    return Some(FetchAct::Say(from, message));
+                    return Some(ContentsStep::Say(from, message));
                 }
                 _ if *is_asked || !work.has_room() => continue,
                 PieceWay::Own => (Op::Read { ino: into, offset: range.start, len }, Bytes::new()),
@@ -266,9 +260,9 @@ impl Fetch {
                 }
             };
             *is_asked = true;
-            let done = work.begin(WorkFor::Fetch(file, number), op, data)?;
+            let done = work.begin(WorkFor::Fetch(file, number), op, data);
             self.done_in.insert(done.id, *nth);
-            return Some(FetchAct::Do(done));
+            return Some(ContentsStep::Do(done));
         }
         None
     }

@@ -15,14 +15,14 @@ use bytes::Bytes;
 
 use super::cutting::{of_version, within_a_record};
 use super::due::DueQueue;
-use super::fetch::{Fetch, FetchAct, FetchPhase};
+use super::fetch::{Fetch, FetchPhase};
 use super::pieces;
 use super::work::Work;
 use super::{ContentsNow, ContentsStep};
 use crate::foreign::bodies::{is_behind, latest};
 use crate::held::{HeldFile, SiteRows};
 use crate::peers::message::{ContentsPlan, SITES_MAX, SiteWithout};
-use crate::rows::{BehindRow, BodyVersion, SiteId};
+use crate::rows::{BodyVersion, SiteId};
 
 /// Files that are fetched at once.
 const FETCHES_MAX: usize = 64;
@@ -201,10 +201,7 @@ impl Fetching {
     ) -> Option<ContentsStep> {
         let held = rows.file(file)?;
         let row = held.ino.and_then(|ino| rows.inode(ino));
-        let staged = match rows.behind(file) {
-            Some(BehindRow::Behind { staged }) => staged,
-            None => None,
-        };
+        let staged = rows.staged(file);
         let (Some(ino), Some(row)) = (held.ino, row) else {
             return Some(ContentsStep::Forget(file)).filter(|_| moment.may_decide);
         };
@@ -271,7 +268,7 @@ impl Fetching {
     // ---------------------------------------------------------------------- acting
 
     /// The next thing that is to be done for a fetch.
-    pub(crate) fn act(&mut self, work: &mut Work) -> Option<FetchAct> {
+    pub(crate) fn act(&mut self, work: &mut Work) -> Option<ContentsStep> {
         let asked: BTreeMap<SiteId, u64> = self.asked_bytes();
         self.fetches.iter_mut().find_map(|(file, fetch)| {
             let asked = asked.get(&fetch.from).copied().unwrap_or(0);

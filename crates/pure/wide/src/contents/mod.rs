@@ -11,6 +11,8 @@ pub mod pieces;
 mod serving;
 mod work;
 
+use std::collections::BTreeSet;
+
 use atoll_causal::{FileId, Writer};
 use atoll_core::Ino;
 use atoll_posix::{Answer, Errno};
@@ -20,11 +22,10 @@ use bytes::Bytes;
 
 pub(crate) use cutting::CutVersion;
 use cutting::Cutting;
-use fetch::FetchAct;
 pub(crate) use fetching::Arrival;
 use fetching::Fetching;
 use serving::{Question, QuestionKind, Serving};
-pub(crate) use work::DoneOp;
+pub(crate) use work::WorkOp;
 use work::{Work, WorkFor};
 
 use crate::foreign::OBJECTS_MAX;
@@ -40,7 +41,7 @@ pub(crate) enum ContentsStep {
     /// A site is told this.
     Say(SiteId, WideMessage),
     /// The island does this.
-    Do(DoneOp),
+    Do(WorkOp),
     /// These versions become part of their files' states.
     Cut(Vec<CutVersion>),
     /// This file gets a body without a name, in which the bytes of its latest version are gathered.
@@ -61,7 +62,7 @@ pub(crate) struct ContentsNow<'a> {
     /// A record may be decided.
     pub(crate) may_decide: bool,
     /// Files in whose bodies somebody is.
-    pub(crate) busy: &'a std::collections::BTreeSet<Ino>,
+    pub(crate) busy: &'a BTreeSet<Ino>,
 }
 
 /// See the module.
@@ -226,14 +227,7 @@ impl Contents {
                 return Ok(Some(ContentsStep::Arrived(arrived)));
             }
         }
-        match self.fetching.begin(rows, moment)? {
-            None => {}
-            Some(step) => return Ok(Some(step)),
-        }
-        Ok(match self.fetching.act(&mut self.work) {
-            Some(FetchAct::Say(site, message)) => Some(ContentsStep::Say(site, message)),
-            Some(FetchAct::Do(op)) => Some(ContentsStep::Do(op)),
-            None => None,
-        })
+        let begun = self.fetching.begin(rows, moment)?;
+        Ok(begun.or_else(|| self.fetching.act(&mut self.work)))
     }
 }

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use super::cutting::of_version;
 use super::fetching::{Fetching, has_earlier};
 use super::pieces;
-use super::work::{DoneOp, Work, WorkFor};
+use super::work::{Work, WorkFor, WorkOp};
 use crate::held::SiteRows;
 use crate::peers::Refused;
 use crate::peers::message::{ContentsPlan, Most, PLAN_MAX, SiteWithout, WideMessage};
@@ -97,7 +97,7 @@ impl Serving {
     ) -> Result<Option<(SiteId, WideMessage)>, Vec<RowLoad>> {
         if let Some((site, question, bytes)) = self.read.front() {
             let is_there = body(rows, question.file, question.dot).is_some();
-            loaded(rows)?;
+            rows.loaded()?;
             let (QuestionKind::Bytes { offset, .. }, Question { file, dot, .. }) = (question.what, *question)
             else {
                 unreachable!("only bytes are read")
@@ -120,7 +120,7 @@ impl Serving {
             }
             QuestionKind::Bytes { .. } => None,
         };
-        loaded(rows)?;
+        rows.loaded()?;
         Ok(answer.map(|answer| {
             self.queue.pop_front();
             (site, answer)
@@ -132,24 +132,17 @@ impl Serving {
         &mut self,
         rows: &SiteRows<'_>,
         work: &mut Work,
-    ) -> Result<Option<DoneOp>, Vec<RowLoad>> {
+    ) -> Result<Option<WorkOp>, Vec<RowLoad>> {
         let Some((site, question)) = self.queue.front().copied() else { return Ok(None) };
         let QuestionKind::Bytes { offset, len } = question.what else { return Ok(None) };
         let found = body(rows, question.file, question.dot);
-        loaded(rows)?;
+        rows.loaded()?;
         let Some((ino, ..)) = found else { return Ok(None) };
         self.queue.pop_front();
         self.last += 1;
         let id = ServeId(self.last);
         self.reading.insert(id, (site, question));
-        Ok(work.begin(WorkFor::Serve(id), Op::Read { ino, offset, len }, Bytes::new()))
-    }
-}
-
-fn loaded(rows: &SiteRows<'_>) -> Result<(), Vec<RowLoad>> {
-    match rows.missing() {
-        missing if missing.is_empty() => Ok(()),
-        missing => Err(missing),
+        Ok(Some(work.begin(WorkFor::Serve(id), Op::Read { ino, offset, len }, Bytes::new())))
     }
 }
 

@@ -25,7 +25,7 @@ pub(crate) enum WorkFor {
 
 /// An operation of the island that is to be done.
 #[derive(Debug)]
-pub(crate) struct DoneOp {
+pub(crate) struct WorkOp {
     /// Its number.
     pub(crate) id: u64,
     /// What.
@@ -48,10 +48,10 @@ impl Work {
     }
 
     /// Begins something.
-    pub(crate) fn begin(&mut self, what: WorkFor, op: Op, data: Bytes) -> Option<DoneOp> {
+    pub(crate) fn begin(&mut self, what: WorkFor, op: Op, data: Bytes) -> WorkOp {
         self.last += 1;
         self.under_way.insert(self.last, what);
-        Some(DoneOp { id: self.last, op, data })
+        WorkOp { id: self.last, op, data }
     }
 
     /// For what this was asked, which is done.

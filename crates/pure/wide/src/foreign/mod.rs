@@ -149,10 +149,7 @@ pub(crate) fn decide_all(
     mint: &mut dyn FnMut() -> Option<Ino>,
 ) -> Result<ForeignDecision, Waits> {
     let rows = SiteRows::new(here.state);
-    let loaded = || match rows.missing() {
-        missing if missing.is_empty() => Ok(()),
-        missing => Err(Waits::Rows(missing)),
-    };
+    let loaded = || rows.loaded().map_err(Waits::Rows);
     let mut judged = Judged::new(&rows, here.spine);
     judged.judge(changes);
     loaded()?;

@@ -58,10 +58,7 @@ impl Answering {
         let rows = SiteRows::new(own.state);
         let some = self.asked.iter().take(AT_ONCE);
         let read: Vec<_> = some.map(|asked| whole(own, &rows, asked.object)).collect();
-        match rows.missing() {
-            missing if missing.is_empty() => {}
-            missing => return Err(missing),
-        }
+        rows.loaded()?;
         for whole in read {
             let KnownObject { object, known } = self.asked.pop_front().expect("it was read for this");
             match whole {

@@ -10,9 +10,9 @@ use atoll_shown::{NewCopy, copy_id, live_versions, places};
 use super::steps::Steps;
 use super::{NotYet, Site};
 use crate::author::{Bundle, BundleChange, Pen};
-use crate::contents::{Arrival, ContentsNow, ContentsStep, CutVersion, DoneOp, pieces};
+use crate::contents::{Arrival, ContentsNow, ContentsStep, CutVersion, WorkOp, pieces};
 use crate::foreign::bodies::{NewBodies, NewBody, latest};
-use crate::foreign::{ForeignDecision, OBJECTS_MAX, Waits};
+use crate::foreign::{ForeignDecision, OBJECTS_MAX};
 use crate::held::{HeldChanges, HeldObjects, SiteRows};
 use crate::rows::{
     BEHIND, BehindRow, BesideRow, BodyVersion, FILES, FileBeside, FileBytes, FileRow, UNCUT, VersionDelta,
@@ -40,7 +40,7 @@ impl Site {
                 let bytes = message.to_vec().into();
                 Ok(BesideStep::Say(BesideSays::Send { peer: site.0, bytes }))
             }
-            ContentsStep::Do(DoneOp { id, op, data }) => Ok(BesideStep::Do { id, op, data }),
+            ContentsStep::Do(WorkOp { id, op, data }) => Ok(BesideStep::Do { id, op, data }),
             ContentsStep::Cut(versions) => self.cut(view, &versions, mint),
             ContentsStep::Stage(file) => stage(view, file, mint),
             ContentsStep::Arrived(arrived) => self.arrived(view, &arrived, mint),
@@ -104,11 +104,8 @@ impl Site {
         let (mut done, mut other, mut conflicts) = (Vec::new(), Vec::new(), 0);
         for Arrival { file, version, ino, is_staged, is_lost, hashes } in arrived {
             let fits = rows.file(*file).filter(|held| {
-                let staged = match rows.behind(*file) {
-                    Some(BehindRow::Behind { staged }) => staged,
-                    None => None,
-                };
-                let is_it = if *is_staged { staged == Some(*ino) } else { held.ino == Some(*ino) };
+                let is_it =
+                    if *is_staged { rows.staged(*file) == Some(*ino) } else { held.ino == Some(*ino) };
                 let is_latest = latest(&held.state).is_some_and(|(dot, _)| dot == version.dot);
                 let is_free = held.bytes.has.is_some() == *is_staged && !held.bytes.is_uncut;
                 held.ino.is_some() && is_it && is_latest && is_free
@@ -154,10 +151,7 @@ impl Site {
                 bodies.insert(copy.id, NewBody { ino: Some(old), bytes });
             }
         }
-        match rows.missing() {
-            missing if missing.is_empty() => {}
-            missing => return Err(NotYet::Rows(missing)),
-        }
+        rows.loaded()?;
         let made = steps.finish();
         other.into_iter().for_each(|file| self.contents.again(file));
         if done.is_empty() {
@@ -208,17 +202,8 @@ impl Site {
         (bodies, sides): (&NewBodies, Vec<RowChange>),
         mint: MintIno<'_>,
     ) -> Result<BesideStep, NotYet> {
-        match rows.missing() {
-            missing if missing.is_empty() => {}
-            missing => return Err(NotYet::Rows(missing)),
-        }
-        let decision = match self.decide(view, &changes, bodies, mint) {
-            Ok(decision) => decision,
-            Err(Waits::Rows(missing)) => return Err(NotYet::Rows(missing)),
-            Err(Waits::Numbers) => return Err(NotYet::Numbers),
-            Err(Waits::Version(ino)) => return Err(NotYet::Version(ino)),
-            Err(Waits::TooMany) => return Err(NotYet::Refused),
-        };
+        rows.loaded()?;
+        let decision = self.decide(view, &changes, bodies, mint)?;
         assert!(decision.wants.is_empty() && decision.refused == 0, "a site takes its own changes");
         let ForeignDecision { mut record, files, spine, .. } = decision;
         self.author.hear(view.now, spine, &[]);
@@ -234,19 +219,13 @@ impl Site {
     /// A file is not behind, or is not shown: what was gathered for it goes. So does what was kept of it, if it is dead.
     fn forget(&mut self, rows: &SiteRows<'_>, file: FileId) -> Result<BesideStep, NotYet> {
         let behind = rows.behind(file);
-        let staged = match behind {
-            Some(BehindRow::Behind { staged }) => staged,
-            None => None,
-        };
+        let staged = rows.staged(file);
         let held = rows.file(file);
         let dead = held.filter(|held| held.ino.is_none() && places(file, &held.state).is_empty());
         let kept = dead.as_ref().and_then(|held| held.body);
         let bodies = staged.into_iter().chain(kept);
         let bodies: Vec<Ino> = bodies.filter(|ino| rows.inode(*ino).is_some()).collect();
-        match rows.missing() {
-            missing if missing.is_empty() => {}
-            missing => return Err(NotYet::Rows(missing)),
-        }
+        rows.loaded()?;
         self.contents.is_done(file);
         if behind.is_none() {
             return Ok(BesideStep::Rest);

@@ -92,6 +92,17 @@ impl From<Vec<RowLoad>> for NotYet {
     }
 }
 
+impl From<Waits> for NotYet {
+    fn from(waits: Waits) -> Self {
+        match waits {
+            Waits::Rows(loads) => Self::Rows(loads),
+            Waits::Numbers => Self::Numbers,
+            Waits::Version(ino) => Self::Version(ino),
+            Waits::TooMany => Self::Refused,
+        }
+    }
+}
+
 impl Site {
     /// Side tables that [`Site::open`] needs whole.
     pub const TABLES: &'static [u8] = &[BEHIND, DIRS, UNCUT, MOVES, PEERS, WRITERS];
@@ -234,13 +245,9 @@ impl Site {
             // Nobody else gives dots of this writer: this site has gone back, or the other one lies.
             let given = |change: &&BundleChange| self.author.has_given(change);
             let honest: Vec<BundleChange> = step.changes.iter().filter(given).cloned().collect();
-            let mut decision = match self.decide(view, &honest, &NewBodies::new(), mint) {
-                Ok(decision) => decision,
-                Err(Waits::Rows(loads)) => return Err(NotYet::Rows(loads)),
-                Err(Waits::Numbers) => return Err(NotYet::Numbers),
-                Err(Waits::Version(ino)) => return Err(NotYet::Version(ino)),
-                Err(Waits::TooMany) => unreachable!("a step has as many changes as fit"),
-            };
+            let decided = self.decide(view, &honest, &NewBodies::new(), mint);
+            assert!(!matches!(decided, Err(Waits::TooMany)), "a step has as many changes as fit");
+            let mut decision = decided?;
             decision.refused += step.changes.len() - honest.len();
             let (writer, _) = self.author.given();
             let was_linked = self.peers.is_linked(step.from);
@@ -275,11 +282,7 @@ impl Site {
         let (as_is, name_of) = (HeldChanges::default(), |writer| self.name_of(writer));
         let held = HeldObjects::new(&rows, self.author.spine(), &as_is, &name_of);
         let needed = Needed::of(&rows, &held, op);
-        let loaded = || match rows.missing() {
-            missing if missing.is_empty() => Ok(()),
-            missing => Err(NotYet::Rows(missing)),
-        };
-        loaded()?;
+        rows.loaded()?;
         if needed.is_too_much {
             return Err(NotYet::Refused);
         }
@@ -317,17 +320,9 @@ impl Site {
         }
         let mut made = Steps::new(rows, self.author.spine(), self.author.pen(view.now));
         steps.iter().for_each(|step| made.make(step));
-        match rows.missing() {
-            missing if missing.is_empty() => {}
-            missing => return Err(NotYet::Rows(missing)),
-        }
+        rows.loaded()?;
         let (changes, pen) = made.finish();
-        let decision = match self.decide(view, &changes, &NewBodies::new(), mint) {
-            Ok(decision) => decision,
-            Err(Waits::Rows(missing)) => return Err(NotYet::Rows(missing)),
-            Err(Waits::Numbers) => return Err(NotYet::Numbers),
-            Err(Waits::Version(_) | Waits::TooMany) => return Err(NotYet::Refused),
-        };
+        let decision = self.decide(view, &changes, &NewBodies::new(), mint)?;
         if !decision.wants.is_empty() || decision.refused > 0 {
             return Err(NotYet::Refused);
         }
@@ -381,11 +376,7 @@ impl Beside for Site {
             Ok(Some(record)) => BesideStep::Decide(record),
             Err(NotYet::Rows(loads)) => BesideStep::Load(loads),
             Err(NotYet::Numbers) => BesideStep::Ids,
-            Err(NotYet::Version(ino)) => {
-                self.contents.is_due(ino);
-                BesideStep::Refuse
-            }
-            Err(NotYet::Refused) => BesideStep::Refuse,
+            Err(NotYet::Version(_) | NotYet::Refused) => BesideStep::Refuse,
         }
     }
 
