@@ -21,10 +21,12 @@ pub enum ExplicitStep {
     Rename(FilePlace, Name),
     /// The versions of a file are settled ([`settle`](crate::settle)), so that the operation is about one of them.
     Settle(FileId),
-    /// A rescued file gets a link, in the directory where it is, under the name under which it is shown. Its latest version that no
-    /// removal had seen is written once more over those that one had seen: these would be shown again. It gets a
-    /// stamp of its own, later than all of the file, and the others do not just go. A version must go only for a later one, or a file
-    /// would have none: a site that knows of a link of the file may have settled the version that is left in favour of one of these.
+    /// A rescued file gets a link, in the directory where it is, under the name under which it is shown. The versions that a removal had
+    /// seen would be shown again, so they are settled in favour of the latest one that none had seen.
+    ///
+    /// A version must go only for a later one, or a file would have none: a site that knows of a link of the file may have settled the
+    /// version that is left in favour of one of these. So if a removal had seen a later one, the version that is left is written once
+    /// more, with a stamp later than all of the file.
     Link(FilePlace, Name),
 }
 

@@ -454,6 +454,40 @@ fn a_copy_that_two_sites_make_at_different_places_is_at_one_of_them_everywhere()
     assert_eq!(files, world.files(2));
 }
 
+/// Found by `wide_sites` 103398: the bytes of site 0 were gone, which nobody at site 1 had seen.
+#[test]
+fn a_version_over_an_earlier_one_than_that_for_which_a_file_is_rescued_leaves_both() {
+    let mut world = World::new(3);
+    world.put(0, "a", b"at first");
+    world.rest();
+    for (one, other) in [(0, 1), (0, 2), (1, 2)] {
+        world.link(one, other, false);
+    }
+    world.run(2, Op::Unlink { dir: Ino::ROOT, name: named("a") }, b"").expect("it is removed");
+    world.put(0, "a", b"by site 0");
+    world.passes(10);
+    // Site 1 hears of the version and of the removal, and has not got the bytes.
+    world.breaks_after = Some(0);
+    world.link(0, 1, true);
+    world.passes(10);
+    world.link(1, 2, true);
+    world.passes(10);
+    assert_eq!(world.files(1)["a"], b"at first");
+    let (dir, new_dir, name, new_name) = (Ino::ROOT, Ino::ROOT, named("a"), named("b"));
+    let (mode, meant, new_meant) = (RenameMode::Replace, None, None);
+    world
+        .run(1, Op::Rename { dir, name, new_dir, new_name, mode, meant, new_meant }, b"")
+        .expect("it is renamed");
+    world.put(1, "b", b"by site 1");
+    world.passes(10);
+    world.link(0, 1, true);
+    world.rest();
+    let files = world.files(0);
+    for bytes in [&b"by site 0"[..], b"by site 1"] {
+        assert!(files.values().any(|there| there == bytes), "{:?}", files.keys());
+    }
+}
+
 /// Found by `wide_sites` 5519: the other version was gone, which nobody had seen.
 #[test]
 fn what_keeps_a_rescued_file_takes_no_version_along_that_nobody_has_seen() {

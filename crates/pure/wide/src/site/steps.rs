@@ -121,21 +121,41 @@ impl<'a> Steps<'a> {
         }
     }
 
-    /// A rescued file gets a link. The version for which it is rescued is written once more, with a later stamp: over those that a removal
-    /// had seen, which would be shown again, and not over others, which nobody may have seen.
+    /// A rescued file gets a link. The versions that a removal had seen go, for they would be shown again. They go in favour of that for
+    /// which the file is rescued, which stays the one of the site that made it: as one of this site it would be replaced by the next
+    /// one that is made here, also if nobody here has seen its bytes.
+    ///
+    /// A version goes only for a later one ([`ExplicitStep::Link`]). If a removal had seen a later one, that for which the file is rescued
+    /// is written once more. Others that no removal had seen stay.
     fn link(&mut self, place: &FilePlace, name: &Name) {
         let Some(to) = self.place(place, name) else { return };
         let stamp = to.stamp;
-        if let Some(changed) = self.file(place.file) {
-            let latest = changed.state.unburied().map(|(_, version)| *version).max();
-            let latest = latest.expect("a rescued file has a version");
-            let others = changed.state.unburied().filter(|(_, version)| !version.is_equal(&latest));
-            let others: Vec<Dot> = others.map(|(dot, _)| dot).collect();
-            let mut removed = changed.state.versions.dots();
-            removed.retain(|dot| !others.contains(dot));
-            let version = FilePart::Version { removed, version: FileVersion { stamp, ..latest } };
-            changed.parts.extend([FileState::link(changed.dot, to), version]);
+        let Some(changed) = self.file(place.file) else { return };
+        changed.parts.push(FileState::link(changed.dot, to));
+        let state = &changed.state;
+        let unburied: Vec<(Dot, FileVersion)> =
+            state.unburied().map(|(dot, version)| (dot, *version)).collect();
+        let latest = unburied.iter().map(|(dot, version)| (*version, *dot)).max();
+        let (version, kept) = latest.expect("a rescued file has a version");
+        let is_buried = |dot: Dot| !unburied.iter().any(|(other, _)| *other == dot);
+        let buried: Vec<(FileVersion, Dot)> = state
+            .versions
+            .iter()
+            .filter(|(dot, _)| is_buried(*dot))
+            .map(|(dot, version)| (*version, dot))
+            .collect();
+        if buried.is_empty() {
+            return;
         }
+        let removed = buried.iter().map(|(_, dot)| *dot);
+        let part = if buried.iter().all(|other| *other < (version, kept)) {
+            FileState::settle(removed.collect(), kept)
+        } else {
+            let equal = unburied.iter().filter(|(_, other)| other.is_equal(&version));
+            let removed = removed.chain(equal.map(|(dot, _)| *dot)).collect();
+            FilePart::Version { removed, version: FileVersion { stamp, ..version } }
+        };
+        changed.parts.push(part);
     }
 
     /// A place under this name, in the directory of that one, which enters it.
