@@ -1,7 +1,6 @@
 //! What another site of a wide volume says.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
 
 use atoll_causal::Writer;
 use atoll_core::{Encode, Ino, IslandId, Name, SessionId, Table};
@@ -9,8 +8,10 @@ use atoll_island::{BesideEvent, Config, Effect, Event, Island, LinkId, Now, Prev
 use atoll_posix::{Caller, Op};
 use atoll_proto::{ClientOp, Request};
 use atoll_state::State;
+use atoll_wide::members::{SiteMember, SiteStanding};
 use atoll_wide::peers::Window;
 use atoll_wide::peers::message::{Hello, Most, WideMessage};
+use atoll_wide::rows::SiteId;
 use atoll_wide::site::{Site, SiteConfig};
 use bytes::Bytes;
 
@@ -52,17 +53,17 @@ struct Victim {
     seq: u64,
 }
 
+/// A site of the volume.
+fn member(writer: u64) -> SiteMember {
+    let (name, addresses, key) = (format!("s{writer}"), Vec::new(), vec![1; 32].into());
+    SiteMember { version: 1, state: SiteStanding::Active, writer: Writer(writer), name, addresses, key }
+}
+
 impl Victim {
     fn new() -> Self {
-        let (writer, names, window) = (Writer(1), BTreeMap::new(), Window::MOST);
-        let config = SiteConfig {
-            volume: VOLUME,
-            writer,
-            island: IslandId(0),
-            names,
-            sites: [writer, Writer(2)].into(),
-            window,
-        };
+        let (site, island, window) = (SiteId(1), IslandId(0), Window::MOST);
+        let members = vec![(site, member(1)), (SiteId(2), member(2))];
+        let config = SiteConfig { volume: VOLUME, site, island, members, window };
         let site = Site::open(config, 0, []).expect("it has no rows");
         let config = Config::new(IslandId(0), 1, Table::new(1), vec![IslandId(0)]);
         let mut island = Island::new(config, State::new(1), PreviousEnd::Orderly, Now::default());
@@ -123,7 +124,7 @@ impl Victim {
                     }
                     // What it says to the other site, which does not listen; what it answers; and a checkpoint that never ends, so no row
                     // leaves memory.
-                    Effect::Beside(_) | Effect::Reply { .. } | Effect::Checkpoint { .. } => {}
+                    Effect::Beside(..) | Effect::Reply { .. } | Effect::Checkpoint { .. } => {}
                     other => panic!("nobody has asked for {other:?}"),
                 }
             }

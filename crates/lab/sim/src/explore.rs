@@ -254,7 +254,7 @@ impl World {
                     Effect::Body(ticket, _) => events.push_back(Event::BodyDone(ticket, Ok(BodyDone::Done))),
                     Effect::Checkpoint { .. } => events.push_back(Event::CheckpointDone),
                     Effect::Notice(..) => {}
-                    Effect::Beside(_) => unreachable!("no machine is beside it"),
+                    Effect::Beside(..) => unreachable!("no machine is beside it"),
                     Effect::Damaged(damage) => panic!("{damage}"),
                 }
             }

@@ -256,8 +256,9 @@ pub enum Effect {
     Notice(LinkId, Notice),
     /// Send a message to an island.
     Send(IslandId, PeerMessage),
-    /// The machine beside the island says something to another one.
-    Beside(BesideSays),
+    /// The machine beside the island says something to another one. What it says is numbered, from 0 on: threads that perform effects at
+    /// once may tell things in another order than it has said them.
+    Beside(u64, BesideSays),
     /// Read from the snapshot.
     Load {
         /// What.

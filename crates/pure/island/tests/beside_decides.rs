@@ -120,7 +120,7 @@ impl World {
                     self.notices.push(notice);
                     None
                 }
-                Effect::Beside(BesideSays::Send { peer, bytes }) => {
+                Effect::Beside(_, BesideSays::Send { peer, bytes }) => {
                     assert_eq!(peer, 9);
                     self.sent.push(u64::from_slice(&bytes).expect("a position"));
                     None

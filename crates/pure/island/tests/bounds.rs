@@ -128,7 +128,7 @@ impl Three for World {
                     }
                 }
                 Effect::Checkpoint { .. } => self.event(at, Event::CheckpointDone),
-                Effect::Notice(..) | Effect::Beside(_) => {}
+                Effect::Notice(..) | Effect::Beside(..) => {}
                 Effect::Body(..) => panic!("no file has bytes"),
                 Effect::Damaged(damage) => panic!("{damage}"),
             }

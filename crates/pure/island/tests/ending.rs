@@ -139,7 +139,7 @@ impl World {
                     self.rows.commit(frozen);
                     self.event(Event::CheckpointDone);
                 }
-                Effect::Send(..) | Effect::Beside(_) | Effect::Body(..) => {
+                Effect::Send(..) | Effect::Beside(..) | Effect::Body(..) => {
                     unreachable!("nobody else is there, and no bytes")
                 }
             }

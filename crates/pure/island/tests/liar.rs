@@ -79,7 +79,7 @@ fn handle(island: &mut Island, ms: u64, event: Event) -> Said {
                 Effect::Send(to, message) => said.mail.push((to, message)),
                 Effect::Checkpoint { .. } => events.push_back(Event::CheckpointDone),
                 Effect::Body(ticket, _) => events.push_back(Event::BodyDone(ticket, Ok(BodyDone::Done))),
-                Effect::Notice(..) | Effect::Damaged(_) | Effect::Beside(_) => {}
+                Effect::Notice(..) | Effect::Damaged(_) | Effect::Beside(..) => {}
             }
         }
     }

@@ -57,7 +57,7 @@ impl World {
                     }
                 }
                 Effect::Send(..)
-                | Effect::Beside(_)
+                | Effect::Beside(..)
                 | Effect::Body(..)
                 | Effect::Checkpoint { .. }
                 | Effect::Damaged(_) => {

@@ -195,7 +195,7 @@ impl Three for World {
                 Effect::Send(to, message) => self.mail.push_back((to, message)),
                 Effect::Checkpoint { .. } => self.event(at, Event::CheckpointDone),
                 Effect::Notice(link, notice) => self.notices.push((link, notice)),
-                Effect::Beside(_) => unreachable!("no machine is beside it"),
+                Effect::Beside(..) => unreachable!("no machine is beside it"),
                 // No file has bytes: a body goes.
                 Effect::Body(ticket, _) => self.event(at, Event::BodyDone(ticket, Ok(BodyDone::Done))),
                 Effect::Damaged(damage) => panic!("{damage}"),

@@ -53,7 +53,7 @@ impl World {
                 Effect::Sync if self.hold_syncs => {}
                 Effect::Sync => next.push(Event::Synced(self.island.state().seq())),
                 Effect::Reply { reply, .. } => self.replies.push(reply.outcome),
-                Effect::Notice(..) | Effect::Send(..) | Effect::Beside(_) => {
+                Effect::Notice(..) | Effect::Send(..) | Effect::Beside(..) => {
                     unreachable!("nobody else is there")
                 }
                 Effect::Damaged(damage) => panic!("{damage}"),

@@ -35,6 +35,8 @@ pub const PEERS: u8 = b'p';
 pub const UNCUT: u8 = b'c';
 /// Side table of the files whose latest version has bytes that are not here, by their ids: [`BehindRow`].
 pub const BEHIND: u8 = b'b';
+/// Side table of the sites of the volume, by their numbers: [`MemberRow`](crate::members::MemberRow).
+pub const MEMBERS: u8 = b'm';
 /// Side table of the hashes of files' pieces, by [`pieces_key`]: [`PiecesRow`]. Files of one piece have none.
 pub const PIECES: u8 = b'h';
 

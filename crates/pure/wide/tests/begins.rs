@@ -1,26 +1,30 @@
 //! A site that begins anew: what it says first, and when.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use atoll_causal::Writer;
 use atoll_core::{IslandId, Time};
 use atoll_island::{Beside, BesideEvent, BesideSays, BesideStep, BesideView, Now};
 use atoll_state::State;
+use atoll_wide::members::{SiteMember, SiteStanding};
 use atoll_wide::peers::Window;
+use atoll_wide::rows::SiteId;
 use atoll_wide::site::{Site, SiteConfig};
 
 #[test]
 fn a_site_says_nothing_before_all_that_it_begins_with_is_synced() {
-    let (writer, island, window) = (Writer(1), IslandId(0), Window::MOST);
-    let config =
-        SiteConfig { volume: 1, writer, island, names: BTreeMap::new(), sites: [writer].into(), window };
+    let (site, island, window) = (SiteId(1), IslandId(0), Window::MOST);
+    let (name, key) = ("a".to_owned(), vec![1; 32].into());
+    let (state, writer, addresses) = (SiteStanding::Active, Writer(1), Vec::new());
+    let me = SiteMember { version: 1, state, writer, name, addresses, key };
+    let config = SiteConfig { volume: 1, site, island, members: vec![(site, me)], window };
     let mut site = Site::open(config, 5, []).unwrap();
     site.hear(BesideEvent::Link { peer: 2, up: true });
     let state = State::new(1);
     let now = Now { wall: Time { secs: 1, nanos: 0 }, ms: 1 };
     let mut step = |synced| {
         site.step(
-            BesideView { state: &state, now, synced, may_decide: true, busy: &BTreeSet::new() },
+            BesideView { state: &state, now, synced, may_decide: false, busy: &BTreeSet::new() },
             &mut || None,
         )
     };

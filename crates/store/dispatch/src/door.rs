@@ -74,7 +74,7 @@ impl<D: Disk> Engine<D> {
             Effect::Reply { link, id, reply, data } => self.net.reply(self.id, link, id, reply, &data),
             Effect::Notice(link, notice) => self.net.notice(self.id, link, notice),
             Effect::Send(to, message) => self.net.send(to, message),
-            Effect::Beside(says) => self.net.beside(self.id, says),
+            Effect::Beside(number, says) => self.net.beside(self.id, number, says),
             _ => unreachable!("it stays here"),
         }
     }

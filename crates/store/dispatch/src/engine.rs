@@ -38,8 +38,9 @@ pub trait Net: Send + Sync + 'static {
     fn notice(&self, from: IslandId, link: LinkId, notice: Notice);
     /// Sends to an island. What cannot be delivered is dropped: the machines repeat what matters.
     fn send(&self, to: IslandId, message: PeerMessage);
-    /// The machine beside an island says something to another one. What cannot be delivered is dropped.
-    fn beside(&self, _from: IslandId, _says: BesideSays) {}
+    /// The machine beside an island says something to another one, numbered as in [`Effect::Beside`]: it is to be delivered in that order.
+    /// What cannot be delivered is dropped.
+    fn beside(&self, _from: IslandId, _number: u64, _says: BesideSays) {}
     /// The island has halted: its log cannot be trusted any more.
     fn halted(&self, island: IslandId, why: &str);
     /// The island takes only what makes room from now on, because its disk is full; or everything again. Told once
@@ -163,7 +164,7 @@ impl Work {
     /// Adds an effect.
     pub fn push(&mut self, effect: Effect) {
         match effect {
-            Effect::Reply { .. } | Effect::Notice(..) | Effect::Send(..) | Effect::Beside(_) => {
+            Effect::Reply { .. } | Effect::Notice(..) | Effect::Send(..) | Effect::Beside(..) => {
                 if self.first.is_none() && self.messages.is_empty() {
                     self.first = Some(effect);
                 } else {

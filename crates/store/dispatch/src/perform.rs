@@ -69,7 +69,7 @@ impl<D: Disk> Engine<D> {
             Effect::Reply { link: LinkId::BESIDE, id, reply, data } => {
                 Some(Event::Beside(BesideEvent::did(id, reply.outcome, data)))
             }
-            Effect::Reply { .. } | Effect::Notice(..) | Effect::Send(..) | Effect::Beside(_) => {
+            Effect::Reply { .. } | Effect::Notice(..) | Effect::Send(..) | Effect::Beside(..) => {
                 self.leave(effect);
                 None
             }

@@ -1,5 +1,6 @@
 //! One site: its disk, its process, and the user who works at it. Never judges.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
 use atoll_causal::Writer;
@@ -10,8 +11,9 @@ use atoll_dispatch::{BesideMaker, Clock, Engine, Net, Setup, SpaceState};
 use atoll_island::{Beside, BesideEvent, BesideSays, Event, LinkId};
 use atoll_posix::{Answer, Caller, DirEntry, Errno, Op};
 use atoll_proto::{ClientOp, Notice, Outcome, PeerMessage, Reply, Request};
+use atoll_wide::members::{SiteMember, SiteStanding};
 use atoll_wide::peers::Window;
-use atoll_wide::rows::FileBeside;
+use atoll_wide::rows::{FileBeside, SiteId};
 use atoll_wide::site::{Site, SiteConfig};
 use bytes::Bytes;
 
@@ -49,7 +51,7 @@ impl Net for Mouth {
     }
     fn notice(&self, _: IslandId, _: LinkId, _: Notice) {}
     fn send(&self, _: IslandId, _: PeerMessage) {}
-    fn beside(&self, _: IslandId, says: BesideSays) {
+    fn beside(&self, _: IslandId, _: u64, says: BesideSays) {
         self.says.lock().expect("no panic while it is held").push(says);
     }
     fn halted(&self, _: IslandId, why: &str) {
@@ -103,18 +105,20 @@ const fn writer_of(number: usize) -> Writer {
     Writer(1 + number as u64)
 }
 
+/// A site of the volume.
+fn member(number: usize) -> (SiteId, SiteMember) {
+    let (writer, name) = (writer_of(number), format!("s{number}"));
+    let (version, state, addresses) = (1, SiteStanding::Active, Vec::new());
+    let key = Bytes::from(vec![number as u8; 32]);
+    (SiteId(writer.0), SiteMember { version, state, writer, name, addresses, key })
+}
+
 impl Place {
-    pub(super) fn new(
-        (number, of): (usize, usize),
-        clock: SimClock,
-        window: Window,
-        rows_max: usize,
-        seed: u64,
-    ) -> Self {
-        let names = (0..of).map(|at| (writer_of(at), format!("s{at}"))).collect();
-        let writer = writer_of(number);
-        let sites = (0..of).map(writer_of).collect();
-        let config = SiteConfig { volume: VOLUME, writer, island: ISLAND, names, sites, window };
+    pub(super) fn new(number: usize, clock: SimClock, window: Window, rows_max: usize, seed: u64) -> Self {
+        // The others it hears of.
+        let members = BTreeSet::from([0, number]).into_iter().map(member).collect();
+        let site = SiteId(writer_of(number).0);
+        let config = SiteConfig { volume: VOLUME, site, island: ISLAND, members, window };
         Self {
             number,
             disk: SimDisk::new(seed ^ number as u64),

@@ -87,6 +87,7 @@ fn state(table: u8, row: &[u8], rows: &Rows) -> Result<Vec<u8>, Malformed> {
 /// All sites know the same, show the same, and their rows hold together. What they show.
 pub(super) fn judge(places: &mut [Place], seed: u64) -> Result<(Dump, Tokens), Failure> {
     let mut first: Option<(Dump, Tokens, BTreeMap<FileId, Vec<u8>>)> = None;
+    let of = places.len();
     for place in places {
         place.enter(Event::CheckpointWanted)?;
         for _ in 0..4 {
@@ -95,8 +96,12 @@ pub(super) fn judge(places: &mut [Place], seed: u64) -> Result<(Dump, Tokens), F
         if let Some(refused) = place.with_site(|site| site.peers().refused()).filter(|refused| *refused > 0) {
             return Err(Failure::new(format!("site {} has refused {refused} changes", place.number)));
         }
-        let (tree, tokens) = dump(place)?;
         let number = place.number;
+        let members = place.with_site(|site| site.members().all().map(|(site, _)| site).collect::<Vec<_>>());
+        if members.as_ref().map(Vec::len) != Some(of) {
+            return Err(Failure::new(format!("site {number} knows of {members:?} at rest")));
+        }
+        let (tree, tokens) = dump(place)?;
         let engine = place.engine().ok_or_else(|| Failure::new("a site is down at rest"))?;
         let (rows, _) = read(engine, ISLAND)?;
         let known = states(place, &rows)?;

@@ -66,7 +66,7 @@ pub(crate) fn run(run: &mut Run) -> Result<(), Failure> {
         let window = if rng.percent(30) { small } else { Window::MOST };
         let rows_max = *rng.pick(&[2, 100, 100_000]);
         let clock = SimClock::new(Arc::clone(&time), paces.next());
-        Place::new((at, sites), clock, window, rows_max, run.seed)
+        Place::new(at, clock, window, rows_max, run.seed)
     });
     let places = places.collect();
     let ways = Ways::new(sites, rng.percent(30));

@@ -12,7 +12,7 @@ use atoll_state::{NotInMemory, RowLoad, State};
 use bytes::Bytes;
 
 use super::Ctx;
-use crate::event::{BesideEvent, BesideSays, Now};
+use crate::event::{BesideEvent, BesideSays, Effect, Now};
 
 /// The island, as the machine beside it sees it between two records.
 #[derive(Debug, Clone, Copy)]
@@ -136,6 +136,12 @@ impl Clone for Box<dyn Beside> {
 }
 
 impl Ctx {
+    /// The machine beside the island says something.
+    pub(crate) fn beside_says(&mut self, says: BesideSays) {
+        self.durability.emit(Effect::Beside(self.beside_said, says));
+        self.beside_said += 1;
+    }
+
     /// Has the machine beside the island, if there is one, add to the record that is decided now. How many of the record's first rows
     /// are set by that.
     pub(super) fn witness(&mut self, seq: u64, record: &mut Record) -> usize {

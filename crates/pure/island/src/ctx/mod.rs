@@ -85,6 +85,8 @@ pub(crate) struct Ctx {
     pub(crate) beside: Option<Box<dyn Beside>>,
     /// Rows are being read for its next step.
     pub(crate) beside_waits: bool,
+    /// How often that one has said something.
+    beside_said: u64,
     /// Changes that the records since the last [`Ctx::entailed`] entail, with their positions.
     entailed: Vec<(u64, Entails)>,
     pub(crate) todo: Todo,
@@ -109,6 +111,7 @@ impl Ctx {
             latest: LatestNames::default(),
             beside: None,
             beside_waits: false,
+            beside_said: 0,
             entailed: Vec::new(),
             todo: Todo::default(),
             config,

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use crate::ctx::decision::Decision;
 use crate::ctx::request::{Blocked, Next, PendingRequest};
 use crate::ctx::{Beside, BesideRecord, BesideStep, BesideView, Ctx};
-use crate::event::{BodyDone, BodyFault, BodyOpId, Effect, LinkId};
+use crate::event::{BodyDone, BodyFault, BodyOpId, LinkId};
 use crate::island::Island;
 
 /// Records of the machine beside the island that are decided behind one event, and operations that are begun for it. The event that these
@@ -47,7 +47,7 @@ impl Island {
                     self.run_next();
                     break;
                 }
-                BesideStep::Say(says) => self.ctx.durability.emit(Effect::Beside(says)),
+                BesideStep::Say(says) => self.ctx.beside_says(says),
                 BesideStep::Decide(record) => {
                     left -= 1;
                     self.decide_beside(record);

@@ -86,6 +86,12 @@ impl Fetching {
         Self { own: Some(own), sites: sites.into_iter().chain([own]).collect(), ..Self::default() }
     }
 
+    /// All sites are these, and this one.
+    pub(crate) fn know(&mut self, sites: BTreeSet<Writer>) {
+        self.sites = sites;
+        self.sites.extend(self.own);
+    }
+
     /// The sites that have not got a version of a file, as far as this one knows, which has not got it either.
     pub(crate) fn without(&self, file: FileId, dot: Dot, has_earlier: bool) -> Vec<SiteWithout> {
         let others = self.behind.get(&file).and_then(|behind| behind.without.as_ref());

@@ -92,6 +92,11 @@ impl Contents {
         contents
     }
 
+    /// These sites take part, with this one: a version that none of them has is lost.
+    pub(crate) fn know(&mut self, sites: BTreeSet<Writer>) {
+        self.fetching.know(sites);
+    }
+
     /// Whether all versions are cut, and all bytes of other sites' versions are here.
     pub(crate) fn is_quiet(&self) -> bool {
         self.cutting.is_quiet() && self.serving.is_quiet() && self.fetching.is_quiet() && self.work.is_quiet()

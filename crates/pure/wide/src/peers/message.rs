@@ -7,6 +7,7 @@ use atoll_core::limits::RECORD_BYTES_MAX;
 use atoll_core::{Decode, Encode, Malformed, Reader, wire_enum, wire_struct};
 
 use crate::author::{Bundle, BundleChange};
+use crate::members::NumberedSite;
 use crate::rows::FeedRow;
 use crate::watch::ByteRanges;
 
@@ -200,6 +201,9 @@ wire_enum! {
             /// They; none if they are not to be had here.
             bytes: Option<Vec<u8>>,
         },
+        /// The sites of the volume, as the sender knows them: first on each link, and when there is news of one.
+        11 => Sites { /// They.
+            sites: Most<NumberedSite, SITES_MAX> },
     }
 }
 
@@ -221,11 +225,19 @@ mod tests {
     use atoll_causal::{Dot, FileId, HybridStamp};
 
     use super::*;
+    use crate::members::{SiteMember, SiteStanding};
     use crate::rows::root_head;
 
     fn known() -> KnownObject {
         let dot = Dot { writer: Writer(3), n: 4 };
         KnownObject { object: FeedRow::Dir { id: FileId(5) }, known: Context::from_iter([dot]) }
+    }
+
+    fn numbered() -> NumberedSite {
+        let (name, addresses, key) = ("a".to_owned(), vec!["b:1".to_owned()], vec![3; 32].into());
+        let member =
+            SiteMember { version: 1, state: SiteStanding::Active, writer: Writer(2), name, addresses, key };
+        NumberedSite { site: 4, member }
     }
 
     fn born() -> BundleChange {
@@ -258,6 +270,7 @@ mod tests {
             WideMessage::WantBytes { file, dot, offset: 5, len: 6 },
             WideMessage::Bytes { file, dot, offset: 5, bytes: Some(vec![7, 8]) },
             WideMessage::Bytes { file, dot, offset: 5, bytes: None },
+            WideMessage::Sites { sites: Most::new(vec![numbered()]) },
         ]
     }
 
@@ -308,6 +321,7 @@ mod tests {
             (head(6, &[&none, &none]), &object, NEWS_MAX, Vec::new()),
             (head(8, &[&[1; 32], &[1]]), &[1; 9], SITES_MAX, Vec::new()),
             (head(8, &[&[1; 32], &[2]]), &[3; 16], PLAN_MAX, Vec::new()),
+            (head(11, &[]), &numbered().to_vec(), SITES_MAX, Vec::new()),
         ];
         for (head, item, most, tail) in lists {
             assert!(is_read(&head, item, most, &tail), "{head:?}");

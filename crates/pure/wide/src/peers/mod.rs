@@ -266,7 +266,8 @@ impl WidePeers {
             WideMessage::WantPlan { .. }
             | WideMessage::Plan { .. }
             | WideMessage::WantBytes { .. }
-            | WideMessage::Bytes { .. } => Err(Refused::Order("it speaks of bytes")),
+            | WideMessage::Bytes { .. }
+            | WideMessage::Sites { .. } => Err(Refused::Order("it is for another machine")),
         }
     }
 

@@ -5,7 +5,7 @@ mod bodies;
 mod prepare;
 mod steps;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::VecDeque;
 
 use atoll_causal::Writer;
 use atoll_core::planted::{Bug, planted};
@@ -21,9 +21,10 @@ use crate::contents::Contents;
 use crate::foreign::bodies::NewBodies;
 use crate::foreign::{self, ForeignDecision, Here, OBJECTS_MAX, Waits};
 use crate::held::{HeldChanges, HeldObjects, SiteRows};
+use crate::members::{SiteList, SiteMember};
 use crate::peers::message::WideMessage;
 use crate::peers::{Own, WidePeers, Window};
-use crate::rows::{BEHIND, DIRS, MOVES, PEERS, SiteId, UNCUT, WRITERS};
+use crate::rows::{BEHIND, DIRS, MEMBERS, MOVES, PEERS, SiteId, UNCUT, WRITERS};
 use crate::watch::happened;
 use prepare::{Needed, SiteStep, TOGETHER_MAX};
 use steps::Steps;
@@ -33,14 +34,12 @@ use steps::Steps;
 pub struct SiteConfig {
     /// The volume, as other sites must name it.
     pub volume: u64,
-    /// Under which this site gives out dots.
-    pub writer: Writer,
+    /// Its number.
+    pub site: SiteId,
     /// Its island.
     pub island: IslandId,
-    /// The names of the sites to which writers belong.
-    pub names: BTreeMap<Writer, String>,
-    /// The writers of all sites. A version that none of these has is lost.
-    pub sites: BTreeSet<Writer>,
+    /// This site, as it is now, and the others of which it is to know from its beginning on.
+    pub members: Vec<(SiteId, SiteMember)>,
     /// How much may be under way to another site.
     pub window: Window,
 }
@@ -49,7 +48,7 @@ pub struct SiteConfig {
 #[derive(Debug, Clone)]
 pub struct Site {
     island: IslandId,
-    names: BTreeMap<Writer, String>,
+    members: SiteList,
     author: Author,
     peers: WidePeers,
     contents: Contents,
@@ -105,7 +104,7 @@ impl From<Waits> for NotYet {
 
 impl Site {
     /// Side tables that [`Site::open`] needs whole.
-    pub const TABLES: &'static [u8] = &[BEHIND, DIRS, UNCUT, MOVES, PEERS, WRITERS];
+    pub const TABLES: &'static [u8] = &[BEHIND, DIRS, MEMBERS, UNCUT, MOVES, PEERS, WRITERS];
 
     /// A site that goes on where its rows end, those of [`Site::TABLES`]: others are not used. `position` is that of the last record.
     /// Nobody hears of the site before that one is synced.
@@ -115,13 +114,15 @@ impl Site {
         rows: impl IntoIterator<Item = (u8, u128, Bytes)>,
     ) -> Result<Self, Malformed> {
         let rows: Vec<_> = rows.into_iter().collect();
-        let SiteConfig { volume, writer, island, names, sites, window } = config;
+        let SiteConfig { volume, site, island, members, window } = config;
+        let members = SiteList::open(site, members, &rows)?;
+        let writer = members.get(site).ok_or(Malformed::new("a site that knows itself"))?.writer;
         let peers = WidePeers::open(volume, window, position, rows.iter().cloned())?;
-        let contents = Contents::open((writer, sites), &rows);
+        let contents = Contents::open((writer, members.writers()), &rows);
         let author = Author::open(writer, rows)?;
         let (inbox, did, ends, begins, may_go) =
             (VecDeque::new(), Vec::new(), VecDeque::new(), position, false);
-        Ok(Self { island, names, author, peers, contents, inbox, did, ends, begins, may_go })
+        Ok(Self { island, members, author, peers, contents, inbox, did, ends, begins, may_go })
     }
 
     /// What its users have made.
@@ -132,6 +133,11 @@ impl Site {
     /// What other sites are told, and what they have told.
     pub const fn peers(&self) -> &WidePeers {
         &self.peers
+    }
+
+    /// The sites of the volume.
+    pub const fn members(&self) -> &SiteList {
+        &self.members
     }
 
     /// Whether all versions of files are cut, and the bytes of all others' versions are here.
@@ -164,7 +170,7 @@ impl Site {
     }
 
     fn name_of(&self, writer: Writer) -> String {
-        self.names.get(&writer).cloned().unwrap_or_else(|| format!("{:x}", writer.0))
+        self.members.name_of(writer).map_or_else(|| format!("{:x}", writer.0), str::to_owned)
     }
 
     /// The next thing that is to be done on account of other sites.
@@ -181,6 +187,10 @@ impl Site {
         if let Some((SiteId(peer), why)) = self.ends.pop_front() {
             return Ok(BesideStep::Say(BesideSays::End { peer, why }));
         }
+        if view.may_decide && !self.members.are_written() {
+            let record = Record { changes: self.members.rows(), ..Record::default() };
+            return Ok(BesideStep::Decide(BesideRecord { record, made: Vec::new() }));
+        }
         match self.take(view, mint) {
             Ok(None) => {}
             Ok(Some(record)) => return Ok(BesideStep::Decide(record)),
@@ -189,6 +199,12 @@ impl Site {
             Err(not_yet) => return Err(not_yet),
         }
         for site in self.peers.sites() {
+            if self.peers.is_linked(site)
+                && let Some(message) = self.members.tell(site)
+            {
+                let bytes = message.to_vec().into();
+                return Ok(BesideStep::Say(BesideSays::Send { peer: site.0, bytes }));
+            }
             if let Some(message) = self.peers.tell(own(&self.author, view.state), site)? {
                 let bytes = message.to_vec().into();
                 return Ok(BesideStep::Say(BesideSays::Send { peer: site.0, bytes }));
@@ -214,6 +230,9 @@ impl Site {
                 Heard::Message(message) if message.is_about_bytes() && was_linked => {
                     self.contents.heard(site, message)
                 }
+                Heard::Message(WideMessage::Sites { sites }) if was_linked => {
+                    self.members.heard(sites).map(|is_news| self.know(is_news))
+                }
                 Heard::Message(message) => self.peers.heard(own(&self.author, state), site, message),
             };
             if let Err(why) = heard {
@@ -224,11 +243,19 @@ impl Site {
         }
     }
 
+    /// Takes note of news of sites.
+    fn know(&mut self, is_news: bool) {
+        if is_news {
+            self.contents.know(self.members.writers());
+        }
+    }
+
     /// If a link has come up or gone down, what is under way of bytes on it is of no use.
     fn link_changed(&mut self, site: SiteId, was_linked: bool) {
         let is_linked = self.peers.is_linked(site);
         if was_linked != is_linked {
             self.contents.link(site, is_linked);
+            self.members.link_down(site);
         }
     }
 

@@ -16,7 +16,8 @@ use atoll_wide::author::{Bundle, BundleChange};
 use atoll_wide::contents::pieces::{PIECE_BYTES, hash, root};
 use atoll_wide::rows::{
     BEHIND, BehindRow, BesideRow, DIRS, DirBeside, DirRow, FEED, FILES, FeedPlace, FeedRow, FileBeside,
-    FileBytes, FileRow, MOVES, MoveRow, PIECES, PiecesRow, UNCUT, UncutRow, WRITERS, WriterRow, root_head,
+    FileBytes, FileRow, MEMBERS, MOVES, MoveRow, PIECES, PiecesRow, UNCUT, UncutRow, WRITERS, WriterRow,
+    root_head,
 };
 use atoll_wide::site::Site as Machine;
 use atoll_wide::watch::{AttrValue, Happened};
@@ -204,7 +205,7 @@ impl Rows {
                 FILES => drop(files.insert(FileId(*id), file_in_rows(site, FileId(*id), row))),
                 DIRS => drop(dirs.insert(FileId(*id), dir_in_rows(site, FileId(*id), row))),
                 FEED => drop(feed.insert(*id, FeedRow::from_slice(row).unwrap())),
-                _ => assert!([BEHIND, UNCUT, MOVES, PIECES, WRITERS].contains(table)),
+                _ => assert!([BEHIND, MEMBERS, UNCUT, MOVES, PIECES, WRITERS].contains(table)),
             }
         }
         Self { files, dirs, feed }

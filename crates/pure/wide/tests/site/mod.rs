@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use atoll_causal::Writer;
 use atoll_core::sum::{self, BLOCK_BYTES};
-use atoll_core::{Ino, IslandId, Malformed, Name, SessionId, Table, Time};
+use atoll_core::{Encode, Ino, IslandId, Malformed, Name, SessionId, Table, Time};
 use atoll_island::{
     Beside, BesideEvent, BesideSays, BodyDone, BodyOp, Config, Effect, Event, Island, LinkId, Now,
     PreviousEnd,
@@ -14,7 +14,9 @@ use atoll_island::{
 use atoll_posix::{Answer, Caller, Errno, Kind, Op, Whence};
 use atoll_proto::{ClientOp, Notice, Outcome, Record, Request, RowChange};
 use atoll_state::{CheckpointRows, LoadedRows, NotInMemory, RowKey, RowLoad, State};
+use atoll_wide::members::{MemberRow, SiteMember, SiteStanding};
 use atoll_wide::peers::Window;
+use atoll_wide::rows::{MEMBERS, SiteId};
 use atoll_wide::site::{Site as Machine, SiteConfig};
 use atoll_wide::watch::{Happened, happened};
 use bytes::Bytes;
@@ -423,7 +425,7 @@ impl Site {
             Effect::Notice(..) => {}
             Effect::Damaged(damage) => panic!("{damage}"),
             Effect::Send(..) => unreachable!("there is no other island"),
-            Effect::Beside(says) => self.said.push(says),
+            Effect::Beside(_, says) => self.said.push(says),
             Effect::Load { load, generation } => {
                 self.loads += 1;
                 let loaded = self.load(&load);
@@ -600,8 +602,22 @@ pub(crate) fn opened_at(
     window: Window,
     rows: impl IntoIterator<Item = (u8, u128, Bytes)>,
 ) -> Result<Machine, Malformed> {
-    let names = (1..=120).chain([5_000]).map(|n| (Writer(n), site_name(Writer(n)))).collect();
-    let sites = (1..=SITES).map(Writer).collect();
-    let config = SiteConfig { volume: 1, writer, island: IslandId(0), names, sites, window };
-    Machine::open(config, position, rows)
+    let site = SiteId(writer.0);
+    let members = vec![(site, member(writer))];
+    let config = SiteConfig { volume: 1, site, island: IslandId(0), members, window };
+    let known = (1..=120)
+        .chain([5_000])
+        .map(|n: u64| (MEMBERS, n.into(), MemberRow::Member { member: member(Writer(n)) }));
+    Machine::open(
+        config,
+        position,
+        known.map(|(table, id, row)| (table, id, row.to_vec().into())).chain(rows),
+    )
+}
+
+/// A site of the volume.
+fn member(writer: Writer) -> SiteMember {
+    let state = if writer.0 <= SITES { SiteStanding::Active } else { SiteStanding::Left };
+    let key = vec![1; 32].into();
+    SiteMember { version: 1, state, writer, name: site_name(writer), addresses: Vec::new(), key }
 }
