@@ -40,6 +40,16 @@ impl Key {
         self.0.subject_public_key_info()
     }
 
+    /// A certificate for this key that it has signed itself, with this name, and the private key.
+    pub fn self_signed(
+        &self,
+        name: &str,
+    ) -> Result<(CertificateDer<'static>, PrivateKeyDer<'static>), CaError> {
+        let mut params = CertificateParams::new(vec![name.to_owned()])?;
+        params.distinguished_name = DistinguishedName::new();
+        Ok((params.self_signed(&self.0)?.der().clone(), private(&self.0)))
+    }
+
     /// Whether a certificate is for this key.
     pub fn is_of(&self, certificate: &CertificateDer<'_>) -> bool {
         public_key_of(certificate).is_some_and(|key| key == self.public())

@@ -11,7 +11,7 @@ mod line;
 
 pub use authority::{Authority, Holder, LIFETIME_DAYS};
 pub use key::{Key, guest, names_host, public_key_of, to_pem, valid_until};
-pub use line::{BadLine, JoinLine};
+pub use line::{BadLine, JoinLine, SiteLine};
 
 /// What went wrong in a library of certificates.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
