@@ -25,6 +25,7 @@ mod rebuild;
 mod say;
 mod serve;
 mod signals;
+mod site;
 mod status;
 mod table;
 mod umount;
@@ -77,6 +78,8 @@ enum Command {
     Control(control::Control),
     /// Make and list volumes
     Volume(volume::Volume),
+    /// List, invite, join and remove sites of wide volumes
+    Site(site::SiteCommand),
     /// Show the status of nodes, islands and mounts
     Status(status::Status),
     /// Look for what is wrong with this machine, its node and the others, and say what to do
@@ -147,6 +150,7 @@ fn use_credentials(cli: &Cli) -> anyhow::Result<()> {
         Command::Node(command) => Some(command.data()),
         Command::Client(command) => Some(command.data()),
         Command::Control(command) => Some(command.data()),
+        Command::Site(command) => Some(command.data()),
         _ => None,
     };
     match atoll_volume::credentials::use_for_process(named.as_deref(), data) {
@@ -175,6 +179,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Union(command) => command.run(),
         Command::Umount(command) => return Ok(command.run()),
         Command::Volume(command) => command.run(),
+        Command::Site(command) => command.run(),
         Command::Status(command) => command.run(),
         Command::Doctor(command) => return command.run(),
         Command::Table(command) => command.run(),

@@ -29,6 +29,22 @@ pub(crate) fn bytes(n: u64) -> String {
     }
 }
 
+/// How long ago a time was, in milliseconds since 1970.
+pub(crate) fn ago(since_ms: u64) -> String {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    span((now.as_millis() as u64).saturating_sub(since_ms) / 1_000)
+}
+
+/// A number of seconds.
+fn span(seconds: u64) -> String {
+    match seconds {
+        0..=119 => format!("{seconds} s"),
+        120..=7_199 => format!("{} min", seconds / 60),
+        7_200..=172_799 => format!("{} h", seconds / 3_600),
+        _ => format!("{} days", seconds / 86_400),
+    }
+}
+
 /// A share in per cent; none of nothing.
 pub(crate) fn share(part: u64, whole: u64) -> String {
     if whole == 0 { "-".to_owned() } else { format!("{:.1} %", part as f64 * 100.0 / whole as f64) }
@@ -43,6 +59,7 @@ mod tests {
         assert_eq!(bytes(1023), "1023 B");
         assert_eq!(bytes(1536), "1.5 KiB");
         assert_eq!(bytes(700 << 30), "700 GiB");
+        assert_eq!([span(5), span(130), span(7_300), span(200_000)], ["5 s", "2 min", "2 h", "2 days"]);
         assert_eq!(share(1, 3), "33.3 %");
         assert_eq!(share(0, 0), "-");
     }

@@ -13,10 +13,12 @@ use atoll_volume::members::Members;
 use atoll_volume::places::data_socket;
 use atoll_volume::source::WHOM;
 use atoll_volume::status::{explain_down, first_line, volumes_of, volumes_of_mount};
+use atoll_volume::wide;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde_json::json;
 
 use crate::say;
+use crate::site::NewSite;
 
 /// Arguments of `atoll volume`.
 #[derive(Debug, clap::Args)]
@@ -50,7 +52,7 @@ struct Create {
     /// Number of islands of each node; about one for two cores
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
     islands_per_node: u16,
-    /// The kind of the volume: cluster. The kinds union and wide are not built yet
+    /// The kind of the volume: cluster, or wide, whose first site the node of --data gets
     #[arg(long, default_value = "cluster", value_name = "KIND", value_parser = kinds())]
     kind: VolumeKind,
     /// Number of nodes that keep each island
@@ -59,6 +61,11 @@ struct Create {
     /// The rack of each node: copies of an island lie in different racks
     #[arg(long, value_name = "RACK,...", value_delimiter = ',')]
     racks: Vec<String>,
+    /// The name of the first site of a wide volume; by default that of this machine
+    #[arg(long, value_name = "NAME")]
+    site: Option<String>,
+    #[command(flatten)]
+    place: NewSite,
 }
 
 #[derive(Debug, clap::Args)]
@@ -148,7 +155,15 @@ fn kinds() -> impl TypedValueParser<Value = VolumeKind> {
 
 impl Create {
     fn run(self) -> Result<()> {
-        let Self { name, nodes, data, islands_per_node, kind, replicas, racks } = self;
+        if self.kind == VolumeKind::Wide {
+            return self.run_wide();
+        }
+        let Self { name, nodes, data, islands_per_node, kind, replicas, racks, site, place } = self;
+        if site.is_some() || !place.is_empty() {
+            bail!(
+                "--site, --at, --site-listen and --rate are for volumes of the kind wide.\nName that too: --kind wide"
+            );
+        }
         let nodes = if nodes.is_empty() { all_nodes(&data)? } else { nodes };
         let create = atoll_volume::create::Create { name, kind, nodes, islands_per_node, replicas, racks };
         let Created { config, late, is_for_all } = create.run()?;
@@ -169,6 +184,27 @@ impl Create {
             say::line(format_args!("         {then}"));
         }
         say::line(format_args!("mount    atoll mount {}:/{name} DIR", all.join(",")));
+        Ok(())
+    }
+}
+
+impl Create {
+    fn run_wide(self) -> Result<()> {
+        let Self { name, nodes, data, islands_per_node, replicas, racks, site, place, .. } = self;
+        if !nodes.is_empty() || islands_per_node != 1 || replicas != 1 || !racks.is_empty() {
+            bail!(
+                "A wide volume begins with one site, at the node of --data: --nodes, --islands-per-node, --replicas and --racks are \
+                not for it.\nMore sites join it: atoll site invite"
+            );
+        }
+        let (_, place) = wide::create(&data, &name, &place.wish(site))?;
+        say::line(format_args!("volume   {name}"));
+        say::line(format_args!("site     {}", place.name));
+        if !place.listen.is_empty() {
+            say::line(format_args!("listens  {} for other sites", place.listen));
+        }
+        say::line(format_args!("mount    atoll mount --data {} --volume {name} DIR", data.display()));
+        say::line(format_args!("invite   atoll site invite --data {} --volume {name}", data.display()));
         Ok(())
     }
 }

@@ -117,6 +117,7 @@ impl Create {
                 racks,
                 ..Copies::default()
             }),
+            site: None,
         })
     }
 

@@ -21,6 +21,7 @@ use crate::credentials;
 use crate::explain::Explanation;
 use crate::findings::{Checking, Outcome};
 use crate::reach::Reached;
+use crate::wide::Wide;
 
 /// A kind of volume: how volumes of it are opened.
 pub trait Kind: Send + Sync + 'static {
@@ -116,9 +117,10 @@ pub fn of(kind: VolumeKind) -> std::result::Result<&'static dyn Kind, String> {
     const VERSION: &str = env!("CARGO_PKG_VERSION");
     match kind {
         VolumeKind::Cluster => Ok(&Cluster),
-        VolumeKind::Union | VolumeKind::Wide => Err(format!(
-            "volumes of the kind {kind} are not built yet in atoll {VERSION}.\n\
-            Only volumes of the kind cluster can be made and used."
+        VolumeKind::Wide => Ok(&Wide),
+        VolumeKind::Union => Err(format!(
+            "volumes of the kind {kind} are in no control store in atoll {VERSION}.\n\
+            Show a union of directories of this machine: atoll union start"
         )),
         VolumeKind::Unknown(tag) => Err(format!(
             "it is of a kind (number {tag}) that atoll {VERSION} does not know.\n\

@@ -32,5 +32,6 @@ pub mod source;
 pub mod status;
 pub mod union;
 pub mod whatif;
+pub mod wide;
 
 pub use cluster::lost;

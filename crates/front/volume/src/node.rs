@@ -12,7 +12,7 @@ use atoll_disk::real::RealDisk;
 use atoll_etcd::{EtcdAdmin, EtcdControl, EtcdSource};
 use atoll_proto::{Control, NodeConfig, VolumeConfig, VolumeKind};
 use atoll_rpc::{Address, Bound, Listener, Options, Security};
-use atoll_server::{Desk, Node, NodeSetup, VolumeError, VolumeOptions};
+use atoll_server::{Desk, Node, NodeSetup, NodeSites, VolumeError, VolumeOptions};
 
 use crate::control;
 use crate::credentials::{self, Watched};
@@ -55,6 +55,8 @@ pub fn options(dir: &DataDir, incarnation: u32) -> VolumeOptions {
         directory: directory(dir.path()),
         is_new: false,
         reached: std::collections::BTreeMap::new(),
+        beside: None,
+        sites: NodeSites::default(),
     }
 }
 
@@ -107,6 +109,7 @@ impl Daemon {
         let node = Node::new(NodeSetup {
             identity: dir.identity(),
             incarnation,
+            sites: options.sites.clone(),
             data,
             store,
             secured,
@@ -139,6 +142,7 @@ impl Daemon {
             }],
             kind: VolumeKind::Cluster,
             copies: None,
+            site: None,
         };
         self.node.prepare(&config, NodeId(0))?;
         self.node.activate(config.id)?;

@@ -202,6 +202,7 @@ mod tests {
             ..Wanted::default()
         });
         VolumeConfig {
+            site: None,
             id: VolumeId(1),
             name: "home".to_owned(),
             seed: 1,

@@ -22,6 +22,7 @@ use atoll_volume::mounting::{Mount, check_point};
 use atoll_volume::node::Daemon;
 use atoll_volume::places::mount_socket;
 use atoll_volume::reach::{Here, Reached};
+use atoll_volume::wide::{SiteWish, create};
 use bytes::Bytes;
 
 /// A tree in memory: neither nodes nor islands, and no listing as of one moment.
@@ -40,8 +41,9 @@ impl InMemory {
             seed: 1,
             table,
             nodes: Vec::new(),
-            kind: VolumeKind::Wide,
+            kind: VolumeKind::Unknown(250),
             copies: None,
+            site: None,
         };
         let files = Arc::new(ModelFiles::new(AtimeRule::Always, Caching::UntilRecalled));
         Arc::new(Self { config, files, stopped: AtomicU32::new(0) })
@@ -162,6 +164,24 @@ fn cluster_volumes_conform() {
 }
 
 #[test]
+fn wide_volumes_conform() {
+    needs!(Mounts);
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data");
+    let mut daemon = Daemon::take(&data).unwrap();
+    daemon.listen(None).unwrap();
+    let wish = SiteWish { name: Some("here".to_owned()), ..SiteWish::default() };
+    create(&data, "docs", &wish).unwrap();
+    let served = daemon.node.volume("docs").unwrap();
+    let (config, address) = (VolumeConfig::clone(&served.config()), "unix:/nowhere".to_owned());
+    let volume = Reached { config, here: Some(Here { served, address }), others: Vec::new(), root: None };
+    let attached = attach(volume, Manner { mount: true, patience_ms: Some(1_000) }).unwrap();
+    conforms(&attached, &dir.path().join("point"));
+    drop(attached);
+    daemon.stop().unwrap();
+}
+
+#[test]
 fn a_mount_of_a_kind_that_this_program_cannot_open_says_so_to_commands() {
     needs!(Mounts);
     let dir = tempfile::tempdir().unwrap();
@@ -170,6 +190,6 @@ fn a_mount_of_a_kind_that_this_program_cannot_open_says_so_to_commands() {
     let mount = Mount::new(InMemory::new(), &point, &options, atoll_fuse::Config::default()).unwrap();
     std::fs::write(point.join("file"), b"content").unwrap();
     let why = explain(&point.join("file")).err().unwrap_or_else(|| anyhow!("it was explained")).to_string();
-    assert!(why.contains("kind wide") && why.contains(env!("CARGO_PKG_VERSION")), "{why}");
+    assert!(why.contains("number 250") && why.contains(env!("CARGO_PKG_VERSION")), "{why}");
     mount.end();
 }

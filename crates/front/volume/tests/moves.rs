@@ -42,7 +42,7 @@ fn node(node: u16, address: &Address, islands: &[u16]) -> NodeConfig {
 fn volume(nodes: Vec<NodeConfig>) -> VolumeConfig {
     let islands: usize = nodes.iter().map(|node| node.islands.len()).sum();
     let (id, name, table) = (VolumeId(77), VOLUME.to_owned(), Table::new(islands as u16));
-    VolumeConfig { id, name, seed: 42, table, nodes, kind: VolumeKind::Cluster, copies: None }
+    VolumeConfig { id, name, seed: 42, table, nodes, kind: VolumeKind::Cluster, copies: None, site: None }
 }
 
 /// The next configuration, with other nodes.

@@ -187,6 +187,7 @@ fn node(at: usize, is_full: bool, noted: &Noted) -> (tempfile::TempDir, Arc<Node
     let beside = Arc::new(|folder: &Path| RealDisk::open(folder).map(Arc::new));
     let cluster = Arc::new(Cluster { options, shelf, beside, fills: Arc::default() });
     let node = Node::new(NodeSetup {
+        sites: Default::default(),
         identity: dir.identity(),
         incarnation,
         data: data.path().to_owned(),
@@ -293,8 +294,16 @@ fn without_copies_a_volume_is_what_it_always_was() {
         islands: vec![IslandId(2 * at), IslandId(2 * at + 1)],
     };
     let (id, seed, table) = (config.id, config.seed, Table::new(6));
-    let expected =
-        VolumeConfig { id, name, seed, table, nodes: (0..3).map(node).collect(), kind, copies: None };
+    let expected = VolumeConfig {
+        id,
+        name,
+        seed,
+        table,
+        nodes: (0..3).map(node).collect(),
+        kind,
+        copies: None,
+        site: None,
+    };
     assert_eq!(config, expected);
     assert_eq!(config.to_vec().last(), Some(&1), "its bytes end with the kind");
     assert_eq!(hangs_on_store(&config), None);

@@ -579,6 +579,7 @@ mod tests {
             }],
             kind: atoll_proto::VolumeKind::Cluster,
             copies: None,
+            site: None,
         }
     }
 

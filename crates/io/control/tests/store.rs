@@ -26,6 +26,7 @@ fn volume(id: u64, name: &str) -> VolumeConfig {
         nodes: vec![node(0), node(1)],
         kind: atoll_proto::VolumeKind::Cluster,
         copies: None,
+        site: None,
     }
 }
 

@@ -128,6 +128,7 @@ fn a_node_takes_out_the_groups_that_it_has_put_in(cluster: &Cluster) {
     let group = |island| IslandGroup { island: IslandId(island), nodes: vec![NodeId(0), NodeId(1)] };
     let groups_of = vec![group(0), group(1)];
     let config = VolumeConfig {
+        site: None,
         id: VOLUME,
         name: "home".to_owned(),
         seed: 1,

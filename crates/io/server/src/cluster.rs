@@ -130,6 +130,13 @@ impl<D: Disk> std::fmt::Debug for Cluster<D> {
 
 impl<D: Disk> Serve for Cluster<D> {
     fn serve(&self, at: &Place<'_>) -> Result<Arc<dyn Served>, NodeError> {
+        Ok(self.islands(at)?)
+    }
+}
+
+impl<D: Disk> Cluster<D> {
+    /// A node's islands.
+    pub(crate) fn islands(&self, at: &Place<'_>) -> Result<Arc<Islands<D>>, NodeError> {
         let (data, folder) = (at.data.to_owned(), at.folder.to_owned());
         let reached = reached(&folder).map_err(|e| NodeError::Folder {
             volume: at.config.name.clone(),

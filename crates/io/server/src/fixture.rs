@@ -50,6 +50,8 @@ impl Alone {
     pub(crate) fn new() -> Self {
         let data = tempfile::tempdir().unwrap();
         let options = VolumeOptions {
+            beside: None,
+            sites: Default::default(),
             rows_max: 10_000,
             snapshot_cache_bytes: 1 << 20,
             log: atoll_log::Config { segment_bytes: 8 << 20, ..atoll_log::Config::default() },
@@ -70,6 +72,7 @@ impl Alone {
         first[1].1.in_sync = vec![Seat { node: ME, tenure: 1 }];
         let node = NodeConfig { daemon: 0, node: ME, address: String::new(), islands: vec![HERE, COMES] };
         let config = VolumeConfig {
+            site: None,
             id: VolumeId(7),
             name: "home".into(),
             seed: 42,

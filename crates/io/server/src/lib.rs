@@ -12,6 +12,7 @@ mod copies;
 mod desk;
 #[cfg(test)]
 mod fixture;
+mod invites;
 mod limits;
 mod links;
 mod local;
@@ -25,10 +26,12 @@ mod orders;
 mod reached;
 mod refusals;
 mod served;
+mod sites;
 mod slots;
 mod switch;
 mod views;
 mod volume;
+mod wide;
 
 pub use cluster::{Beside, Cluster, Shelf};
 pub use desk::{Counter, Desk};
@@ -38,7 +41,9 @@ pub use membership::{Membership, Secured, Told, clock_ms, node_keys, session_pre
 pub use node::{Kinds, Node, NodeError, NodeSetup};
 pub use reached::{forget_reached, reached};
 pub use served::{LocalWay, Place, Serve, Served, ServedStatus};
+pub use sites::check_site;
 pub use switch::Switch;
 pub use volume::{Volume, VolumeError, VolumeOptions, WallClock, setup};
+pub use wide::{NodeSites, Wide};
 
 const _: () = assert!(!atoll_core::planted::CAN_PLANT, "bugs can be planted in the simulator only");

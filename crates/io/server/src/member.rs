@@ -182,7 +182,7 @@ fn write(folder: &Path, config: &VolumeConfig, node: NodeId, made: bool) -> io::
     replace(folder, MEMBER_FILE_NEW, MEMBER_FILE, text.as_bytes())
 }
 
-fn replace(folder: &Path, new: &str, name: &str, bytes: &[u8]) -> io::Result<()> {
+pub(crate) fn replace(folder: &Path, new: &str, name: &str, bytes: &[u8]) -> io::Result<()> {
     replace_file(folder, new, name, bytes)?;
     sync_dir(folder)
 }
@@ -250,6 +250,7 @@ mod tests {
             nodes: Vec::new(),
             kind: atoll_proto::VolumeKind::Cluster,
             copies: None,
+            site: None,
         };
         make(&data, &config, NodeId(3)).unwrap();
         assert!(!folder(&data, "home").exists());

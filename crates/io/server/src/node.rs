@@ -23,6 +23,7 @@ use crate::member;
 use crate::membership::{LetIn, Membership, Principal, Secured, Told};
 use crate::served::{Place, Serve, Served};
 use crate::volume::VolumeError;
+use crate::wide::NodeSites;
 
 /// After this a volume that was prepared and not heard of again makes room for another of its name.
 const PREPARED_MAX: Duration = Duration::from_secs(60);
@@ -133,6 +134,8 @@ pub struct NodeSetup {
     pub incarnation: u32,
     /// The servers of its volumes.
     pub kinds: Kinds,
+    /// What its sites share.
+    pub sites: NodeSites,
 }
 
 /// A node's part of a volume, or why it is not served.

@@ -271,6 +271,10 @@ impl Desk for Node {
                 None => ControlReply::Refused { text: NO_CERTIFICATES.to_owned() },
             },
             Control::Certify { .. } => ControlReply::Refused { text: NO_CERTIFICATES.to_owned() },
+            Control::Site { order } => match self.order_site(order) {
+                Ok(reply) => ControlReply::Site { reply },
+                Err(text) => ControlReply::Refused { text },
+            },
             Control::Union { .. } => {
                 ControlReply::Refused { text: "A node shows no union: ask the union's mount.".to_owned() }
             }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use atoll_client::{Sink, Wire};
 use atoll_control::ControlStore;
 use atoll_core::{Ino, IslandId, NodeId};
-use atoll_proto::VolumeConfig;
 use atoll_proto::control::{Connection, Filling, IslandStatus, IslandWeight, ToldSeat, Trace};
+use atoll_proto::{SiteOrder, SiteReply, VolumeConfig};
 use atoll_rpc::{Address, Handler};
 
 use crate::node::NodeError;
@@ -90,6 +90,12 @@ pub trait Served: Handler {
     /// Has the copy of an island on this node lead it, whatever is lost by that. An error says why the copy takes no such order.
     fn force_island(&self, _island: IslandId) -> Result<(), String> {
         Err("Its islands have one copy each.".to_owned())
+    }
+
+    /// An order to the site of a wide volume. An error says what to do next.
+    fn order_site(&self, _order: SiteOrder) -> Result<SiteReply, String> {
+        let config = self.config();
+        Err(format!("Volume {} is of the kind {}, which has no sites.", config.name, config.kind))
     }
 
     /// What its copies remember of their groups. One that remembers nothing, or cannot be read, is not in it.

@@ -4,17 +4,18 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, RwLock};
 
 use atoll_client::Sink;
 use atoll_core::{IdMap, IslandId};
 use atoll_dispatch::{LeavesFilling, Net, SpaceState, Work};
-use atoll_island::{Event, LinkId};
+use atoll_island::{BesideSays, Event, LinkId};
 use atoll_posix::Errno;
 use atoll_proto::{Notice, Outcome, PeerMessage, Reply};
 use atoll_rpc::{FrameKind, Goodbye, Link, Outgoing, Reason, SendError};
 
 use crate::slots::{Islands, Slots};
+use crate::wide::Hears;
 
 /// An island of this node, as others see it.
 pub(crate) trait Enter: Send + Sync + 'static {
@@ -151,6 +152,8 @@ pub struct Switch {
     /// Messages and answers of each island that were longer than a frame may be. Islands cut them into pieces
     /// that fit, so each of these is a mistake, and is logged.
     too_long: Mutex<BTreeMap<IslandId, u64>>,
+    /// Hears what the machine beside an island says.
+    beside: OnceLock<Arc<dyn Hears>>,
 }
 
 impl std::fmt::Debug for Switch {
@@ -169,7 +172,13 @@ impl Switch {
             nodes: RwLock::default(),
             halted: RwLock::default(),
             too_long: Mutex::default(),
+            beside: OnceLock::new(),
         }
+    }
+
+    /// What the machine beside an island says goes there.
+    pub(crate) fn set_beside(&self, hears: Arc<dyn Hears>) {
+        assert!(self.beside.set(hears).is_ok(), "it is set once");
     }
 
     /// The islands of this node are these from now on.
@@ -343,6 +352,12 @@ impl Net for Switch {
         if let Some(node) = node {
             let sent = node.send(FrameKind::Peer, to, 0, &message, &[]);
             self.is_too_long(message.from, "a message to another island", sent);
+        }
+    }
+
+    fn beside(&self, _: IslandId, number: u64, says: BesideSays) {
+        if let Some(hears) = self.beside.get() {
+            hears.says(number, says);
         }
     }
 

@@ -9,7 +9,9 @@ use std::time::{Duration, Instant, SystemTime};
 use atoll_control::GroupStore;
 use atoll_core::{IslandId, NodeId, Time, VolumeId};
 use atoll_disk::Disk;
-use atoll_dispatch::{Clock, Engine, Fills, Halted, LeavesFilling, OpenError, Reached, Report, Setup, Work};
+use atoll_dispatch::{
+    BesideMaker, Clock, Engine, Fills, Halted, LeavesFilling, OpenError, Reached, Report, Setup, Work,
+};
 use atoll_group::Role;
 use atoll_island::{Config, Event, LinkId, MigrationConfig, Now};
 use atoll_posix::{Answer, Errno, Op};
@@ -27,6 +29,7 @@ use crate::refusals::Spilled;
 use crate::slots::{Islands, Slots};
 use crate::switch::{Enter, Switch, together};
 use crate::views::{Kept, Views};
+use crate::wide::NodeSites;
 
 /// Pause between two runs of an island's housekeeping.
 const HOUSEKEEPING: Duration = Duration::from_millis(50);
@@ -77,6 +80,10 @@ pub struct VolumeOptions {
     pub is_new: bool,
     /// How far its islands are known to have come.
     pub reached: BTreeMap<IslandId, Reached>,
+    /// Makes the machine beside each island; none if none has one.
+    pub beside: Option<Arc<dyn BesideMaker>>,
+    /// What the sites of this node share.
+    pub sites: NodeSites,
 }
 
 /// Why a volume cannot be served.
@@ -689,6 +696,6 @@ pub fn setup<D: Disk>(
         root: options.root,
         is_new: options.is_new,
         reached: options.reached.get(&island).copied(),
-        beside: None,
+        beside: options.beside.clone(),
     }
 }

@@ -14,7 +14,7 @@ use atoll_proto::cluster::{CertificateFor, Cluster, ClusterClient, ClusterNode, 
 use atoll_proto::group::{GroupRecord, Revision, Swapped};
 use atoll_proto::{
     ClientOp, Control, ControlPlace, ControlReply, EntryRef, Extras, FoundBy, Outcome, Reply, Request, Seat,
-    StoredCluster, UnionOrder, VolumeConfig,
+    SiteOrder, StoredCluster, UnionOrder, VolumeConfig,
 };
 use atoll_rpc::{
     Address, Closed, Credentials, DaemonId, Frame, FrameKind, Handler, Hello, Link, Listener, Options,
@@ -233,6 +233,7 @@ fn orders() -> Vec<Control> {
         Control::ForceIsland { volume, island, node: NodeId(0) },
         Control::Weigh { volume },
         Control::Seats { volume },
+        Control::Site { order: SiteOrder::List { volume: "home".to_owned() } },
         Control::Config { volume },
         Control::SwapConfig { expected: 99, next: Box::new(config([&[0], &[]], "127.0.0.1:9")) },
         Control::Cluster,
@@ -251,6 +252,7 @@ fn orders() -> Vec<Control> {
             | Control::Status
             | Control::Trace { .. }
             | Control::Union { .. }
+            | Control::Site { .. }
             | Control::Group { .. }
             | Control::SwapGroup { .. }
             | Control::Groups { .. }

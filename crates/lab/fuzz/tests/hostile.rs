@@ -63,6 +63,8 @@ impl Victim {
         let islands = move || Cluster {
             fills: Arc::default(),
             options: VolumeOptions {
+                beside: None,
+                sites: Default::default(),
                 rows_max: 1000,
                 snapshot_cache_bytes: 1 << 20,
                 log: atoll_log::Config::default(),
@@ -83,6 +85,7 @@ impl Victim {
             beside: Arc::new(|folder: &Path| RealDisk::open(folder).map(Arc::new)),
         };
         let node = Node::new(NodeSetup {
+            sites: Default::default(),
             identity: data_dir.identity(),
             incarnation: 1,
             kinds: Box::new(move |_| Ok(Arc::new(islands()))),
@@ -161,6 +164,7 @@ fn config(name: &str, id: VolumeId) -> VolumeConfig {
         ],
         kind: VolumeKind::Cluster,
         copies: None,
+        site: None,
     }
 }
 

@@ -53,6 +53,7 @@ impl Rings {
             nodes: machines.ids().map(node).collect(),
             kind: VolumeKind::Cluster,
             copies: Some(Copies { wanted: wanted as u8, groups: rings, ..Copies::default() }),
+            site: None,
         });
         let named = |copy: &IslandCopy| newest.group_of(copy.island).contains(&copy.node);
         let held =

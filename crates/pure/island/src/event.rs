@@ -59,6 +59,11 @@ pub enum BesideEvent {
         /// What.
         bytes: Bytes,
     },
+    /// Whoever administers this island says something to it.
+    Order {
+        /// What.
+        bytes: Bytes,
+    },
     /// An operation that it had done has ended.
     Did {
         /// Which, as it has numbered it.

@@ -187,6 +187,7 @@ mod tests {
             nodes: vec![node(0, &[0]), node(1, &[1]), node(2, &[])],
             kind: VolumeKind::Cluster,
             copies: None,
+            site: None,
         }
     }
 

@@ -9,6 +9,7 @@ use atoll_core::{Ino, IslandId, Key, NodeId, VolumeId, wire_enum, wire_struct};
 
 use crate::cluster::{CertificateFor, Cluster, Issued, StoredCluster};
 use crate::group::{ChangedGroups, GroupRecord, Revision, StoredGroup, Swapped};
+use crate::site::{SiteOrder, SiteReply};
 use crate::union::{UnionOrder, UnionReply};
 use crate::volume::{VolumeConfig, VolumeKind};
 
@@ -97,6 +98,9 @@ wire_enum! {
         /// believed but what that node itself says there, by its certificate.
         21 => ListAt { /// Where, `HOST:PORT`.
             address: String },
+        /// For the node that has a site of a wide volume. `ControlReply::Site`.
+        22 => Site { /// What it is about.
+            order: SiteOrder },
     }
 }
 
@@ -153,6 +157,9 @@ wire_enum! {
         /// What copies remember. One that remembers nothing, or cannot be read, is not in it.
         14 => Seats { /// One a copy.
             seats: Vec<ToldSeat> },
+        /// The answer of a node that has a site.
+        15 => Site { /// It.
+            reply: SiteReply },
     }
 }
 
@@ -534,6 +541,7 @@ mod tests {
             }],
             kind: VolumeKind::Cluster,
             copies: None,
+            site: None,
         };
         let order = Control::Prepare { config: Box::new(config), node: NodeId(0) };
         let bytes = order.to_vec();

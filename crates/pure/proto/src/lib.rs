@@ -17,6 +17,7 @@ pub mod message;
 mod options;
 pub mod record;
 pub mod row;
+pub mod site;
 pub mod union;
 pub mod volume;
 
@@ -41,5 +42,6 @@ pub use row::{
     CarriedLink, DaemonLife, Dir, DirPlace, Entry, Forward, Inode, OwnedDir, PlaceVersion, RequestResult,
     Session, StaticAttrs, Stub, Txn, TxnState, Xattrs, names_of,
 };
+pub use site::{SiteCondition, SiteOrder, SiteReply, SiteSettings, SiteTold};
 pub use union::{UnionOrder, UnionReply};
 pub use volume::{BadConfig, Fixed, NodeConfig, VolumeConfig, VolumeKind, reserve_bytes};

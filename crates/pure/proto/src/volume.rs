@@ -3,6 +3,7 @@
 use atoll_core::{Decode, Encode, IslandId, Key, Malformed, NodeId, Reader, Table, VolumeId};
 
 use crate::copies::Copies;
+use crate::site::SiteSettings;
 
 /// What a volume promises, and so what serves it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -109,6 +110,8 @@ pub struct VolumeConfig {
     /// The copies of its islands. None: one node keeps each island, and its group is only that one. Only cluster volumes
     /// have some.
     pub copies: Option<Copies>,
+    /// What this site of the volume is. Only wide volumes have some.
+    pub site: Option<SiteSettings>,
 }
 
 /// Stands in front of the kind of a volume whose nodes have certificates. The daemon of each node comes between. So a volume
@@ -122,6 +125,9 @@ const WITH_COPIES: u8 = 4;
 /// The same, and behind the copies the nodes that are drained, and the grace. So copies that say nothing of both have the bytes that
 /// they had before.
 const WITH_CHANGED_COPIES: u8 = 6;
+
+/// Stands in the place of the kind of a wide volume, and behind it what the site is.
+const WITH_SITE: u8 = 7;
 
 impl Encode for VolumeConfig {
     fn encode(&self, out: &mut Vec<u8>) {
@@ -138,9 +144,14 @@ impl Encode for VolumeConfig {
             out.push(WITH_DAEMONS);
             daemons.encode(out);
         }
-        match &self.copies {
-            None => self.kind.encode(out),
-            Some(copies) => {
+        match (&self.copies, &self.site) {
+            (None, None) => self.kind.encode(out),
+            (None, Some(site)) => {
+                assert_eq!(self.kind, VolumeKind::Wide, "only wide volumes have sites");
+                out.push(WITH_SITE);
+                site.encode(out);
+            }
+            (Some(copies), _) => {
                 assert_eq!(self.kind, VolumeKind::Cluster, "only cluster volumes have copies");
                 out.push(if copies.has_changed() { WITH_CHANGED_COPIES } else { WITH_COPIES });
                 copies.encode_first(out);
@@ -152,13 +163,14 @@ impl Encode for VolumeConfig {
     }
 
     fn encoded_len(&self) -> usize {
-        let Self { id, name, seed, table, nodes, kind, copies } = self;
+        let Self { id, name, seed, table, nodes, kind, copies, site } = self;
         let first = id.encoded_len() + name.encoded_len() + seed.encoded_len();
         let of_node = |n: &NodeConfig| (n.node, &n.address).encoded_len() + n.islands.encoded_len();
         let nodes = 0_u32.encoded_len() + nodes.iter().map(of_node).sum::<usize>();
         let daemons = self.daemons().map_or(0, |daemons| 1 + daemons.encoded_len());
         let then = table.encoded_len() + nodes + daemons + kind.encoded_len();
-        first + then + copies.as_ref().map_or(0, Copies::encoded_len)
+        let site = site.as_ref().map_or(0, Encode::encoded_len);
+        first + then + site + copies.as_ref().map_or(0, Copies::encoded_len)
     }
 }
 
@@ -177,13 +189,14 @@ impl Decode for VolumeConfig {
             nodes.iter_mut().zip(daemons).for_each(|(node, daemon)| node.daemon = daemon);
             kind = VolumeKind::decode(r)?;
         }
-        let (kind, copies) = match kind {
+        let (kind, copies, site) = match kind {
             VolumeKind::Unknown(tag @ (WITH_COPIES | WITH_CHANGED_COPIES)) => {
-                (VolumeKind::Cluster, Some(Copies::decode(r, tag == WITH_CHANGED_COPIES)?))
+                (VolumeKind::Cluster, Some(Copies::decode(r, tag == WITH_CHANGED_COPIES)?), None)
             }
-            kind => (kind, None),
+            VolumeKind::Unknown(WITH_SITE) => (VolumeKind::Wide, None, Some(SiteSettings::decode(r)?)),
+            kind => (kind, None, None),
         };
-        Ok(Self { id, name, seed, table, nodes, kind, copies })
+        Ok(Self { id, name, seed, table, nodes, kind, copies, site })
     }
 }
 
@@ -210,6 +223,8 @@ pub enum Fixed {
     Owners,
     /// That islands have groups.
     Copies,
+    /// Which site of the volume it is.
+    Site,
 }
 
 impl std::fmt::Display for Fixed {
@@ -218,6 +233,7 @@ impl std::fmt::Display for Fixed {
             Self::Volume => "a volume in use keeps its id, name, seed and kind",
             Self::Islands => "a volume in use keeps its islands",
             Self::Owners => "directories do not move to other islands while a volume is in use",
+            Self::Site => "a site keeps its number and its name",
             Self::Copies => "a volume whose islands have groups keeps them, also with one copy of each",
         })
     }
@@ -240,6 +256,10 @@ impl VolumeConfig {
         }
         if self.copies.is_some() && next.copies.is_none() {
             return Err(Fixed::Copies);
+        }
+        let which = |config: &Self| config.site.as_ref().map(|site| (site.site, site.name.clone()));
+        if which(self) != which(next) {
+            return Err(Fixed::Site);
         }
         Ok(next.table.version() > self.table.version())
     }
@@ -317,7 +337,7 @@ mod tests {
 
     fn config(kind: VolumeKind) -> VolumeConfig {
         let (id, name, table) = (VolumeId(7), "home".to_owned(), Table::new(1));
-        VolumeConfig { id, name, seed: 9, table, nodes: Vec::new(), kind, copies: None }
+        VolumeConfig { id, name, seed: 9, table, nodes: Vec::new(), kind, copies: None, site: None }
     }
 
     /// Three nodes, of which two keep two islands and one has the store.

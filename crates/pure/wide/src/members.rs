@@ -103,8 +103,9 @@ impl SiteMember {
 }
 
 /// See the module.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct SiteList {
+    own: SiteId,
     all: BTreeMap<SiteId, SiteMember>,
     /// Those whose rows are to be written.
     unwritten: BTreeSet<SiteId>,
@@ -120,7 +121,8 @@ impl SiteList {
         named: Vec<(SiteId, SiteMember)>,
         rows: impl IntoIterator<Item = &'a (u8, u128, Bytes)>,
     ) -> Result<Self, Malformed> {
-        let mut members = Self { changes: 1, ..Self::default() };
+        let (all, unwritten, told) = Default::default();
+        let mut members = Self { own, all, unwritten, changes: 1, told };
         for (_, id, row) in rows.into_iter().filter(|(table, ..)| *table == MEMBERS) {
             let MemberRow::Member { member } = MemberRow::from_slice(row)?;
             members.all.insert(SiteId(*id as u64), member);
@@ -154,6 +156,11 @@ impl SiteList {
     /// A site.
     pub fn get(&self, site: SiteId) -> Option<&SiteMember> {
         self.all.get(&site)
+    }
+
+    /// Whether this site takes part. If not, it tells others so, and nothing else.
+    pub fn takes_part(&self) -> bool {
+        self.get(self.own).is_some_and(SiteMember::is_active)
     }
 
     /// Whether all that is known is in rows that were decided.
@@ -271,6 +278,10 @@ mod tests {
         assert!(members.heard(told(2, left)).unwrap());
         assert_eq!(members.writers(), [Writer(1)].into());
         assert_eq!(members.name_of(Writer(2)), Some("s2"), "what it has made keeps its name");
+        assert!(members.takes_part());
+        let left = SiteMember { state: SiteStanding::Forgotten, ..member(1, 6) };
+        assert!(members.heard(told(1, left)).unwrap());
+        assert!(!members.takes_part());
     }
 
     #[test]

@@ -111,6 +111,7 @@ impl UnionVolume {
             nodes: Vec::new(),
             kind: VolumeKind::Union,
             copies: None,
+            site: None,
         });
         let members = Mutex::new(open.into_iter().map(Listed::from).collect());
         let began = Instant::now();

@@ -27,6 +27,8 @@ pub struct Tree {
 
 pub fn options() -> VolumeOptions {
     VolumeOptions {
+        beside: None,
+        sites: Default::default(),
         rows_max: 10_000,
         snapshot_cache_bytes: 1 << 20,
         log: atoll_log::Config { segment_bytes: 8 << 20, ..atoll_log::Config::default() },
@@ -79,6 +81,7 @@ impl Tree {
             }],
             kind: VolumeKind::Cluster,
             copies: None,
+            site: None,
         };
         let volume = Volume::open(config, NodeId(0), &options(), |island| {
             let folder = path.join(island.to_string());

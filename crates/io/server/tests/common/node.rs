@@ -41,6 +41,7 @@ pub fn config(islands: [&[u16]; 2], node_1: &str) -> VolumeConfig {
         nodes,
         kind: VolumeKind::Cluster,
         copies: None,
+        site: None,
     }
 }
 
@@ -82,6 +83,7 @@ pub fn secured_node(
     let cluster: Arc<dyn Serve> = Arc::new(Cluster { options, shelf, beside, fills: Arc::default() });
     let (node, cluster_id) = (DaemonId(1), ClusterId(1));
     Node::new(NodeSetup {
+        sites: Default::default(),
         identity: Identity { node, cluster: cluster_id, created: 0, incarnation, ca: None },
         data: data.to_owned(),
         store: store(own(EmbeddedStore::FILE)),

@@ -18,7 +18,8 @@ use atoll_proto::{
     CertificateFor, ClientOp, Cluster, ClusterClient, ClusterNode, Control, ControlPlace, ControlReply,
     CutLost, DirAnswer, DirQuestion, DirReport, FileAt, FileHandle, FoundBy, Grant, Hint, Invitation, Issued,
     KeyOverride, LinkTarget, ListedName, Notice, Outcome, PeerMessage, PeerOp, PlaceVersion, Reply, Request,
-    Resolved, StoredCluster, Subtree, UnionOrder, UnionReply, Vote, VoteInfo,
+    Resolved, SiteCondition, SiteOrder, SiteReply, SiteTold, StoredCluster, Subtree, UnionOrder, UnionReply,
+    Vote, VoteInfo,
 };
 use bytes::Bytes;
 
@@ -459,6 +460,51 @@ fn status() -> ControlReply {
     }
 }
 
+fn site_orders() -> Vec<(&'static str, SiteOrder)> {
+    let volume = "docs".to_owned();
+    vec![
+        ("invite", SiteOrder::Invite { volume: volume.clone(), for_s: 86_400 }),
+        (
+            "join",
+            SiteOrder::Join {
+                line: "atoll-site-1.AA".to_owned(),
+                name: "home".to_owned(),
+                listen: "0.0.0.0:7200".to_owned(),
+                addresses: vec!["home.example:7200".to_owned()],
+                bytes_per_s: 1_000,
+                waits: true,
+            },
+        ),
+        ("start", SiteOrder::Start { volume: volume.clone() }),
+        ("list", SiteOrder::List { volume: volume.clone() }),
+        ("leave", SiteOrder::Leave { volume: volume.clone() }),
+        ("forget", SiteOrder::Forget { volume, site: "home".to_owned() }),
+    ]
+}
+
+fn site_replies() -> Vec<(&'static str, SiteReply)> {
+    let told = SiteTold {
+        site: 1,
+        name: "home".to_owned(),
+        addresses: vec!["home.example:7200".to_owned()],
+        condition: SiteCondition::Away,
+        since_ms: Some(2),
+        why: Some("no route".to_owned()),
+        is_even: true,
+        files_behind: 3,
+        sent: 5,
+        received: 6,
+        clock_ahead_ms: 7,
+        clock_behind_ms: 8,
+    };
+    vec![
+        ("done", SiteReply::Done),
+        ("invited", SiteReply::Invited { line: "atoll-site-1.AA".to_owned() }),
+        ("joined", SiteReply::Joined { volume: "docs".to_owned() }),
+        ("sites", SiteReply::Sites { sites: vec![told] }),
+    ]
+}
+
 fn union_orders() -> Vec<(&'static str, UnionOrder)> {
     let member = NamedMember {
         path: Bytes::from_static(b"/disk2"),
@@ -545,6 +591,7 @@ fn controls() -> Vec<(&'static str, Control)> {
         ("discard", Control::Discard { volume: VolumeId(7) }),
         ("status", Control::Status),
         ("trace", Control::Trace { volume: VolumeId(7), ino: FILE }),
+        ("site", Control::Site { order: SiteOrder::List { volume: "docs".to_owned() } }),
         ("union", Control::Union { order: UnionOrder::Status }),
         ("group", Control::Group { volume: VolumeId(7), island: IslandId(1) }),
         (
@@ -638,6 +685,7 @@ fn control_replies() -> Vec<(&'static str, ControlReply)> {
         ("status", status()),
         ("traces", ControlReply::Traces { traces: vec![trace] }),
         ("union", ControlReply::Union { reply: UnionReply::Status { status: union_status() } }),
+        ("site", ControlReply::Site { reply: SiteReply::Done }),
         ("group", ControlReply::Group { group: Some(stored()) }),
         ("no group", ControlReply::Group { group: None }),
         ("swapped", ControlReply::Swapped { swapped: Swapped::Done { revision: Revision(4) } }),
@@ -708,8 +756,10 @@ pub fn all() -> Vec<Samples> {
             [],
             vec![("hello", message(PeerOp::Hello)), ("ask", message(PeerOp::AskOutcome { txn: TXN }))],
         ),
-        samples("control", 1..=21, controls()),
-        samples("control_reply", 1..=14, control_replies()),
+        samples("control", 1..=22, controls()),
+        samples("control_reply", 1..=15, control_replies()),
+        samples("site_order", 1..=6, site_orders()),
+        samples("site_reply", 1..=4, site_replies()),
         samples("union_order", 1..=7, union_orders()),
         samples("union_reply", 1..=5, union_replies()),
     ]

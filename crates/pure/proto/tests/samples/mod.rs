@@ -12,8 +12,8 @@ use atoll_core::{
 use atoll_posix::{Attr, Kind, NamedObject};
 use atoll_proto::group::{GroupRecord, Host, Primary, Seat};
 use atoll_proto::{
-    Ancestor, Copies, DirPlace, Inode, IslandGroup, NodeConfig, PlaceVersion, StaticAttrs, Stub,
-    VolumeConfig, VolumeKind, Xattrs,
+    Ancestor, Copies, DirPlace, Inode, IslandGroup, NodeConfig, PlaceVersion, SiteSettings, StaticAttrs,
+    Stub, VolumeConfig, VolumeKind, Xattrs,
 };
 use bytes::Bytes;
 
@@ -148,6 +148,7 @@ pub fn config() -> VolumeConfig {
         }],
         kind: VolumeKind::Cluster,
         copies: None,
+        site: None,
     }
 }
 
@@ -200,6 +201,21 @@ pub fn with_daemons() -> VolumeConfig {
     let mut config = with_copies();
     config.nodes.iter_mut().zip(0x0a0b_u64..).for_each(|(node, daemon)| node.daemon = daemon);
     config
+}
+
+/// A site of a wide volume.
+pub fn with_site() -> VolumeConfig {
+    let site = SiteSettings {
+        site: 0x0102,
+        name: "home".to_owned(),
+        listen: "0.0.0.0:7200".to_owned(),
+        addresses: vec!["home.example:7200".to_owned()],
+        bytes_per_s: 0x0304,
+        uid: 5,
+        gid: 6,
+        hosts: vec![Bytes::from_static(b"host")],
+    };
+    VolumeConfig { kind: VolumeKind::Wide, site: Some(site), ..config() }
 }
 
 pub fn of_kind(kind: VolumeKind) -> VolumeConfig {

@@ -320,6 +320,7 @@ pub fn all() -> Vec<Samples> {
                 ("of a newer version", of_kind(VolumeKind::Unknown(250))),
                 ("with daemons", with_daemons()),
                 ("with copies", with_copies()),
+                ("with site", with_site()),
                 ("with changed copies", changed_copies()),
             ],
         ),

@@ -216,6 +216,11 @@ impl WideMessage {
         )
     }
 
+    /// The same of an encoded one.
+    pub const fn encodes_bytes(encoded: &[u8]) -> bool {
+        matches!(encoded.first(), Some(7..=10))
+    }
+
     /// Bytes of one message, encoded. What is in a record goes into a message: a state is in the row of its object.
     pub const BYTES_MAX: usize = RECORD_BYTES_MAX + (64 << 10);
 }
@@ -279,6 +284,7 @@ mod tests {
         for message in samples() {
             let bytes = message.to_vec();
             assert_eq!(bytes.len(), message.encoded_len());
+            assert_eq!(WideMessage::encodes_bytes(&bytes), message.is_about_bytes());
             assert_eq!(WideMessage::from_slice(&bytes), Ok(message));
         }
     }

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 
 use atoll_causal::Writer;
 use atoll_core::planted::{Bug, planted};
-use atoll_core::{Decode, Encode, Ino, IslandId, Malformed};
+use atoll_core::{Decode, Encode, Ino, IslandId, Malformed, wire_enum};
 use atoll_island::{Beside, BesideEvent, BesideRecord, BesideSays, BesideStep, BesideView, Now};
 use atoll_posix::{Answer, Errno, Op};
 use atoll_proto::{EntryRef, Record, RowChange};
@@ -21,8 +21,8 @@ use crate::contents::Contents;
 use crate::foreign::bodies::NewBodies;
 use crate::foreign::{self, ForeignDecision, Here, OBJECTS_MAX, Waits};
 use crate::held::{HeldChanges, HeldObjects, SiteRows};
-use crate::members::{SiteList, SiteMember};
-use crate::peers::message::WideMessage;
+use crate::members::{NumberedSite, SiteList, SiteMember};
+use crate::peers::message::{Most, SITES_MAX, WideMessage};
 use crate::peers::{Own, WidePeers, Window};
 use crate::rows::{BEHIND, DIRS, MEMBERS, MOVES, PEERS, SiteId, UNCUT, WRITERS};
 use crate::watch::happened;
@@ -62,6 +62,18 @@ pub struct Site {
     begins: u64,
     /// Something may go with the operation that is decided next.
     may_go: bool,
+    /// Orders that were none.
+    orders_refused: u64,
+}
+
+wire_enum! {
+    /// What whoever administers a site tells its machine.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub enum SiteCommand {
+        /// These sites are such.
+        1 => Know { /// They.
+            sites: Most<NumberedSite, SITES_MAX> },
+    }
 }
 
 /// What has come for a site.
@@ -69,6 +81,7 @@ pub struct Site {
 enum Heard {
     Link { up: bool },
     Message(WideMessage),
+    Command(SiteCommand),
 }
 
 /// What the island has done for a site.
@@ -120,9 +133,21 @@ impl Site {
         let peers = WidePeers::open(volume, window, position, rows.iter().cloned())?;
         let contents = Contents::open((writer, members.writers()), &rows);
         let author = Author::open(writer, rows)?;
-        let (inbox, did, ends, begins, may_go) =
-            (VecDeque::new(), Vec::new(), VecDeque::new(), position, false);
-        Ok(Self { island, members, author, peers, contents, inbox, did, ends, begins, may_go })
+        let (inbox, did, ends, begins, may_go, orders_refused) =
+            (VecDeque::new(), Vec::new(), VecDeque::new(), position, false, 0);
+        Ok(Self {
+            island,
+            members,
+            author,
+            peers,
+            contents,
+            inbox,
+            did,
+            ends,
+            begins,
+            may_go,
+            orders_refused,
+        })
     }
 
     /// What its users have made.
@@ -133,6 +158,11 @@ impl Site {
     /// What other sites are told, and what they have told.
     pub const fn peers(&self) -> &WidePeers {
         &self.peers
+    }
+
+    /// How many orders were none that a site takes.
+    pub const fn orders_refused(&self) -> u64 {
+        self.orders_refused
     }
 
     /// The sites of the volume.
@@ -191,12 +221,14 @@ impl Site {
             let record = Record { changes: self.members.rows(), ..Record::default() };
             return Ok(BesideStep::Decide(BesideRecord { record, made: Vec::new() }));
         }
-        match self.take(view, mint) {
-            Ok(None) => {}
-            Ok(Some(record)) => return Ok(BesideStep::Decide(record)),
-            // What a site is told does not wait for what it cannot take yet.
-            Err(NotYet::Version(ino)) => self.contents.is_due(ino),
-            Err(not_yet) => return Err(not_yet),
+        if self.members.takes_part() {
+            match self.take(view, mint) {
+                Ok(None) => {}
+                Ok(Some(record)) => return Ok(BesideStep::Decide(record)),
+                // What a site is told does not wait for what it cannot take yet.
+                Err(NotYet::Version(ino)) => self.contents.is_due(ino),
+                Err(not_yet) => return Err(not_yet),
+            }
         }
         for site in self.peers.sites() {
             if self.peers.is_linked(site)
@@ -205,10 +237,16 @@ impl Site {
                 let bytes = message.to_vec().into();
                 return Ok(BesideStep::Say(BesideSays::Send { peer: site.0, bytes }));
             }
+            if self.peers.is_linked(site) && !self.members.takes_part() {
+                continue;
+            }
             if let Some(message) = self.peers.tell(own(&self.author, view.state), site)? {
                 let bytes = message.to_vec().into();
                 return Ok(BesideStep::Say(BesideSays::Send { peer: site.0, bytes }));
             }
+        }
+        if !self.members.takes_part() {
+            return Ok(BesideStep::Rest);
         }
         self.act_on_bytes(view, mint)
     }
@@ -229,6 +267,12 @@ impl Site {
                 }
                 Heard::Message(message) if message.is_about_bytes() && was_linked => {
                     self.contents.heard(site, message)
+                }
+                Heard::Command(SiteCommand::Know { sites }) => {
+                    let known = self.members.heard(sites);
+                    self.orders_refused += u64::from(known.is_err());
+                    self.know(known.unwrap_or_default());
+                    Ok(())
                 }
                 Heard::Message(WideMessage::Sites { sites }) if was_linked => {
                     self.members.heard(sites).map(|is_news| self.know(is_news))
@@ -418,6 +462,11 @@ impl Beside for Site {
     fn hear(&mut self, event: BesideEvent) {
         match event {
             BesideEvent::Did { id, done } => self.did.push((id, done)),
+            // Who gives it sees whether it was taken.
+            BesideEvent::Order { bytes } => match SiteCommand::from_slice(&bytes) {
+                Ok(command) => self.inbox.push_back((SiteId(0), Heard::Command(command))),
+                Err(_) => self.orders_refused += 1,
+            },
             BesideEvent::Link { peer, up } => self.inbox.push_back((SiteId(peer), Heard::Link { up })),
             BesideEvent::Message { peer, bytes } => match WideMessage::from_slice(&bytes) {
                 Ok(message) => self.inbox.push_back((SiteId(peer), Heard::Message(message))),

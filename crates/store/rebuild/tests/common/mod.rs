@@ -57,6 +57,7 @@ impl Place {
             }],
             kind: VolumeKind::Cluster,
             copies: None,
+            site: None,
         };
         let dir = tempfile::tempdir().unwrap();
         for island in 0..islands {
@@ -79,6 +80,8 @@ impl Place {
 
     pub fn start(&self) -> Served {
         let options = VolumeOptions {
+            beside: None,
+            sites: Default::default(),
             rows_max: 10_000,
             snapshot_cache_bytes: 1 << 20,
             log: LOG,

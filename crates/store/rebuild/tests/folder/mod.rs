@@ -21,6 +21,7 @@ pub(crate) fn config() -> VolumeConfig {
         nodes: vec![NodeConfig { daemon: 0, node: NodeId(0), address: String::new(), islands }],
         kind: VolumeKind::Cluster,
         copies: None,
+        site: None,
     }
 }
 

@@ -1,0 +1,223 @@
+//! Wide volumes, with real nodes: sites that are made, join, work cut off, and meet again.
+
+mod common;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use common::{Cluster, Mounted, Scratch, bad, eventually, free_port, good, text};
+use serde_json::Value;
+
+/// Sites of one volume, each at a node of its own.
+struct Sites {
+    nodes: Cluster,
+    mounts: Vec<Option<Mounted>>,
+}
+
+impl Sites {
+    /// The first one can be reached, and the others join it.
+    fn new(count: usize) -> Self {
+        let nodes = Cluster::bare(count);
+        let at = format!("127.0.0.1:{}", free_port());
+        let data = nodes.data(0);
+        good([
+            "volume",
+            "create",
+            "docs",
+            "--kind",
+            "wide",
+            "--data",
+            text(&data),
+            "--site",
+            "s0",
+            "--at",
+            &at,
+        ]);
+        let mut sites = Self { nodes, mounts: (0..count).map(|_| None).collect() };
+        for site in 1..count {
+            sites.join(site);
+        }
+        (0..count).for_each(|site| sites.mount(site));
+        sites
+    }
+
+    fn data(&self, site: usize) -> PathBuf {
+        self.nodes.data(site)
+    }
+
+    fn line(&self) -> String {
+        let said = good(["site", "invite", "--data", text(&self.data(0))]);
+        said.trim().strip_prefix("atoll site join ").expect("a command").to_owned()
+    }
+
+    fn join(&self, site: usize) {
+        let (line, name) = (self.line(), format!("s{site}"));
+        good(["site", "join", &line, "--data", text(&self.data(site)), "--name", &name]);
+    }
+
+    fn mount(&mut self, site: usize) {
+        let source = format!("{}:/docs", self.nodes.addresses[site]);
+        let point = self.data(site).with_file_name(format!("point{site}"));
+        fs::create_dir_all(&point).unwrap();
+        self.mounts[site] = Some(Mounted::new(&source, point, ""));
+    }
+
+    fn path(&self, site: usize, name: &str) -> PathBuf {
+        self.mounts[site].as_ref().expect("it is mounted").path(name)
+    }
+
+    /// How site `of` is for `site`.
+    fn told(&self, site: usize, of: usize) -> Value {
+        let said = good(["site", "list", "--json", "--data", text(&self.data(site))]);
+        let told: Value = serde_json::from_str(&said).unwrap();
+        let name = format!("s{of}");
+        let found = told["sites"].as_array().unwrap().iter().find(|told| told["name"] == name.as_str());
+        found.cloned().unwrap_or(Value::Null)
+    }
+
+    fn is_connected(&self, site: usize, of: usize) -> bool {
+        self.told(site, of)["condition"] == "connected"
+    }
+
+    /// Waits until a file at a site has these bytes.
+    fn has(&self, site: usize, name: &str, bytes: &[u8]) {
+        let path = self.path(site, name);
+        eventually(&format!("{} has its bytes", path.display()), || {
+            fs::read(&path).is_ok_and(|there| there == bytes)
+        });
+    }
+}
+
+fn names(dir: &Path) -> Vec<String> {
+    let entries = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name());
+    let mut names: Vec<String> = entries.map(|name| name.into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn what_is_done_at_one_site_is_at_all_of_them() {
+    let sites = Sites::new(3);
+    fs::write(sites.path(0, "a"), b"from the first").unwrap();
+    fs::create_dir(sites.path(1, "d")).unwrap();
+    fs::write(sites.path(1, "d/b"), b"from the second").unwrap();
+    let large: Vec<u8> = (0..3_000_000_u32).flat_map(|n| n.to_le_bytes()).collect();
+    fs::write(sites.path(2, "large"), &large).unwrap();
+    for site in 0..3 {
+        sites.has(site, "a", b"from the first");
+        sites.has(site, "d/b", b"from the second");
+        sites.has(site, "large", &large);
+    }
+    // Files lie as plain files at each site.
+    let plain = sites.data(2).join("islands/docs/0/tree/d/b");
+    eventually("the plain tree", || fs::read(&plain).is_ok_and(|bytes| bytes == b"from the second"));
+    fs::rename(sites.path(0, "d"), sites.path(0, "e")).unwrap();
+    fs::remove_file(sites.path(1, "a")).unwrap();
+    for site in 0..3 {
+        eventually("the rename and the removal", || names(&sites.path(site, "")) == ["e", "large"]);
+        sites.has(site, "e/b", b"from the second");
+    }
+    // The second and the third have no link: the first one passes on.
+    assert!(sites.is_connected(0, 1) && sites.is_connected(0, 2));
+    assert_eq!(sites.told(1, 2)["condition"], "away");
+    eventually("nothing is under way", || {
+        sites.told(0, 1)["even"] == true && sites.told(0, 2)["even"] == true
+    });
+}
+
+#[test]
+fn sites_work_while_they_are_cut_off_and_agree_when_they_meet() {
+    let mut sites = Sites::new(2);
+    fs::write(sites.path(0, "both"), b"before").unwrap();
+    fs::write(sites.path(0, "goes"), b"before").unwrap();
+    sites.has(1, "both", b"before");
+    sites.has(1, "goes", b"before");
+    sites.mounts[0] = None;
+    sites.nodes.kill(0);
+    eventually("the first one is away", || !sites.is_connected(1, 0));
+    let why = sites.told(1, 0);
+    assert!(why["why"].is_string() && why["since_ms"].is_u64(), "{why}");
+    fs::write(sites.path(1, "both"), b"of the second").unwrap();
+    fs::remove_file(sites.path(1, "goes")).unwrap();
+    fs::write(sites.path(1, "new"), b"of the second").unwrap();
+    // Nobody is at the first one who could hear of that, and its users have not seen it.
+    sites.nodes.kill(1);
+    sites.mounts[1] = None;
+    sites.nodes.start(0);
+    sites.mount(0);
+    fs::write(sites.path(0, "both"), b"of the first").unwrap();
+    assert_eq!(names(&sites.path(0, "")), ["both", "goes"]);
+    sites.nodes.start(1);
+    sites.mount(1);
+    for site in 0..2 {
+        sites.has(site, "both", b"of the first");
+        sites.has(site, "new", b"of the second");
+        eventually("the other one is beside it", || names(&sites.path(site, "")).len() == 3);
+        let all = names(&sites.path(site, ""));
+        assert!(
+            all[0].starts_with("both.~s1-") && all[1..] == ["both", "new"] || all[1].starts_with("both.~s1-"),
+            "{all:?}"
+        );
+        let beside = all.iter().find(|name| name.contains('~')).unwrap();
+        sites.has(site, beside, b"of the second");
+    }
+    assert_eq!(names(&sites.path(0, "")), names(&sites.path(1, "")));
+}
+
+#[test]
+fn a_line_is_for_one_site_and_bad_input_makes_nothing() {
+    let sites = Sites::new(2);
+    let other = Scratch::new();
+    let extra = Cluster::bare(2);
+    let [one, two] = [extra.data(0), extra.data(1)];
+    let line = sites.line();
+    let altered = format!("{}{}", &line[..line.len() - 1], if line.ends_with('A') { 'B' } else { 'A' });
+    let said = bad(["site", "join", &altered, "--data", text(&one)]);
+    assert!(said.contains("altered"), "{said}");
+    let said = bad(["site", "join", "hello", "--data", text(&one)]);
+    assert!(said.contains("atoll site invite"), "{said}");
+    let said = bad(["site", "join", &line, "--data", text(&one), "--name", "a/b"]);
+    assert!(said.contains("cannot name a site"), "{said}");
+    let said = bad(["site", "join", &line, "--data", text(&one), "--name", "s0"]);
+    assert!(said.contains("has a site s0 already"), "{said}");
+    let said = bad(["site", "join", &line, "--data", text(&one), "--at", "nowhere"]);
+    assert!(said.contains("HOST:PORT"), "{said}");
+    let said = bad(["site", "join", &line, "--data", text(&other.path("none"))]);
+    assert!(said.contains("cannot be used"), "{said}");
+    assert_eq!(good(["volume", "list", "--data", text(&one)]), "No volumes.\n");
+    good(["site", "join", &line, "--data", text(&one), "--name", "s2"]);
+    let said = bad(["site", "join", &line, "--data", text(&two), "--name", "s3"]);
+    assert!(said.contains("was used by another site"), "{said}");
+    // A site without an address cannot be joined.
+    let said = bad(["site", "invite", "--data", text(&one)]);
+    assert!(said.contains("no address"), "{said}");
+    for words in [["--replicas", "2"], ["--nodes", "127.0.0.1:1"]] {
+        let create = ["volume", "create", "new", "--kind", "wide", "--data", text(&two)];
+        let said = bad(create.into_iter().chain(words));
+        assert!(said.contains("begins with one site"), "{said}");
+    }
+    let said = bad(["volume", "create", "new", "--data", text(&two), "--site", "x"]);
+    assert!(said.contains("--kind wide"), "{said}");
+    let said = bad(["site", "list", "--data", text(&two)]);
+    assert!(said.contains("no site of a wide volume"), "{said}");
+}
+
+#[test]
+fn a_site_that_leaves_or_is_forgotten_is_no_site_any_more() {
+    let sites = Sites::new(3);
+    eventually("all know all", || (0..3).all(|site| (0..3).all(|of| sites.told(site, of) != Value::Null)));
+    let said = bad(["site", "forget", "s0", "--data", text(&sites.data(0))]);
+    assert!(said.contains("atoll site leave"), "{said}");
+    let said = bad(["site", "forget", "nobody", "--data", text(&sites.data(0))]);
+    assert!(said.contains("no site nobody"), "{said}");
+    good(["site", "leave", "--data", text(&sites.data(1))]);
+    eventually("the first one hears of it", || sites.told(0, 1)["condition"] == "left");
+    good(["site", "forget", "s2", "--data", text(&sites.data(0))]);
+    assert_eq!(sites.told(0, 2)["condition"], "forgotten");
+    fs::write(sites.path(0, "a"), b"a").unwrap();
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    for site in [1, 2] {
+        assert!(!sites.path(site, "a").exists(), "what the others do is not for a site that is gone");
+        fs::write(sites.path(site, "mine"), b"it keeps its files, and works on").unwrap();
+    }
+}

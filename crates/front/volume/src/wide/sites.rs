@@ -1,0 +1,177 @@
+//! Makes the first site of a volume, lets others join, and asks a node about its sites.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Result, anyhow, bail};
+use atoll_control::check_volume_name;
+use atoll_core::{IslandId, NodeId, Table, VolumeId};
+use atoll_proto::{
+    Control, ControlReply, NodeConfig, SiteOrder, SiteReply, SiteSettings, VolumeConfig, VolumeKind,
+};
+use atoll_rpc::{Address, Security};
+use atoll_server::check_site;
+
+use crate::ask::{NoAnswer, ORDER, QUESTION, strange, try_ask};
+use crate::node::random;
+use crate::places::data_socket;
+use crate::status::explain_down;
+
+/// How long joining may take: both sites wait for disks, and the network may be slow.
+const JOINING: Duration = Duration::from_secs(60);
+
+/// What a new site is to be.
+#[derive(Debug, Clone, Default)]
+pub struct SiteWish {
+    /// Its name; none: that of this machine.
+    pub name: Option<String>,
+    /// Where it takes connections of other sites; none: at the port of its first address.
+    pub listen: Option<String>,
+    /// Where other sites reach it.
+    pub addresses: Vec<String>,
+    /// Bytes that leave it in a second, at most; 0: no bound.
+    pub bytes_per_s: u64,
+}
+
+/// Where a site is.
+#[derive(Debug)]
+pub struct Place {
+    /// Its name.
+    pub name: String,
+    /// Where it listens; empty if it does not.
+    pub listen: String,
+}
+
+/// The name of this machine, as a site may have it.
+pub fn host_name() -> String {
+    let name = rustix::system::uname();
+    let name = String::from_utf8_lossy(name.nodename().to_bytes()).into_owned();
+    let first = name.split('.').next().unwrap_or_default();
+    let good = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+    let name: String = first.chars().filter(good).take(32).collect();
+    if name.starts_with(|c: char| c.is_ascii_alphanumeric()) { name } else { "site".to_owned() }
+}
+
+impl SiteWish {
+    /// What is wished, checked.
+    fn place(&self) -> Result<Place> {
+        let name = self.name.clone().unwrap_or_else(host_name);
+        let of_address = |address: &String| match address.parse() {
+            Ok(Address::Tcp { port, .. }) => format!("0.0.0.0:{port}"),
+            _ => String::new(),
+        };
+        let listen =
+            self.listen.clone().or_else(|| self.addresses.first().map(of_address)).unwrap_or_default();
+        check_site(&name, &listen, &self.addresses).map_err(|why| anyhow!("{why}"))?;
+        Ok(Place { name, listen })
+    }
+}
+
+/// A node of this machine, which is asked about its sites.
+#[derive(Debug, Clone, Copy)]
+pub struct SiteAsk<'a> {
+    /// Its data directory.
+    pub data: &'a Path,
+}
+
+impl SiteAsk<'_> {
+    fn control(&self, order: Control, patience: Duration) -> Result<ControlReply> {
+        let socket = data_socket(self.data)?;
+        match try_ask(&socket.address, order, patience) {
+            Ok(ControlReply::Refused { text }) => bail!("{text}"),
+            Ok(reply) => Ok(reply),
+            Err(why) => Err(explain_down(NoAnswer::into_error(why), Some(self.data))),
+        }
+    }
+
+    /// Gives an order.
+    pub fn order(&self, order: SiteOrder) -> Result<SiteReply> {
+        let patience = if matches!(order, SiteOrder::Join { .. }) { JOINING } else { ORDER };
+        match self.control(Control::Site { order }, patience)? {
+            ControlReply::Site { reply } => Ok(reply),
+            _ => Err(strange(&data_socket(self.data)?.address)),
+        }
+    }
+
+    /// The volume that is meant: the one that is named, or the only one of the kind wide.
+    pub fn volume(&self, named: Option<String>) -> Result<String> {
+        if let Some(named) = named {
+            return Ok(named);
+        }
+        let reply = self.control(Control::Describe, QUESTION)?;
+        let ControlReply::Described { volumes, .. } = reply else {
+            return Err(strange(&data_socket(self.data)?.address));
+        };
+        let wide = volumes.into_iter().filter(|volume| volume.kind == VolumeKind::Wide);
+        match &wide.map(|volume| volume.name).collect::<Vec<_>>()[..] {
+            [one] => Ok(one.clone()),
+            [] => bail!(
+                "The node of {} has no site of a wide volume.\n\
+                Make one: atoll volume create NAME --kind wide. Or join one: atoll site join LINE",
+                self.data.display()
+            ),
+            several => bail!(
+                "The node has sites of several volumes: {}.\nName the one that is meant: --volume NAME",
+                several.join(", ")
+            ),
+        }
+    }
+}
+
+/// Makes a volume with its first site, at the node of this machine that has a data directory.
+pub fn create(data: &Path, name: &str, wish: &SiteWish) -> Result<(VolumeConfig, Place)> {
+    check_volume_name(name).map_err(|e| anyhow!("\"{}\" cannot name a volume: {}.", e.text, e.why))?;
+    let place = wish.place()?;
+    let ask = SiteAsk { data };
+    let ControlReply::Described { daemon, .. } = ask.control(Control::Describe, QUESTION)? else {
+        return Err(strange(&data_socket(data)?.address));
+    };
+    // Where mounts of other machines reach the node; none if it listens to this machine alone.
+    let address = daemon.addresses.iter().find(|address| !address.starts_with("unix:"));
+    let settings = SiteSettings {
+        site: random()?,
+        name: place.name.clone(),
+        listen: place.listen.clone(),
+        addresses: wish.addresses.clone(),
+        bytes_per_s: wish.bytes_per_s,
+        uid: rustix::process::geteuid().as_raw(),
+        gid: rustix::process::getegid().as_raw(),
+        hosts: Vec::new(),
+    };
+    let config = VolumeConfig {
+        id: VolumeId(random()?),
+        name: name.to_owned(),
+        seed: random()?,
+        table: Table::new(1),
+        nodes: vec![NodeConfig {
+            daemon: if Security::of_process().is_some() { daemon.daemon } else { 0 },
+            node: NodeId(0),
+            address: address.cloned().unwrap_or_default(),
+            islands: vec![IslandId(0)],
+        }],
+        kind: VolumeKind::Wide,
+        copies: None,
+        site: Some(settings),
+    };
+    let id = config.id;
+    ask.control(Control::Prepare { config: Box::new(config.clone()), node: NodeId(0) }, ORDER)?;
+    ask.control(Control::Activate { volume: id }, ORDER)?;
+    Ok((config, place))
+}
+
+/// Has the node of this machine that has a data directory join a volume with a new site. The volume's name.
+pub fn join(data: &Path, line: &str, wish: &SiteWish, waits: bool) -> Result<(String, Place)> {
+    let place = wish.place()?;
+    let order = SiteOrder::Join {
+        line: line.to_owned(),
+        name: place.name.clone(),
+        listen: place.listen.clone(),
+        addresses: wish.addresses.clone(),
+        bytes_per_s: wish.bytes_per_s,
+        waits,
+    };
+    match (SiteAsk { data }).order(order)? {
+        SiteReply::Joined { volume } => Ok((volume, place)),
+        _ => Err(strange(&data_socket(data)?.address)),
+    }
+}

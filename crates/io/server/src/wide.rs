@@ -1,0 +1,615 @@
+//! A site of a wide volume, as a node serves it (`docs/design/023-wide.md`): its island, as that of a cluster volume, the machine beside
+//! it, and its links to other sites. Never decides what sites tell each other.
+
+use std::collections::BTreeMap;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::time::{Duration, Instant, SystemTime};
+
+use atoll_ca::SiteLine;
+use atoll_causal::Writer;
+use atoll_core::{Decode, Encode, Ino, IslandId, Malformed, NodeId};
+use atoll_disk::Disk;
+use atoll_dispatch::beside::SideRow;
+use atoll_dispatch::{BesideMaker, Engine};
+use atoll_island::{Beside, BesideEvent, BesideSays, Event};
+use atoll_proto::control::{IslandWeight, Trace};
+use atoll_proto::{SiteCondition, SiteOrder, SiteReply, SiteSettings, SiteTold, VolumeConfig};
+use atoll_rpc::{Address, Closed, Frame, Handler, Link};
+use atoll_sites::{JoinAsk, Joined, SiteKey, SiteLinks, SiteVolume};
+use atoll_wide::members::{NumberedSite, SiteMember, SiteStanding};
+use atoll_wide::peers::Window;
+use atoll_wide::peers::message::{Most, WideMessage};
+use atoll_wide::rows::SiteId;
+use atoll_wide::site::{Site, SiteCommand, SiteConfig};
+use bytes::Bytes;
+
+use crate::cluster::{Cluster, Islands};
+use crate::invites::Invites;
+use crate::node::NodeError;
+use crate::served::{LocalWay, Place, Serve, Served, ServedStatus};
+use crate::volume::{VolumeError, VolumeOptions, tell};
+
+/// The island of each site.
+const ISLAND: IslandId = IslandId(0);
+/// How long a change of the list of sites may take until it is synced.
+const KNOWN: Duration = Duration::from_secs(10);
+/// Pause between two looks meanwhile.
+const KNOWN_LOOK: Duration = Duration::from_millis(5);
+/// A file beside the islands of a site that has no links before it is started.
+const WAITS_FILE: &str = "waits";
+/// Longest time for which a line holds, in seconds.
+const LINE_S_MAX: u64 = 366 * 86_400;
+
+/// A key, and the links by it.
+type Keyed = (Arc<SiteKey>, Arc<SiteLinks>);
+
+/// What all sites of a node share: their key and their links.
+#[derive(Clone, Default)]
+pub struct NodeSites(Arc<Mutex<Option<Keyed>>>);
+
+impl std::fmt::Debug for NodeSites {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("NodeSites")
+    }
+}
+
+impl NodeSites {
+    /// The key in a data directory, and the links by it. `may_make`: there may be no key yet.
+    pub(crate) fn of(&self, data: &Path, may_make: bool) -> Result<(Arc<SiteKey>, Arc<SiteLinks>), String> {
+        let mut inner = self.0.lock().expect("no panic while it is held");
+        if let Some(there) = &*inner {
+            return Ok(there.clone());
+        }
+        let key = if may_make { SiteKey::read_or_make(data) } else { SiteKey::read(data) };
+        let key = key.map_err(|why| {
+            format!("{why}.\nRestore {} from a backup: the other sites know this one by it.", SiteKey::FILE)
+        })?;
+        let key = Arc::new(key);
+        let links = SiteLinks::new(Arc::clone(&key)).map_err(|why| why.to_string())?;
+        let there = (key, Arc::new(links));
+        *inner = Some(there.clone());
+        Ok(there)
+    }
+}
+
+/// Makes the machine of a site.
+#[derive(Debug)]
+struct SiteMaker(SiteConfig);
+
+impl BesideMaker for SiteMaker {
+    fn tables(&self) -> &[u8] {
+        Site::TABLES
+    }
+
+    fn begin(&self, position: u64, rows: Vec<SideRow>) -> Result<Box<dyn Beside>, Malformed> {
+        Ok(Box::new(Site::open(self.0.clone(), position, rows)?))
+    }
+}
+
+/// Hears what the machine beside an island says.
+pub(crate) trait Hears: Send + Sync {
+    /// It is numbered in the order in which it was said.
+    fn says(&self, number: u64, says: BesideSays);
+}
+
+/// What a machine has said, brought into order again: threads tell it as they come.
+#[derive(Debug, Default)]
+struct InOrder {
+    next: u64,
+    early: BTreeMap<u64, BesideSays>,
+}
+
+impl InOrder {
+    /// What follows from here on.
+    fn add(&mut self, number: u64, says: BesideSays) -> Vec<BesideSays> {
+        self.early.insert(number, says);
+        let mut ready = Vec::new();
+        while let Some(next) = self.early.remove(&self.next) {
+            ready.push(next);
+            self.next += 1;
+        }
+        ready
+    }
+}
+
+/// The way from a machine to its links.
+struct ToLinks {
+    volume: u64,
+    links: Arc<SiteLinks>,
+    said: Mutex<InOrder>,
+}
+
+impl Hears for ToLinks {
+    fn says(&self, number: u64, says: BesideSays) {
+        // What is ready leaves while the lock is held, or the next thread would overtake it.
+        let mut said = self.said.lock().expect("no panic while it is held");
+        for says in said.add(number, says) {
+            match says {
+                BesideSays::Send { peer, bytes } => {
+                    let is_urgent = !WideMessage::encodes_bytes(&bytes);
+                    self.links.send(self.volume, peer, bytes, is_urgent);
+                }
+                BesideSays::End { peer, why } => self.links.end(self.volume, peer, &why),
+            }
+        }
+    }
+}
+
+/// Serves sites of wide volumes.
+pub struct Wide<D: Disk> {
+    /// Serves their islands.
+    pub cluster: Cluster<D>,
+    /// What all sites of the node share.
+    pub sites: NodeSites,
+}
+
+impl<D: Disk> std::fmt::Debug for Wide<D> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Wide").finish_non_exhaustive()
+    }
+}
+
+/// A site, being served.
+struct ServedSite<D: Disk> {
+    islands: Arc<Islands<D>>,
+    settings: SiteSettings,
+    folder: PathBuf,
+    key: Arc<SiteKey>,
+    links: Arc<SiteLinks>,
+    invites: Mutex<Invites>,
+    /// It has links.
+    is_started: AtomicBool,
+    /// Itself, for its links.
+    me: OnceLock<Weak<Self>>,
+}
+
+/// The sites that a configuration names.
+fn hosts(settings: &SiteSettings) -> Result<Vec<(SiteId, SiteMember)>, Malformed> {
+    let host = |bytes: &Bytes| {
+        let NumberedSite { site, member } = NumberedSite::from_slice(bytes)?;
+        Ok((SiteId(site), member))
+    };
+    settings.hosts.iter().map(host).collect()
+}
+
+/// What a site says of itself.
+fn member(settings: &SiteSettings, key: &SiteKey) -> SiteMember {
+    SiteMember {
+        version: 1,
+        state: SiteStanding::Active,
+        writer: Writer(settings.site),
+        name: settings.name.clone(),
+        addresses: settings.addresses.clone(),
+        key: Bytes::copy_from_slice(&key.digest()),
+    }
+}
+
+impl<D: Disk> Serve for Wide<D> {
+    fn serve(&self, at: &Place<'_>) -> Result<Arc<dyn Served>, NodeError> {
+        let volume = || at.config.name.clone();
+        let bad = |why: String| NodeError::Kind { volume: volume(), why };
+        let settings = at.config.site.clone();
+        let settings =
+            settings.ok_or_else(|| bad("its configuration does not say which site it is.".to_owned()))?;
+        let (key, links) = self.sites.of(at.data, at.is_new).map_err(bad)?;
+        let mut members =
+            hosts(&settings).map_err(|why| bad(format!("its configuration is damaged: {why}")))?;
+        let site = SiteId(settings.site);
+        members.retain(|(host, _)| *host != site);
+        members.push((site, member(&settings, &key)));
+        let config =
+            SiteConfig { volume: at.config.id.0, site, island: ISLAND, members, window: Window::MOST };
+        let cluster = Cluster {
+            options: VolumeOptions {
+                beside: Some(Arc::new(SiteMaker(config))),
+                owner: (settings.uid, settings.gid),
+                ..self.cluster.options.clone()
+            },
+            shelf: Arc::clone(&self.cluster.shelf),
+            beside: Arc::clone(&self.cluster.beside),
+            fills: Arc::clone(&self.cluster.fills),
+        };
+        let islands = cluster.islands(at)?;
+        let to_links = ToLinks { volume: at.config.id.0, links: Arc::clone(&links), said: Mutex::default() };
+        islands.volume.switch().set_beside(Arc::new(to_links));
+        let folder = at.folder.to_owned();
+        let invites = Invites::read(&folder).map_err(|why| NodeError::Folder {
+            volume: volume(),
+            folder: folder.clone(),
+            why: why.to_string(),
+        })?;
+        let served = Arc::new(ServedSite {
+            islands,
+            settings,
+            folder,
+            key,
+            links,
+            invites: Mutex::new(invites),
+            is_started: AtomicBool::new(false),
+            me: OnceLock::new(),
+        });
+        _ = served.me.set(Arc::downgrade(&served));
+        Ok(served)
+    }
+}
+
+fn wall_s() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+impl<D: Disk> ServedSite<D> {
+    fn engine(&self) -> Option<Arc<Engine<D>>> {
+        self.islands.volume.engine(ISLAND)
+    }
+
+    /// Looks at its machine; none if its island is not open.
+    fn with_site<R>(&self, look: impl FnOnce(&Site) -> R) -> Option<R> {
+        let engine = self.engine().filter(|engine| engine.is_leading())?;
+        engine.with_island(|island| island.beside::<Site>().map(look))
+    }
+
+    fn waits_file(&self) -> PathBuf {
+        self.folder.join(WAITS_FILE)
+    }
+
+    /// Begins its links.
+    fn start(&self) -> Result<(), String> {
+        if self.is_started.swap(true, Ordering::SeqCst) {
+            return Ok(());
+        }
+        let listened = match self.settings.listen.as_str() {
+            "" => Ok(()),
+            listen => resolve(listen).and_then(|at| {
+                let bound = self.links.listen(at);
+                bound.map(drop).map_err(|why| {
+                    format!(
+                        "Other sites cannot connect to this one: {listen} cannot be listened on: {why}.\n\
+                        Is the port free, and the address this machine's?"
+                    )
+                })
+            }),
+        };
+        if let Some(me) = self.me.get().and_then(Weak::upgrade) {
+            self.links.add(me, self.settings.bytes_per_s);
+        }
+        listened
+    }
+
+    /// Has the machine know of these sites, and waits until that is synced.
+    fn make_known(&self, sites: Vec<NumberedSite>) -> Result<(), String> {
+        let engine = self.engine().ok_or("The site is not open yet.")?;
+        let wanted = sites.clone();
+        let bytes = SiteCommand::Know { sites: Most::new(sites) }.to_vec().into();
+        tell(&engine, Event::Beside(BesideEvent::Order { bytes }));
+        let until = Instant::now() + KNOWN;
+        loop {
+            let is_known = self.with_site(|site| {
+                let list = site.members();
+                let has =
+                    |told: &NumberedSite| list.get(SiteId(told.site)).is_some_and(|is| *is >= told.member);
+                list.are_written() && wanted.iter().all(has)
+            });
+            if is_known == Some(true) {
+                return engine.reach().map(drop).map_err(|why| why.to_string());
+            }
+            if Instant::now() > until {
+                return Err(
+                    "The list of sites cannot be changed now: is the disk full, or are there 64 sites?"
+                        .to_owned(),
+                );
+            }
+            std::thread::sleep(KNOWN_LOOK);
+            engine.tick();
+        }
+    }
+
+    fn invite(&self, for_s: u64) -> Result<SiteReply, String> {
+        let addresses: Vec<Address> =
+            self.settings.addresses.iter().filter_map(|address| address.parse().ok()).collect();
+        if addresses.is_empty() {
+            return Err(format!(
+                "Site {} has no address at which another one could reach it.\n\
+                Make the line at a site that has one: atoll site list shows them.",
+                self.settings.name
+            ));
+        }
+        let until = wall_s() + for_s.clamp(1, LINE_S_MAX);
+        let secret = random_bytes().map_err(|why| why.to_string())?;
+        let mut invites = self.invites.lock().expect("no panic while it is held");
+        invites
+            .add(&self.folder, &secret, until, wall_s())
+            .map_err(|why| format!("The line cannot be noted in {}: {why}", self.folder.display()))?;
+        let line = SiteLine { addresses, secret, key: self.key.digest(), until };
+        Ok(SiteReply::Invited { line: line.to_string() })
+    }
+
+    fn list(&self) -> SiteReply {
+        let volume = self.islands.volume.config().id.0;
+        let me = self.settings.site;
+        let known = self.with_site(|site| {
+            let all = site.members().all();
+            let told = |(id, member): (SiteId, &SiteMember)| {
+                let is_even = if id.0 == me { site.has_all_bytes() } else { site.peers().is_quiet(id) };
+                (id, member.clone(), is_even)
+            };
+            (all.map(told).collect::<Vec<_>>(), site.files_behind())
+        });
+        let (mut all, files_behind) = known.unwrap_or_default();
+        all.sort_by_key(|(id, member, _)| (id.0 != me, member.name.clone()));
+        let ms = |time: SystemTime| {
+            time.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+        };
+        let told = |(id, member, is_even): (SiteId, SiteMember, bool)| {
+            let link = self.links.state(volume, id.0);
+            let ahead_ms = link.clock_ahead_us / 1_000;
+            let condition = match member.state {
+                SiteStanding::Left => SiteCondition::Left,
+                SiteStanding::Forgotten => SiteCondition::Forgotten,
+                SiteStanding::Active if id.0 == me && !self.is_started.load(Ordering::SeqCst) => {
+                    SiteCondition::Waits
+                }
+                SiteStanding::Active if id.0 == me => SiteCondition::Here,
+                SiteStanding::Active if link.is_up => SiteCondition::Connected,
+                SiteStanding::Active => SiteCondition::Away,
+            };
+            SiteTold {
+                site: id.0,
+                name: member.name,
+                addresses: member.addresses,
+                condition,
+                since_ms: link.since.map(ms),
+                why: link.why.filter(|_| condition == SiteCondition::Away),
+                is_even,
+                files_behind: if id.0 == me { files_behind as u64 } else { 0 },
+                sent: link.sent,
+                received: link.received,
+                clock_ahead_ms: ahead_ms.max(0) as u64,
+                clock_behind_ms: (-ahead_ms).max(0) as u64,
+            }
+        };
+        SiteReply::Sites { sites: all.into_iter().map(told).collect() }
+    }
+
+    /// A site is such from now on.
+    fn stands(&self, site: SiteId, standing: SiteStanding) -> Result<SiteReply, String> {
+        let known = self.with_site(|machine| machine.members().get(site).cloned()).flatten();
+        let known = known.ok_or("The site is not open yet.")?;
+        let member = SiteMember { version: known.version + 1, state: standing, ..known };
+        self.make_known(vec![NumberedSite { site: site.0, member }])?;
+        Ok(SiteReply::Done)
+    }
+
+    fn forget(&self, name: &str) -> Result<SiteReply, String> {
+        let found = self.with_site(|machine| {
+            let mut all = machine.members().all().filter(|(_, member)| member.is_active());
+            all.find(|(_, member)| member.name == name).map(|(site, _)| site)
+        });
+        match found.flatten() {
+            Some(site) if site.0 == self.settings.site => Err(format!(
+                "{name} is the site of this node, and a site cannot forget itself.\n\
+                To leave the volume: atoll site leave"
+            )),
+            Some(site) => self.stands(site, SiteStanding::Forgotten),
+            None => Err(format!("There is no site {name} that takes part.\nSee \"atoll site list\".")),
+        }
+    }
+}
+
+/// Where to listen.
+pub(crate) fn resolve(listen: &str) -> Result<SocketAddr, String> {
+    let mut found = listen
+        .to_socket_addrs()
+        .map_err(|why| format!("{listen} is no address to listen on: {why}.\nWrite it as HOST:PORT."))?;
+    found.next().ok_or_else(|| format!("{listen} is no address to listen on.\nWrite it as HOST:PORT."))
+}
+
+/// Bytes that nobody can guess.
+pub(crate) fn random_bytes<const N: usize>() -> std::io::Result<[u8; N]> {
+    use std::io::Read;
+    let mut bytes = [0; N];
+    std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(bytes)
+}
+
+impl<D: Disk> SiteVolume for ServedSite<D> {
+    fn volume(&self) -> u64 {
+        self.islands.volume.config().id.0
+    }
+
+    fn me(&self) -> u64 {
+        self.settings.site
+    }
+
+    fn sites(&self) -> Vec<NumberedSite> {
+        let numbered =
+            |(site, member): (SiteId, &SiteMember)| NumberedSite { site: site.0, member: member.clone() };
+        self.with_site(|site| site.members().all().map(numbered).collect()).unwrap_or_default()
+    }
+
+    fn link(&self, site: u64, up: bool) {
+        let (volume, name) = (&self.islands.volume.config().name, self.name_of(site));
+        tracing::info!(%volume, site = %name, "{}", if up { "connected" } else { "not connected any more" });
+        if let Some(engine) = self.engine() {
+            tell(&engine, Event::Beside(BesideEvent::Link { peer: site, up }));
+        }
+    }
+
+    fn heard(&self, site: u64, bytes: Bytes) {
+        if let Some(engine) = self.engine() {
+            tell(&engine, Event::Beside(BesideEvent::Message { peer: site, bytes }));
+        }
+    }
+
+    fn let_in(&self, ask: JoinAsk, key: [u8; 32]) -> Result<Joined, String> {
+        let secret = ask.secret.to_le_bytes();
+        let mut invites = self.invites.lock().expect("no panic while it is held");
+        let earlier = invites.find(&secret, key, wall_s())?;
+        let JoinAsk { site: NumberedSite { site, member }, .. } = ask;
+        let site = earlier.unwrap_or(site);
+        if earlier.is_none() {
+            let all = self.sites();
+            if all.iter().any(|known| known.site == site || known.member.name == member.name) {
+                return Err(format!(
+                    "The volume has a site {} already.\nChoose another name: atoll site join LINE --name NAME",
+                    member.name
+                ));
+            }
+            let member = SiteMember {
+                version: 1,
+                state: SiteStanding::Active,
+                writer: Writer(site),
+                key: Bytes::copy_from_slice(&key),
+                ..member
+            };
+            self.make_known(vec![NumberedSite { site, member }])?;
+            let noted = invites.used(&self.folder, &secret, key, site);
+            noted.map_err(|why| format!("The site cannot note that a line was used: {why}."))?;
+        }
+        let config = self.islands.volume.config();
+        let sites = self.sites().into_iter().filter(|known| known.site != site).collect();
+        Ok(Joined {
+            name: config.name.clone(),
+            volume: config.id.0,
+            seed: config.seed,
+            site,
+            uid: self.settings.uid,
+            gid: self.settings.gid,
+            sites: Most::new(sites),
+        })
+    }
+}
+
+impl<D: Disk> ServedSite<D> {
+    fn name_of(&self, site: u64) -> String {
+        let name = self.with_site(|machine| machine.members().get(SiteId(site)).map(|is| is.name.clone()));
+        name.flatten().unwrap_or_else(|| format!("{site:x}"))
+    }
+}
+
+impl<D: Disk> Handler for ServedSite<D> {
+    fn opened(&self, link: &Arc<Link>) {
+        self.islands.opened(link);
+    }
+
+    fn frame(&self, link: &Arc<Link>, frame: Frame) {
+        self.islands.frame(link, frame);
+    }
+
+    fn closed(&self, link: &Arc<Link>, why: &Closed) {
+        self.islands.closed(link, why);
+    }
+}
+
+impl<D: Disk> Served for ServedSite<D> {
+    fn config(&self) -> Arc<VolumeConfig> {
+        Served::config(&*self.islands)
+    }
+
+    fn may_take(&self, next: &VolumeConfig) -> Result<bool, VolumeError> {
+        self.islands.may_take(next)
+    }
+
+    fn take_config(&self, next: &VolumeConfig) -> Result<bool, VolumeError> {
+        self.islands.take_config(next)
+    }
+
+    fn node(&self) -> NodeId {
+        self.islands.node()
+    }
+
+    fn islands(&self) -> Vec<IslandId> {
+        Served::islands(&*self.islands)
+    }
+
+    fn open(&self) -> Result<(), NodeError> {
+        self.islands.open()
+    }
+
+    fn begin(&self) -> std::io::Result<()> {
+        self.islands.begin()?;
+        if self.waits_file().exists() {
+            return Ok(());
+        }
+        if let Err(why) = self.start() {
+            let volume = &self.config().name;
+            tracing::error!(%volume, "{why}");
+        }
+        Ok(())
+    }
+
+    fn has_other(&self, node: NodeId) -> bool {
+        self.islands.has_other(node)
+    }
+
+    fn direct_address(&self, to: NodeId) -> Option<Address> {
+        self.islands.direct_address(to)
+    }
+
+    fn local(&self) -> Arc<dyn LocalWay> {
+        self.islands.local()
+    }
+
+    fn status(&self) -> ServedStatus {
+        self.islands.status()
+    }
+
+    fn order_site(&self, order: SiteOrder) -> Result<SiteReply, String> {
+        match order {
+            SiteOrder::Invite { for_s, .. } => self.invite(for_s),
+            SiteOrder::List { .. } => Ok(self.list()),
+            SiteOrder::Leave { .. } => self.stands(SiteId(self.settings.site), SiteStanding::Left),
+            SiteOrder::Forget { site, .. } => self.forget(&site),
+            SiteOrder::Start { .. } => {
+                match std::fs::remove_file(self.waits_file()) {
+                    Err(why) if why.kind() != std::io::ErrorKind::NotFound => {
+                        return Err(format!("{} cannot be removed: {why}", self.waits_file().display()));
+                    }
+                    _ => {}
+                }
+                self.start().map(|()| SiteReply::Done)
+            }
+            SiteOrder::Join { .. } => Err("The site has joined already.".to_owned()),
+        }
+    }
+
+    fn trace(&self, ino: Ino) -> Vec<Trace> {
+        self.islands.trace(ino)
+    }
+
+    fn weigh(&self) -> Vec<IslandWeight> {
+        self.islands.weigh()
+    }
+
+    fn leave(&self) {
+        self.islands.leave();
+    }
+
+    fn stop(&self) -> Vec<String> {
+        self.links.remove(self.volume());
+        self.islands.stop()
+    }
+}
+
+/// Notes in the folder of a volume that its site waits to be started.
+pub(crate) fn note_waits(folder: &Path) -> std::io::Result<()> {
+    std::fs::File::create(folder.join(WAITS_FILE))?.sync_all()?;
+    std::fs::File::open(folder)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_threads_tell_in_another_order_is_in_order_again() {
+        let says = |peer| BesideSays::Send { peer, bytes: Bytes::new() };
+        let mut said = InOrder::default();
+        assert_eq!(said.add(1, says(1)), []);
+        assert_eq!(said.add(2, says(2)), []);
+        assert_eq!(said.add(0, says(0)), [says(0), says(1), says(2)]);
+        assert_eq!(said.add(3, says(3)), [says(3)]);
+    }
+}

@@ -1,0 +1,134 @@
+//! What a site of a wide volume has in its configuration, orders to the node that has one, and the answers. Only shapes.
+
+use atoll_core::{wire_enum, wire_struct};
+use bytes::Bytes;
+
+wire_struct! {
+    /// What a site is, from its beginning on. Each site has a configuration of its own of the volume, with itself as the only node.
+    #[derive(Debug, Clone, PartialEq, Eq, Default)]
+    pub struct SiteSettings {
+        /// Its number, which is that of its writer too.
+        pub site: u64,
+        /// Its name.
+        pub name: String,
+        /// Where it takes connections of other sites, as `HOST:PORT`; empty if it takes none.
+        pub listen: String,
+        /// Where other sites reach it.
+        pub addresses: Vec<String>,
+        /// Bytes that leave it for other sites in a second, at most; 0: no bound.
+        pub bytes_per_s: u64,
+        /// Owner of the volume's root when it was made,
+        pub uid: u32,
+        /// and its group: all sites begin with the same root.
+        pub gid: u32,
+        /// The sites that it knew when it came, as the messages between sites encode them.
+        pub hosts: Vec<Bytes>,
+    }
+}
+
+wire_enum! {
+    /// What a command asks of the node that has a site.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub enum SiteOrder {
+        /// A line by which another site may join, once. `SiteReply::Invited`.
+        1 => Invite { /// The volume's name.
+            volume: String, /// How many seconds it holds.
+            for_s: u64 },
+        /// Join the volume of a line, with a new site of this node. `SiteReply::Joined`.
+        2 => Join {
+            /// The line.
+            line: String,
+            /// The site's name.
+            name: String,
+            /// As in [`SiteSettings`],
+            listen: String,
+            /// also this,
+            addresses: Vec<String>,
+            /// and this.
+            bytes_per_s: u64,
+            /// It has no links before [`SiteOrder::Start`].
+            waits: bool,
+        },
+        /// A site that waits has links from now on. `SiteReply::Done`.
+        3 => Start { /// The volume's name.
+            volume: String },
+        /// Which sites are there, and how are they? `SiteReply::Sites`.
+        4 => List { /// The volume's name.
+            volume: String },
+        /// The site of this node leaves: others do not wait for it any more. `SiteReply::Done`.
+        5 => Leave { /// The volume's name.
+            volume: String },
+        /// The others go on without a site. `SiteReply::Done`.
+        6 => Forget { /// The volume's name.
+            volume: String, /// The site's name.
+            site: String },
+    }
+}
+
+wire_enum! {
+    /// What it answers.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub enum SiteReply {
+        /// It is as ordered.
+        1 => Done,
+        /// The line.
+        2 => Invited { /// It.
+            line: String },
+        /// The site is here.
+        3 => Joined { /// The volume's name.
+            volume: String },
+        /// These are the sites.
+        4 => Sites { /// They, this one first.
+            sites: Vec<SiteTold> },
+    }
+}
+
+wire_enum! {
+    /// How a site is, for another one.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum SiteCondition {
+        /// It is the one that was asked.
+        1 => Here,
+        /// There is a link to it.
+        2 => Connected,
+        /// There is none.
+        3 => Away,
+        /// It has left the volume.
+        4 => Left,
+        /// The others go on without it.
+        5 => Forgotten,
+        /// It is the one that was asked, and has no links before it is started.
+        6 => Waits,
+    }
+}
+
+wire_struct! {
+    /// A site, as the one that was asked knows it.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct SiteTold {
+        /// Its number.
+        pub site: u64,
+        /// Its name.
+        pub name: String,
+        /// Where others reach it.
+        pub addresses: Vec<String>,
+        /// How it is.
+        pub condition: SiteCondition,
+        /// Since when that is so, in milliseconds since 1970; none if it was not connected since the node began.
+        pub since_ms: Option<u64>,
+        /// Why there is no link.
+        pub why: Option<String>,
+        /// It has all that this site has synced, and all of its own is here.
+        pub is_even: bool,
+        /// Of this site: files whose latest bytes are not here.
+        pub files_behind: u64,
+        /// Bytes that were sent to it since the node began,
+        pub sent: u64,
+        /// and received.
+        pub received: u64,
+        /// By how many milliseconds its clock is ahead of that of the site that was asked,
+        pub clock_ahead_ms: u64,
+        /// and by how many it is behind.
+        pub clock_behind_ms: u64,
+    }
+}
