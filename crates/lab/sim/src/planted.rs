@@ -175,7 +175,11 @@ pub const fn shown_by(bug: Bug) -> Shown {
         Bug::TickTrusted | Bug::OverflowIgnored | Bug::InoReused | Bug::ChainBlind => "union_direct",
         Bug::ShownFirst | Bug::IntentLate => "union_points",
         Bug::ReplacedUnsynced | Bug::ChainUnsynced => "union_power",
-        Bug::ToldUnsynced | Bug::MovedIntoRemoved | Bug::CutUnsynced | Bug::VersionSeesAll => "wide_sites",
+        Bug::ToldUnsynced
+        | Bug::MovedIntoRemoved
+        | Bug::CutUnsynced
+        | Bug::VersionSeesAll
+        | Bug::LeftIsLost => "wide_sites",
         Bug::NoRelay => "link",
         Bug::OneWayCounts => "unanswered",
         Bug::NotRecalled | Bug::DroppedTooSoon => "recalls",

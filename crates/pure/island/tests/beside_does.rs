@@ -510,7 +510,8 @@ fn a_file_without_a_name_is_the_machines_until_it_gives_it_one_or_removes_it() {
     );
     assert_eq!(world.client(read(kept, 99), b"").1, large[..10]);
     assert_eq!(world.client(read(old, 9), b"").1, "old", "who has it open reads on");
-    assert_eq!(world.row(old).unwrap().orphan_of, [SESSION]);
+    let row = world.row(old).unwrap();
+    assert_eq!((&row.orphan_of[..], row.beside), (&[SESSION][..], None));
     world.ask(0, ClientOp::Release { inos: vec![old] }, b"");
     world.tick();
     assert_eq!((world.row(old), world.bodies.0.get(&old)), (None, None));
@@ -520,4 +521,36 @@ fn a_file_without_a_name_is_the_machines_until_it_gives_it_one_or_removes_it() {
     world.give(vec![Todo::Decide(vec![RowChange::Inode { ino: goes, row: None }])]);
     assert_eq!((world.row(goes), world.bodies.0.get(&goes)), (None, None));
     assert_eq!(world.machine_did(read(goes, 1), b""), Err(Errno::ESTALE));
+}
+
+#[test]
+fn a_file_that_a_mount_keeps_may_get_a_name_again() {
+    let mut world = World::with(true);
+    let ino = world.make(Inode { is_absent: false, ..brought(1, 0) }, Some("f"));
+    world.client(write(ino, 0), b"mine");
+    world.row(ino);
+    world.client(Op::GetAttr { ino: ROOT }, b"");
+    let [mut entry, root] = named_by(world.island.state(), &named("f"), ino, 0);
+    let with_names = |entries| {
+        let RowChange::Dir { row: Some(row), .. } = &root else { unreachable!("it is the root") };
+        let mut row = row.clone();
+        row.owned.as_mut().unwrap().entries = entries;
+        RowChange::Dir { ino: ROOT, row: Some(row) }
+    };
+    let no_entry = RowChange::Entry { dir: ROOT, name: named("f"), row: None };
+    world.give(vec![Todo::Decide(vec![no_entry, with_names(0), RowChange::Inode { ino, row: None }])]);
+    let row = world.row(ino).unwrap();
+    assert_eq!((row.attr.nlink, &row.orphan_of[..]), (0, &[SESSION][..]));
+    assert_eq!(row.beside, Some("state".into()), "the machine is to know what it was");
+    let row = Inode { attr: Attr { nlink: 1, ..row.attr }, ..row };
+    if let RowChange::Entry { name, .. } = &mut entry {
+        *name = named("g");
+    }
+    let row = RowChange::Inode { ino, row: Some(Box::new(row)) };
+    world.give(vec![Todo::Decide(vec![entry, with_names(1), row])]);
+    assert_eq!(world.row(ino).unwrap().orphan_of, []);
+    assert_eq!(world.island.state().session(SESSION).unwrap().held, []);
+    world.ask(0, ClientOp::Release { inos: vec![ino] }, b"");
+    world.tick();
+    assert_eq!(world.client(read(ino, 9), b"").1, "mine", "it has a name");
 }

@@ -1,7 +1,7 @@
 //! Versions of one file that did not know of each other: which one the file keeps, and the copies that the others become. Owns
 //! the id and the state of a copy, which are the same whoever makes it. Moves no bytes.
 
-use atoll_causal::{Dot, DotMap, FileBirth, FileId, FileState, FileVersion, LinkPlace, Lww};
+use atoll_causal::{Dot, DotMap, FileBirth, FileGrave, FileId, FileState, FileVersion, LinkPlace, Lww};
 use atoll_core::Name;
 use atoll_core::planted::{Bug, planted};
 
@@ -102,11 +102,28 @@ impl NewCopy {
         let beside_it = places(id, file).into_iter().min_by_key(|place| place.link)?;
         let FilePlace { dir, name, .. } = beside_it;
         let group = DirGroup::of(objects, dir)?;
+        let free = self.beside(objects, &group, &name)?;
+        Some((dir, free))
+    }
+
+    /// The place of the copy of a file that is dead: the one that it had last, or beside that if the name is taken. None if nothing
+    /// says where it was. The directory may be removed: what comes there revives it.
+    pub fn place_of_dead(&self, objects: &impl Objects, file: &FileState) -> Option<(FileId, Name)> {
+        let FileGrave { dir, name, .. } = file.grave.as_ref()?;
+        let group = DirGroup::of(objects, *dir).filter(|group| is_claimed(objects, group, name));
+        let free = match group {
+            Some(group) => self.beside(objects, &group, name)?,
+            None => name.clone(),
+        };
+        Some((*dir, free))
+    }
+
+    /// The first name beside this one that nothing has.
+    fn beside(&self, objects: &impl Objects, group: &DirGroup, name: &Name) -> Option<Name> {
         let stamp = self.version.stamp;
         let site = objects.site(stamp.writer);
         let mark = Mark { site: &site, stamp, file: self.id, link: None };
-        let free = beside(&name, mark).find(|name| !is_claimed(objects, &group, name))?;
-        Some((dir, free))
+        beside(name, mark).find(|name| !is_claimed(objects, group, name))
     }
 
     /// The copy's state. `entry` is the change of the directory that enters it.

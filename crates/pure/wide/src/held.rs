@@ -184,6 +184,11 @@ impl<'a> SiteRows<'a> {
         self.ask(self.state.inode(ino))
     }
 
+    /// The locks of a file are to be in memory.
+    pub(crate) fn lock_row(&self, ino: Ino) {
+        self.ask(self.state.locks(ino));
+    }
+
     /// The row of a directory.
     pub fn dir_row(&self, ino: Ino) -> Option<&'a Dir> {
         self.ask(self.state.dir(ino))

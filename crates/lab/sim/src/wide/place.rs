@@ -197,7 +197,7 @@ impl Place {
     }
 
     fn attach(&mut self) -> Result<(), Failure> {
-        let Some(id) = self.ask(0, ClientOp::Attach { mount: false }, &[]) else { return Ok(()) };
+        let Some(id) = self.ask(0, ClientOp::Attach { mount: true }, &[]) else { return Ok(()) };
         match self.answer(id)? {
             None | Some((Outcome::Attached { .. }, _)) => Ok(()),
             Some((other, _)) => Err(Failure::new(format!("site {}: attach gave {other:?}", self.number))),
@@ -379,6 +379,15 @@ impl Place {
         let engine = self.engine.as_ref()?;
         let beside = engine.with_state(|state| state.inode(ino).ok().flatten()?.beside.clone())?;
         FileBeside::read(&beside).ok()
+    }
+
+    /// Its user has closed a file.
+    pub(super) fn release(&mut self, ino: atoll_core::Ino) -> Result<(), Failure> {
+        let Some(id) = self.ask(0, ClientOp::Release { inos: vec![ino] }, &[]) else { return Ok(()) };
+        match self.answer(id)? {
+            None | Some((Outcome::Ok { .. }, _)) => Ok(()),
+            Some((other, _)) => Err(Failure::new(format!("site {}: release gave {other:?}", self.number))),
+        }
     }
 
     /// The names of a directory; none if the process has ended, or the directory has gone.

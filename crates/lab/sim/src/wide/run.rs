@@ -32,6 +32,18 @@ const LOOKS_MAX: u32 = 2_000;
 /// Microseconds between two of them.
 const LOOK_US: u64 = 300_000;
 
+/// Files that the user of a site has open.
+const OPEN_MAX: usize = 3;
+
+/// A file that a user has open, also when it has no name any more.
+#[derive(Debug, Clone, Copy)]
+struct OpenFile {
+    at: usize,
+    ino: Ino,
+    /// A user of this site has removed a name of it, or may have: what is written to it then may go with it.
+    is_removed: bool,
+}
+
 /// See the module.
 struct Sim<'r> {
     rng: Rng,
@@ -43,6 +55,8 @@ struct Sim<'r> {
     made: Tokens,
     /// Those of them of which somebody has removed a name, or over which somebody has written who had seen them, or may have.
     removed: Tokens,
+    /// What users have open.
+    open: Vec<OpenFile>,
     /// By files, the tokens that were written there.
     written: BTreeMap<FileId, Tokens>,
     /// Tokens in files that were acknowledged since all sites were at rest, and where: no power cut has taken them.
@@ -71,8 +85,9 @@ pub(crate) fn run(run: &mut Run) -> Result<(), Failure> {
     let places = places.collect();
     let ways = Ways::new(sites, rng.percent(30));
     let (made, removed, told, gone) = Default::default();
-    let (written, fresh, at_risk) = Default::default();
-    let mut sim = Sim { rng, run, time, places, ways, made, removed, written, fresh, at_risk, told, gone };
+    let (open, written, fresh, at_risk) = Default::default();
+    let mut sim =
+        Sim { rng, run, time, places, ways, made, removed, open, written, fresh, at_risk, told, gone };
     for at in 0..sites {
         sim.start(at)?;
     }
@@ -265,10 +280,36 @@ impl Sim<'_> {
         ids.flat_map(|id| self.written.get(&id).cloned().unwrap_or_default()).collect()
     }
 
-    /// A user changes the bytes of a file: overwrites them all, or appends.
-    fn write(&mut self, at: usize, ino: Ino, seen: Tokens) -> Result<(), Failure> {
+    /// A user opens a file, writes to one that he has open, whatever has become of its name, or closes it.
+    fn uses_open(&mut self, at: usize, found: Option<(Ino, Kind, Tokens)>) -> Result<(), Failure> {
+        let open: Vec<usize> = (0..self.open.len()).filter(|nth| self.open[*nth].at == at).collect();
+        if let (Some((ino, Kind::Regular, _)), true) = (&found, open.len() < OPEN_MAX && self.rng.percent(50))
+        {
+            self.open.push(OpenFile { at, ino: *ino, is_removed: false });
+            return Ok(());
+        }
+        let Some(nth) = (!open.is_empty()).then(|| *self.rng.pick(&open)) else { return Ok(()) };
+        let OpenFile { ino, is_removed, .. } = self.open[nth];
+        if self.rng.percent(15) {
+            self.open.remove(nth);
+            // The kernel may have opened it more than once.
+            if !self.open.iter().any(|open| (open.at, open.ino) == (at, ino)) {
+                self.places[at].release(ino)?;
+            }
+            return Ok(());
+        }
+        let Some(bytes) = self.places[at].bytes(ino)? else { return Ok(()) };
+        let seen = tokens_in(&bytes);
+        // It may become a file of its own, with all that is in it.
+        self.gone.retain(|token| !seen.contains(token));
+        self.write(at, ino, seen, is_removed)
+    }
+
+    /// A user changes the bytes of a file: overwrites them all, or appends. `may_go`: it may have no name any more, and go with what is
+    /// written to it.
+    fn write(&mut self, at: usize, ino: Ino, seen: Tokens, may_go: bool) -> Result<(), Failure> {
+        let id = self.places[at].known(ino).map(|file| file.id);
         let place = &mut self.places[at];
-        let Some(id) = place.known(ino).map(|file| file.id) else { return Ok(()) };
         let overwrites = self.rng.percent(50);
         if overwrites {
             let set = SetAttr { size: Some(0), ..SetAttr::default() };
@@ -303,8 +344,11 @@ impl Sim<'_> {
         ));
         if !is_common && !matches!(done, Some(Err(_))) {
             self.made.insert(token.clone());
-            self.written.entry(id).or_default().insert(token.clone());
-            if done.is_some() {
+            // It may be another file than before.
+            if let Some(id) = self.places[at].known(ino).map(|file| file.id).or(id) {
+                self.written.entry(id).or_default().insert(token.clone());
+            }
+            if done.is_some() && !may_go {
                 self.fresh.push((at, token));
             }
         }
@@ -313,6 +357,13 @@ impl Sim<'_> {
             self.places[at].run(Op::Fsync { ino })?;
         }
         Ok(())
+    }
+
+    /// A user of a site is about to remove a name of what he may have open.
+    fn removes_own(&mut self, at: usize, found: &Option<(Ino, Kind, Tokens)>) {
+        let of_it =
+            |open: &&mut OpenFile| open.at == at && found.as_ref().is_some_and(|(ino, ..)| *ino == open.ino);
+        self.open.iter_mut().filter(of_it).for_each(|open| open.is_removed = true);
     }
 
     /// The user of a site does something.
@@ -327,9 +378,12 @@ impl Sim<'_> {
         let mode = *self.rng.pick(&[0o644, 0o600, 0o750]);
         let (umask, rdev, exclusive, target) = (0, 0, true, Bytes::new());
         let mut removes = Tokens::new();
-        let what = self.rng.weighted(&[14, 14, 14, 30, 5, 12, 12, 6, 6, 6, 2, 40]);
+        let what = self.rng.weighted(&[14, 14, 14, 30, 5, 12, 12, 6, 6, 6, 2, 40, 30]);
         if let (11, Some((ino, Kind::Regular, seen))) = (what, &found) {
-            return self.write(at, *ino, seen.clone());
+            return self.write(at, *ino, seen.clone(), false);
+        }
+        if what == 12 {
+            return self.uses_open(at, found);
         }
         let gone = |sim: &Self, found: &Option<(Ino, Kind, Tokens)>| -> Tokens {
             found.iter().flat_map(|(ino, _, seen)| seen.iter().cloned().chain(sim.known(at, *ino))).collect()
@@ -347,11 +401,13 @@ impl Sim<'_> {
                 let mode = if what == 3 { RenameMode::Replace } else { RenameMode::Exchange };
                 if what == 3 {
                     removes.extend(gone(self, &replaced));
+                    self.removes_own(at, &replaced);
                 }
                 Op::Rename { dir, name, new_dir, new_name, mode, meant: None, new_meant: None }
             }
             (5, found) => {
                 removes.extend(gone(self, &found));
+                self.removes_own(at, &found);
                 Op::Unlink { dir, name }
             }
             (6, _) => Op::Rmdir { dir, name, meant: None },

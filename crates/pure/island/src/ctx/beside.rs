@@ -71,7 +71,8 @@ pub enum BesideStep {
 #[derive(Debug, Clone, Default)]
 pub struct BesideRecord {
     /// The rows. The row of a file that has lost all its names is removed, and that of a directory that goes: the island removes what
-    /// else belongs to them, or keeps it for mounts that may have them open.
+    /// else belongs to them, or keeps it for mounts that may have them open. What was beside the row of a file stays beside it then. The
+    /// machine may give such a file a name again, if its row and its locks are in memory: mounts go on in it, and keep it no more.
     ///
     /// A file without a name, with bytes in `beside` and nobody in `orphan_of`, is the machine's own: nobody else knows it. It stays until
     /// the machine gives it a name or removes its row. A file that has a name and bytes never becomes absent; one without bytes may. The

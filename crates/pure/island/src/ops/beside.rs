@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use atoll_core::{Ino, SessionId, Time};
 use atoll_posix::{Caller, Errno, Op, RequestOptions};
-use atoll_proto::{ClientOp, Inode, Outcome, Record, Request, RowChange};
+use atoll_proto::{ClientOp, Outcome, Record, Request, RowChange};
 use bytes::Bytes;
 
 use crate::ctx::decision::Decision;
@@ -205,6 +205,10 @@ impl Ctx {
             match change {
                 RowChange::Inode { ino, row: None } => self.file_goes(&mut decision, ino, &before, now),
                 RowChange::Dir { ino, row: None } => self.dir_goes(&mut decision, ino, now),
+                RowChange::Inode { ino, row: Some(mut row) } if row.attr.nlink > 0 => {
+                    self.nobody_keeps(&mut decision, &mut row);
+                    decision.push(RowChange::Inode { ino, row: Some(row) });
+                }
                 other => decision.push(other),
             }
         }
@@ -213,7 +217,8 @@ impl Ctx {
 
     fn file_goes(&mut self, decision: &mut Decision, ino: Ino, before: &Names, now: Time) {
         let row = self.state.inode(ino).ok().flatten().expect("what goes was looked at");
-        let mut row = Inode { beside: None, ..row.clone() };
+        // Mounts may have it open. If a user changes it, the machine is to know what it was.
+        let mut row = row.clone();
         // What had no name was the machine's own.
         let dirs = before.dirs_of(ino).filter(|_| row.attr.nlink > 0);
         let openers = dirs.flat_map(|dir| self.possible_openers(dir));

@@ -246,6 +246,11 @@ impl Ctx {
     /// A file gets a name: sessions that kept it alive without one need not any more.
     fn gain_name(&mut self, decision: &mut Decision, row: &mut Inode) {
         row.attr.nlink = row.attr.nlink.saturating_add(1);
+        self.nobody_keeps(decision, row);
+    }
+
+    /// A file has a name, so no session keeps it alive any more. Its locks are in memory.
+    pub(crate) fn nobody_keeps(&self, decision: &mut Decision, row: &mut Inode) {
         for session in std::mem::take(&mut row.orphan_of) {
             // A lock keeps it in the session's list.
             let locks = self.state.locks(row.attr.ino).ok().flatten();

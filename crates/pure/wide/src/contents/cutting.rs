@@ -91,6 +91,13 @@ impl Cutting {
         self.due.set(ino, 0);
     }
 
+    /// A file has become uncut, before a user changes it.
+    pub(crate) fn is_uncut(&mut self, ino: Ino, now_ms: u64) {
+        let changed = Changed { first_ms: now_ms, last_ms: now_ms, after_ms: 0 };
+        self.uncut.insert(ino, changed);
+        self.due.set(ino, changed.due_ms());
+    }
+
     /// A user has changed these bytes of a file, or its length to `size`.
     pub(crate) fn changed(&mut self, ino: Ino, size: u64, ranges: &ByteRanges, now_ms: u64) {
         let new = Changed { first_ms: now_ms, last_ms: now_ms, after_ms: 0 };

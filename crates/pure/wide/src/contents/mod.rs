@@ -122,12 +122,15 @@ impl Contents {
         }
     }
 
-    /// A record was decided: the latest versions of more files may not be here.
-    pub(crate) fn noted(&mut self, record: &Record) {
+    /// A record was decided: the latest versions of more files may not be here, and more may be uncut.
+    pub(crate) fn noted(&mut self, record: &Record, now_ms: u64) {
         for change in &record.changes {
             match change {
                 RowChange::Side { table: BEHIND, id, row: Some(_) } => self.fetching.is_behind(FileId(*id)),
                 RowChange::Side { table: UNCUT, id, row: None } => self.cutting.is_clean(Ino(*id as u64)),
+                RowChange::Side { table: UNCUT, id, row: Some(_) } => {
+                    self.cutting.is_uncut(Ino(*id as u64), now_ms);
+                }
                 _ => {}
             }
         }

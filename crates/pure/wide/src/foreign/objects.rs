@@ -261,7 +261,9 @@ impl<'a> Writing<'a> {
                 continue;
             }
             let from = others.iter().find_map(|other| {
-                let ino = self.leaves(*other, was, is).filter(|ino| !self.heirs.contains_key(ino))?;
+                let is_given = |ino: Ino| self.bodies.values().any(|body| body.ino == Some(ino));
+                let is_free = |ino: &Ino| !self.heirs.contains_key(ino) && !is_given(*ino);
+                let ino = self.leaves(*other, was, is).filter(is_free)?;
                 let has = self.rows.file(*other)?.bytes.has?;
                 let is_equal = latest(&state).is_some_and(|(_, version)| has.is_equal(&version));
                 (is_equal && self.rows.inode(ino)?.attr.kind == state.birth.kind).then_some((*other, ino))

@@ -194,7 +194,7 @@ impl Site {
     }
 
     /// The record of changes of this site, and of what is new in bodies.
-    fn record_of(
+    pub(super) fn record_of(
         &mut self,
         view: BesideView<'_>,
         rows: &SiteRows<'_>,
@@ -212,7 +212,7 @@ impl Site {
             let bundle = Bundle { position: view.position(), changes };
             record.changes.push(self.author.wrote(pen, bundle));
         }
-        self.contents.noted(&record);
+        self.contents.noted(&record, view.now.ms);
         Ok(BesideStep::Decide(BesideRecord { record, made: files }))
     }
 

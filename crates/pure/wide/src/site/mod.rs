@@ -2,6 +2,7 @@
 //! user that touches what is derived, and with it. Knows no socket.
 
 mod bodies;
+mod left;
 mod prepare;
 mod steps;
 
@@ -326,7 +327,7 @@ impl Site {
                 self.ends.push_back((step.from, why.to_string()));
                 self.link_changed(step.from, was_linked);
             }
-            self.contents.noted(&decision.record);
+            self.contents.noted(&decision.record, view.now.ms);
             let ForeignDecision { record, changed, files, spine, heard, .. } = decision;
             self.author.hear(view.now, spine, &heard);
             if !changed.is_empty() {
@@ -349,6 +350,9 @@ impl Site {
     ) -> Result<Option<BesideRecord>, NotYet> {
         // Until all that comes before this operation is decided.
         self.may_go = false;
+        if let Some(record) = self.before_changing(view, op, mint)? {
+            return Ok(Some(record));
+        }
         let rows = SiteRows::new(view.state);
         let (as_is, name_of) = (HeldChanges::default(), |writer| self.name_of(writer));
         let held = HeldObjects::new(&rows, self.author.spine(), &as_is, &name_of);
@@ -371,7 +375,7 @@ impl Site {
         }
         let (changes, pen, decision) = self.steps(view, &rows, &before, mint)?;
         let ForeignDecision { mut record, files, spine, .. } = decision;
-        self.contents.noted(&record);
+        self.contents.noted(&record, view.now.ms);
         self.author.hear(view.now, spine, &[]);
         let bundle = Bundle { position: view.position(), changes };
         record.changes.push(self.author.wrote(pen, bundle));
@@ -419,7 +423,7 @@ impl Site {
         if !record.changes.iter().all(is_beside) {
             return Ok(Vec::new());
         }
-        self.contents.noted(&record);
+        self.contents.noted(&record, view.now.ms);
         self.author.hear(view.now, spine, &[]);
         self.author.wrote_first(pen, changes);
         Ok(record.changes)

@@ -248,7 +248,7 @@ impl<'a> Needed<'a> {
             return self.dir(ino);
         }
         // What has no name is nobody's.
-        let Some(row) = self.rows.inode(ino) else { return };
+        let Some(row) = self.rows.inode(ino).filter(|row| row.attr.nlink > 0) else { return };
         let Some(id) = row.beside.as_ref().map(SiteRows::file_beside) else { return };
         let Some(state) = self.held.file(id) else { return };
         let places = places(id, &state);

@@ -9,12 +9,13 @@ use atoll_causal::{
 };
 use atoll_core::planted::{Bug, planted};
 use atoll_core::{Name, Time};
-use atoll_shown::{ExplicitStep, FilePlace, NewCopy};
+use atoll_shown::{ExplicitStep, FilePlace, NewCopy, places};
 use atoll_spine::Spine;
 
 use super::prepare::SiteStep;
 use crate::author::{BundleChange, Pen};
-use crate::held::SiteRows;
+use crate::contents::pieces::NO_BYTES;
+use crate::held::{HeldObjects, SiteRows};
 use crate::rows::{BodyVersion, FeedRow, FileBytes};
 
 /// Parts of a step in the change of a file.
@@ -111,6 +112,28 @@ impl<'a> Steps<'a> {
         // Another site may make it at another place. Then the two must not take each other's for their own.
         state.context.add(self.pen.dot());
         self.full.push(BundleChange::FileBorn { id: copy.id, state: Box::new(state) });
+    }
+
+    /// A body that a file had before becomes another file, for those who have it open. It has no version with bytes yet.
+    pub(super) fn left(
+        &mut self,
+        of: FileId,
+        held: &HeldObjects<'_>,
+        mtime: Time,
+    ) -> Option<(FileId, BodyVersion)> {
+        let file = self.rows.file(of)?;
+        let dot = self.pen.dot();
+        self.last = self.pen.stamp(file.state.latest().max(self.last));
+        let version = FileVersion { stamp: self.last, size: 0, mtime, root: NO_BYTES };
+        let copy = NewCopy { id: FileId::born(dot), dot, version };
+        let is_dead = places(of, &file.state).is_empty();
+        let place =
+            if is_dead { copy.place_of_dead(held, &file.state) } else { copy.place(held, of, &file.state) };
+        let (dir, name) = place?;
+        let entry = self.dir(dir)?.dot;
+        let state = copy.state(of, &file.state, dir, name, entry);
+        self.full.push(BundleChange::FileBorn { id: copy.id, state: Box::new(state) });
+        Some((copy.id, BodyVersion::of(dot, &version)))
     }
 
     fn rename(&mut self, place: &FilePlace, name: &Name) {
