@@ -1,11 +1,13 @@
 //! `atoll site`: the sites of wide volumes.
 
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use atoll_proto::{SiteCondition, SiteOrder, SiteReply, SiteTold};
 use atoll_volume::machines::DATA;
-use atoll_volume::wide::{SiteAsk, SiteWish, join};
+use atoll_volume::wide::{Adopting, SiteAsk, SiteWish, join, join_and_adopt};
 use serde_json::json;
 
 use crate::say;
@@ -105,6 +107,9 @@ struct Join {
     /// The name of the new site; by default that of this machine
     #[arg(long)]
     name: Option<String>,
+    /// Copy this folder into the volume before the site has links: files that others have too are not sent
+    #[arg(long, value_name = "DIR")]
+    adopt: Option<PathBuf>,
     #[command(flatten)]
     site: NewSite,
 }
@@ -177,10 +182,66 @@ impl Invite {
     }
 }
 
+/// Shows on a terminal how far adopting is, in one line.
+#[derive(Default)]
+struct Progress {
+    last: Option<Instant>,
+    is_shown: bool,
+}
+
+impl Progress {
+    fn tell(&mut self, how: Adopting) {
+        let is_due = self.last.is_none_or(|last| last.elapsed() >= Duration::from_millis(250));
+        if !std::io::stderr().is_terminal() || (!is_due && matches!(how, Adopting::Copies(_))) {
+            return;
+        }
+        (self.last, self.is_shown) = (Some(Instant::now()), true);
+        match how {
+            Adopting::Copies(adopted) => {
+                eprint!(
+                    "\r{} files and directories, {} copied\x1b[K",
+                    adopted.objects,
+                    say::bytes(adopted.bytes)
+                );
+            }
+            Adopting::Compares => {
+                eprint!("\rtheir bytes are read, to be compared with those of other sites\x1b[K")
+            }
+        }
+    }
+
+    fn end(&self) {
+        if self.is_shown {
+            eprint!("\r\x1b[K");
+        }
+    }
+}
+
 impl Join {
     fn run(self) -> Result<()> {
-        let Self { line, data, name, site } = self;
-        let (volume, place) = join(&data, &line, &site.wish(name), false)?;
+        let Self { line, data, name, adopt, site } = self;
+        let wish = site.wish(name);
+        let (volume, place) = match &adopt {
+            None => join(&data, &line, &wish, false)?,
+            Some(from) => {
+                let mut shown = Progress::default();
+                let (volume, place, adopted) =
+                    join_and_adopt(&data, &line, &wish, from, &mut |how| shown.tell(how))?;
+                shown.end();
+                say::line(format_args!(
+                    "adopted  {} files and directories, {}",
+                    adopted.objects,
+                    say::bytes(adopted.bytes)
+                ));
+                if adopted.left_out > 0 {
+                    say::line(format_args!(
+                        "         {} device files or attributes were left out: no volume keeps them here",
+                        adopted.left_out
+                    ));
+                }
+                (volume, place)
+            }
+        };
         say::line(format_args!("site     {} of volume {volume}", place.name));
         if !place.listen.is_empty() {
             say::line(format_args!("listens  {} for other sites", place.listen));

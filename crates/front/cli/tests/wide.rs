@@ -221,3 +221,54 @@ fn a_site_that_leaves_or_is_forgotten_is_no_site_any_more() {
         fs::write(sites.path(site, "mine"), b"it keeps its files, and works on").unwrap();
     }
 }
+
+#[test]
+fn a_folder_with_the_same_files_is_adopted_without_conflicts_and_without_bytes() {
+    let mut sites = Sites::new(1);
+    let large: Vec<u8> = (0..1_000_000_u32).flat_map(|n| n.to_le_bytes()).collect();
+    let scratch = Scratch::new();
+    let folder = scratch.dir("folder");
+    for root in [sites.path(0, ""), folder.clone()] {
+        fs::create_dir_all(root.join("d/e")).unwrap();
+        fs::write(root.join("d/large"), &large).unwrap();
+        fs::write(root.join("d/e/small"), b"small").unwrap();
+        fs::hard_link(root.join("d/large"), root.join("again")).unwrap();
+        std::os::unix::fs::symlink("d/large", root.join("link")).unwrap();
+        fs::write(root.join("differs"), root.to_str().unwrap()).unwrap();
+    }
+    fs::write(folder.join("only here"), b"here").unwrap();
+    std::thread::sleep(std::time::Duration::from_secs(3));
+    let extra = Cluster::bare(1);
+    let data = extra.data(0);
+    let line = sites.line();
+    // What another site may hold is refused, and the line is not used by that.
+    for bad_folder in
+        [sites.path(0, "d"), sites.data(0).join("islands"), scratch.path("none"), folder.join("differs")]
+    {
+        let said = bad(["site", "join", &line, "--data", text(&data), "--adopt", text(&bad_folder)]);
+        assert!(
+            said.contains("Adopt a folder")
+                || said.contains("cannot be adopted")
+                || said.contains("no directory"),
+            "{said}"
+        );
+    }
+    let said = good(["site", "join", &line, "--data", text(&data), "--name", "s1", "--adopt", text(&folder)]);
+    assert!(said.contains("adopted  8 files and directories"), "{said}");
+    sites.nodes.addresses.push(extra.addresses[0].clone());
+    let point = scratch.dir("point");
+    let mount = Mounted::new(&format!("{}:/docs", extra.addresses[0]), point.clone(), "");
+    eventually("both have all", || {
+        let [here, there] = [names(&sites.path(0, "")), names(&point)];
+        here == there && here.len() == 6
+    });
+    let all = names(&point);
+    assert!(all.iter().any(|name| name.starts_with("differs.~s")), "{all:?}");
+    assert_eq!(names(&point.join("d")), ["e", "large"]);
+    assert_eq!(fs::read(point.join("again")).unwrap(), large);
+    sites.has(0, "only here", b"here");
+    let told = sites.told(0, 1);
+    let sent = told["sent_bytes"].as_u64().unwrap() + told["received_bytes"].as_u64().unwrap();
+    assert!(sent < 100_000, "{told}");
+    drop(mount);
+}

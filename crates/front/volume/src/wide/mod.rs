@@ -1,9 +1,11 @@
 //! The kind `wide`: the whole tree at each site, read and written also when cut off (`docs/design/023-wide.md`). At its site a volume of it
 //! is used as a cluster volume of one island. How sites are made, and what is asked of them.
 
+mod adopt;
 mod sites;
 
-pub use sites::{Place, SiteAsk, SiteWish, create, host_name, join};
+pub use adopt::Adopted;
+pub use sites::{Adopting, Place, SiteAsk, SiteWish, create, host_name, join, join_and_adopt};
 
 use std::path::Path;
 use std::sync::Arc;

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use atoll_control::check_volume_name;
 use atoll_core::{IslandId, NodeId, Table, VolumeId};
 use atoll_proto::{
@@ -13,10 +13,15 @@ use atoll_rpc::{Address, Security};
 use atoll_server::check_site;
 
 use crate::ask::{NoAnswer, ORDER, QUESTION, strange, try_ask};
+use crate::kind::{Manner, attach};
 use crate::node::random;
-use crate::places::data_socket;
+use crate::places::{data_socket, mount_of};
+use crate::source::Source;
 use crate::status::explain_down;
+use crate::wide::adopt::{Adopted, adopt};
 
+/// Milliseconds that an operation of adopting waits for the node.
+const PATIENCE_MS: u64 = 60_000;
 /// How long joining may take: both sites wait for disks, and the network may be slow.
 const JOINING: Duration = Duration::from_secs(60);
 
@@ -174,4 +179,82 @@ pub fn join(data: &Path, line: &str, wish: &SiteWish, waits: bool) -> Result<(St
         SiteReply::Joined { volume } => Ok((volume, place)),
         _ => Err(strange(&data_socket(data)?.address)),
     }
+}
+
+/// How far adopting a folder is.
+#[derive(Debug, Clone, Copy)]
+pub enum Adopting {
+    /// Its files are being copied.
+    Copies(Adopted),
+    /// Their bytes are being read, so that they can be compared with those of other sites.
+    Compares,
+}
+
+/// How often it is asked whether all has been read.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// The same with all that is in a folder. The site has links when that is copied.
+pub fn join_and_adopt(
+    data: &Path,
+    line: &str,
+    wish: &SiteWish,
+    from: &Path,
+    told: &mut dyn FnMut(Adopting),
+) -> Result<(String, Place, Adopted)> {
+    check_folder(data, from)?;
+    let (volume, place) = join(data, line, wish, true)?;
+    let next = |why: anyhow::Error| {
+        why.context(format!(
+            "Volume {volume} was joined, and has no links: the folder {} was not copied whole",
+            from.display()
+        ))
+    };
+    let adopted = copy(data, &volume, from, told).map_err(next)?;
+    let ask = SiteAsk { data };
+    told(Adopting::Compares);
+    loop {
+        let SiteReply::Sites { sites } = ask.order(SiteOrder::List { volume: volume.clone() })? else {
+            return Err(strange(&data_socket(data)?.address));
+        };
+        if sites.first().is_some_and(|here| here.is_even) {
+            break;
+        }
+        std::thread::sleep(LOOK);
+    }
+    ask.order(SiteOrder::Start { volume: volume.clone() })?;
+    Ok((volume, place, adopted))
+}
+
+fn copy(data: &Path, volume: &str, from: &Path, told: &mut dyn FnMut(Adopting)) -> Result<Adopted> {
+    let socket = data_socket(data)?;
+    let found = Source::of_socket(&socket, Some(volume.to_owned())).find()?;
+    let attached = attach(found.reach(None)?, Manner { mount: false, patience_ms: Some(PATIENCE_MS) })?;
+    let copied = adopt(&*attached.files(), from, &mut |adopted| told(Adopting::Copies(adopted)));
+    attached.stop();
+    copied
+}
+
+/// Whether a folder can be adopted: it exists, is no part of a data directory, and no volume of Atoll.
+fn check_folder(data: &Path, from: &Path) -> Result<()> {
+    let path = std::fs::canonicalize(from)
+        .with_context(|| format!("The folder {} cannot be adopted", from.display()))?;
+    if !path.is_dir() {
+        bail!("{} is no directory.\nName the folder whose files are to be adopted.", from.display());
+    }
+    let is_data = |dir: &Path| dir.join("node.toml").exists();
+    if path.ancestors().any(is_data) || std::fs::canonicalize(data).is_ok_and(|data| data.starts_with(&path))
+    {
+        bail!(
+            "{} is a part of a data directory of Atoll, or has one in it: another site may hold it.\n\
+            Adopt a folder of ordinary files.",
+            from.display()
+        );
+    }
+    if mount_of(&path)?.is_some() {
+        bail!(
+            "{} is in a mounted volume of Atoll: another site may hold it.\nAdopt a folder of ordinary files.",
+            from.display()
+        );
+    }
+    Ok(())
 }
