@@ -117,6 +117,22 @@ fn a_machine_is_lost_as_it_says_and_everything_is_there() {
     assert_eq!(back.matches("in sync 2 of 2").count(), 6, "three islands, each at two nodes: {back}");
 }
 
+#[test]
+fn two_sites_have_the_same_tree_as_it_says() {
+    needs!(Mounts, Networks, Programs(&["ip", "unshare", "pkill"]));
+    let readme = std::fs::read_to_string(repository().join("README.md")).unwrap();
+    let mut lines = vec!["export PATH=$(make -s bin):$PATH".to_owned()];
+    lines.extend(commands(&readme, "### The same tree at several sites"));
+    let all = run(&script(&lines, "no line"));
+    assert!(printed(&all, "$(atoll site invite", 0).contains("site     there of volume docs"));
+    assert_eq!(printed(&all, "sleep", 0), "", "everything is there");
+    let sites = printed(&all, "atoll site list", 0);
+    assert!(
+        sites.lines().nth(1).is_some_and(|line| line.contains("there") && line.contains("has the same")),
+        "{sites}"
+    );
+}
+
 /// The commands of a section for machines, with the machine of each.
 fn commands_of_machines(readme: &str, heading: &str) -> Vec<(usize, String)> {
     let (_, section) = readme.split_once(&format!("\n{heading}\n")).expect("README has the section");
