@@ -4,6 +4,7 @@
 
 mod check;
 mod client;
+mod confirm;
 mod control;
 mod daemonize;
 mod doctor;
@@ -78,6 +79,8 @@ enum Command {
     Control(control::Control),
     /// Make and list volumes
     Volume(volume::Volume),
+    /// Wait until every site of a wide volume has something durably, or say which have not
+    Confirm(confirm::ConfirmCommand),
     /// List, invite, join and remove sites of wide volumes
     Site(site::SiteCommand),
     /// Show the status of nodes, islands and mounts
@@ -188,6 +191,9 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Whatif(command) => command.run(),
         Command::Ls(command) => command.run(),
         Command::Check(command) => return Ok(command.run()),
+        Command::Confirm(command) => {
+            return Ok(if command.run()? { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+        }
         Command::Rebuild(command) => command.run(),
         Command::Completions(command) => command.run(),
         Command::Man(command) => command.run(),

@@ -117,6 +117,9 @@ fn what_is_done_at_one_site_is_at_all_of_them() {
         eventually("the rename and the removal", || names(&sites.path(site, "")) == ["e", "large"]);
         sites.has(site, "e/b", b"from the second");
     }
+    let said = good(["confirm", text(&sites.path(0, ""))]);
+    assert!(said.contains("Every site has all 4 files and directories"), "{said}");
+    assert!(good(["confirm", text(&sites.path(1, "large"))]).contains("Every site has it"));
     // The second and the third have no link: the first one passes on.
     assert!(sites.is_connected(0, 1) && sites.is_connected(0, 2));
     assert_eq!(sites.told(1, 2)["condition"], "away");
@@ -138,6 +141,9 @@ fn sites_work_while_they_are_cut_off_and_agree_when_they_meet() {
     let why = sites.told(1, 0);
     assert!(why["why"].is_string() && why["since_ms"].is_u64(), "{why}");
     fs::write(sites.path(1, "both"), b"of the second").unwrap();
+    let told = common::run(["confirm", "--wait", "3", "--json", text(&sites.path(1, "both"))]);
+    let said: Value = serde_json::from_slice(&told.stdout).unwrap();
+    assert!(!told.status.success() && said["sites"][0]["reached"] == false, "{said}");
     fs::remove_file(sites.path(1, "goes")).unwrap();
     fs::write(sites.path(1, "new"), b"of the second").unwrap();
     // Nobody is at the first one who could hear of that, and its users have not seen it.

@@ -19,7 +19,8 @@ impl Node {
             | SiteOrder::Start { volume }
             | SiteOrder::List { volume }
             | SiteOrder::Leave { volume }
-            | SiteOrder::Forget { volume, .. } => volume.clone(),
+            | SiteOrder::Forget { volume, .. }
+            | SiteOrder::Confirm { volume, .. } => volume.clone(),
             SiteOrder::Join { .. } => return self.join_site(order),
         };
         let served = self.volume(&volume).ok_or_else(|| {

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -19,6 +19,7 @@ use atoll_proto::control::{IslandWeight, Trace};
 use atoll_proto::{SiteCondition, SiteOrder, SiteReply, SiteSettings, SiteTold, VolumeConfig};
 use atoll_rpc::{Address, Closed, Frame, Handler, Link};
 use atoll_sites::{JoinAsk, Joined, SiteKey, SiteLinks, SiteVolume};
+use atoll_wide::confirm::CONFIRM_MAX;
 use atoll_wide::members::{NumberedSite, SiteMember, SiteStanding};
 use atoll_wide::peers::Window;
 use atoll_wide::peers::message::{Most, WideMessage};
@@ -38,6 +39,8 @@ const ISLAND: IslandId = IslandId(0);
 const KNOWN: Duration = Duration::from_secs(10);
 /// Pause between two looks meanwhile.
 const KNOWN_LOOK: Duration = Duration::from_millis(5);
+/// How long answers are waited for when it is asked who has something.
+const CONFIRMED: Duration = Duration::from_secs(2);
 /// A file beside the islands of a site that has no links before it is started.
 const WAITS_FILE: &str = "waits";
 /// Longest time for which a line holds, in seconds.
@@ -162,6 +165,8 @@ struct ServedSite<D: Disk> {
     invites: Mutex<Invites>,
     /// It has links.
     is_started: AtomicBool,
+    /// How often it was asked who has something.
+    questions: AtomicU64,
     /// Itself, for its links.
     me: OnceLock<Weak<Self>>,
 }
@@ -229,6 +234,7 @@ impl<D: Disk> Serve for Wide<D> {
             links,
             invites: Mutex::new(invites),
             is_started: AtomicBool::new(false),
+            questions: AtomicU64::new(1),
             me: OnceLock::new(),
         });
         _ = served.me.set(Arc::downgrade(&served));
@@ -380,6 +386,40 @@ impl<D: Disk> ServedSite<D> {
         let member = SiteMember { version: known.version + 1, state: standing, ..known };
         self.make_known(vec![NumberedSite { site: site.0, member }])?;
         Ok(SiteReply::Done)
+    }
+
+    /// Asks who has these files and directories, and waits a little for answers.
+    fn confirm(&self, inos: Vec<Ino>) -> Result<SiteReply, String> {
+        let engine = self.engine().ok_or("The site is not open yet.")?;
+        if inos.len() > CONFIRM_MAX {
+            return Err(format!("At most {CONFIRM_MAX} files and directories are asked about at once."));
+        }
+        // What was not synced could still be lost here.
+        engine.reach().map_err(|why| why.to_string())?;
+        let number = self.questions.fetch_add(1, Ordering::Relaxed);
+        let bytes = SiteCommand::Confirm { number, inos: Most::new(inos) }.to_vec().into();
+        tell(&engine, Event::Beside(BesideEvent::Order { bytes }));
+        let (until, me) = (Instant::now() + CONFIRMED, SiteId(self.settings.site));
+        loop {
+            let told = self.with_site(|site| {
+                let answer = site.confirmed(number).cloned()?;
+                let others = site.members().all().filter(|(id, member)| *id != me && member.is_active());
+                let has = |(id, member): (SiteId, &SiteMember)| {
+                    (member.name.clone(), answer.lacks.get(&id).copied())
+                };
+                let sites: Vec<(String, Option<u32>)> = others.map(has).collect();
+                Some((answer.not_ready, sites))
+            });
+            if let Some((not_ready, sites)) = told.flatten()
+                && (sites.iter().all(|(_, lacks)| lacks.is_some()) || Instant::now() > until)
+            {
+                return Ok(SiteReply::Confirmed { not_ready, sites });
+            }
+            if Instant::now() > until {
+                return Err("The site does not answer now: is its disk full?".to_owned());
+            }
+            std::thread::sleep(KNOWN_LOOK);
+        }
     }
 
     fn forget(&self, name: &str) -> Result<SiteReply, String> {
@@ -562,6 +602,7 @@ impl<D: Disk> Served for ServedSite<D> {
             SiteOrder::List { .. } => Ok(self.list()),
             SiteOrder::Leave { .. } => self.stands(SiteId(self.settings.site), SiteStanding::Left),
             SiteOrder::Forget { site, .. } => self.forget(&site),
+            SiteOrder::Confirm { inos, .. } => self.confirm(inos),
             SiteOrder::Start { .. } => {
                 match std::fs::remove_file(self.waits_file()) {
                     Err(why) if why.kind() != std::io::ErrorKind::NotFound => {

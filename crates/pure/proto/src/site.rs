@@ -1,6 +1,6 @@
 //! What a site of a wide volume has in its configuration, orders to the node that has one, and the answers. Only shapes.
 
-use atoll_core::{wire_enum, wire_struct};
+use atoll_core::{Ino, wire_enum, wire_struct};
 use bytes::Bytes;
 
 wire_struct! {
@@ -62,6 +62,10 @@ wire_enum! {
         6 => Forget { /// The volume's name.
             volume: String, /// The site's name.
             site: String },
+        /// Which sites have these files and directories durably, at this moment? `SiteReply::Confirmed`.
+        7 => Confirm { /// The volume's name.
+            volume: String, /// They, by their numbers at this site; at most 256.
+            inos: Vec<Ino> },
     }
 }
 
@@ -80,6 +84,10 @@ wire_enum! {
         /// These are the sites.
         4 => Sites { /// They, this one first.
             sites: Vec<SiteTold> },
+        /// So much is where.
+        5 => Confirmed { /// How many of what was asked for have changes that no other site can have yet.
+            not_ready: u32, /// The other sites that take part, by their names, and how many of the rest they lack; none of one that was not reached.
+            sites: Vec<(String, Option<u32>)> },
     }
 }
 

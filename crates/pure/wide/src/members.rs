@@ -158,6 +158,11 @@ impl SiteList {
         self.all.get(&site)
     }
 
+    /// This site.
+    pub(crate) const fn own(&self) -> SiteId {
+        self.own
+    }
+
     /// Whether this site takes part. If not, it tells others so, and nothing else.
     pub fn takes_part(&self) -> bool {
         self.get(self.own).is_some_and(SiteMember::is_active)

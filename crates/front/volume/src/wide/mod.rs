@@ -5,7 +5,9 @@ mod adopt;
 mod sites;
 
 pub use adopt::Adopted;
-pub use sites::{Adopting, Place, SiteAsk, SiteWish, create, host_name, join, join_and_adopt};
+pub use sites::{
+    Adopting, MountAsk, Place, SiteAsk, SiteWish, ask_of_mount, create, host_name, join, join_and_adopt,
+};
 
 use std::path::Path;
 use std::sync::Arc;

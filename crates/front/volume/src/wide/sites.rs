@@ -15,8 +15,9 @@ use atoll_server::check_site;
 use crate::ask::{NoAnswer, ORDER, QUESTION, strange, try_ask};
 use crate::kind::{Manner, attach};
 use crate::node::random;
-use crate::places::{data_socket, mount_of};
-use crate::source::Source;
+use crate::places::{self, SocketPlace, data_socket, mount_of};
+use crate::reach::InMount;
+use crate::source::{Mounted, Source, of_mount};
 use crate::status::explain_down;
 use crate::wide::adopt::{Adopted, adopt};
 
@@ -77,6 +78,32 @@ impl SiteWish {
 pub struct SiteAsk<'a> {
     /// Its data directory.
     pub data: &'a Path,
+}
+
+/// The node of a mounted volume, which is asked about its site.
+#[derive(Debug)]
+pub struct MountAsk {
+    place: SocketPlace,
+}
+
+impl MountAsk {
+    /// Gives an order.
+    pub fn order(&self, order: SiteOrder) -> Result<SiteReply> {
+        match try_ask(&self.place.address, Control::Site { order }, ORDER) {
+            Ok(ControlReply::Site { reply }) => Ok(reply),
+            Ok(ControlReply::Refused { text }) => bail!("{text}"),
+            Ok(_) => Err(strange(&self.place.address)),
+            Err(why) => Err(why.into_error()),
+        }
+    }
+}
+
+/// The node that serves what is at a path of a mount, and the volume.
+pub fn ask_of_mount(path: &InMount) -> Result<(MountAsk, VolumeConfig)> {
+    let Mounted { config, from, .. } = of_mount(&path.mount)?;
+    let shown = from.into_iter().find(|shown| !shown.is_empty());
+    let shown = shown.ok_or_else(|| anyhow!("The mount {} has no node.", path.mount.path.display()))?;
+    Ok((MountAsk { place: places::reach(&shown)? }, config))
 }
 
 impl SiteAsk<'_> {

@@ -478,7 +478,8 @@ fn site_orders() -> Vec<(&'static str, SiteOrder)> {
         ("start", SiteOrder::Start { volume: volume.clone() }),
         ("list", SiteOrder::List { volume: volume.clone() }),
         ("leave", SiteOrder::Leave { volume: volume.clone() }),
-        ("forget", SiteOrder::Forget { volume, site: "home".to_owned() }),
+        ("forget", SiteOrder::Forget { volume: volume.clone(), site: "home".to_owned() }),
+        ("confirm", SiteOrder::Confirm { volume, inos: vec![FILE] }),
     ]
 }
 
@@ -502,6 +503,13 @@ fn site_replies() -> Vec<(&'static str, SiteReply)> {
         ("invited", SiteReply::Invited { line: "atoll-site-1.AA".to_owned() }),
         ("joined", SiteReply::Joined { volume: "docs".to_owned() }),
         ("sites", SiteReply::Sites { sites: vec![told] }),
+        (
+            "confirmed",
+            SiteReply::Confirmed {
+                not_ready: 1,
+                sites: vec![("a".to_owned(), Some(2)), ("b".to_owned(), None)],
+            },
+        ),
     ]
 }
 
@@ -758,8 +766,8 @@ pub fn all() -> Vec<Samples> {
         ),
         samples("control", 1..=22, controls()),
         samples("control_reply", 1..=15, control_replies()),
-        samples("site_order", 1..=6, site_orders()),
-        samples("site_reply", 1..=4, site_replies()),
+        samples("site_order", 1..=7, site_orders()),
+        samples("site_reply", 1..=5, site_replies()),
         samples("union_order", 1..=7, union_orders()),
         samples("union_reply", 1..=5, union_replies()),
     ]

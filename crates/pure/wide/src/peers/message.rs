@@ -7,6 +7,7 @@ use atoll_core::limits::RECORD_BYTES_MAX;
 use atoll_core::{Decode, Encode, Malformed, Reader, wire_enum, wire_struct};
 
 use crate::author::{Bundle, BundleChange};
+use crate::confirm::{CONFIRM_MAX, QuestionId};
 use crate::members::NumberedSite;
 use crate::rows::FeedRow;
 use crate::watch::ByteRanges;
@@ -204,6 +205,15 @@ wire_enum! {
         /// The sites of the volume, as the sender knows them: first on each link, and when there is news of one.
         11 => Sites { /// They.
             sites: Most<NumberedSite, SITES_MAX> },
+        /// Who has these durably? [`Self::Confirmed`] is the answer, of each site that the question reaches.
+        12 => Confirm { /// The question.
+            question: QuestionId, /// What, with what the one who asks knows of it.
+            objects: Most<KnownObject, CONFIRM_MAX> },
+        /// The answer of a site.
+        13 => Confirmed { /// To this question.
+            question: QuestionId, /// Of this site.
+            site: u64, /// So many of the objects are not there, or in part.
+            lacks: u32 },
     }
 }
 
@@ -253,6 +263,7 @@ mod tests {
         let hello = Hello { volume: 1, writers: Most::new(vec![(Writer(2), 3)]), has: 4, synced: 5 };
         let stamp = HybridStamp { time_us: 6, writer: Writer(7) };
         let moved = KnownObject { object: FeedRow::Move { stamp }, known: Context::default() };
+        let question = QuestionId { site: 1, number: 2 };
         let (file, dot) = (FileId(11), Dot { writer: Writer(12), n: 13 });
         let without = SiteWithout { site: Writer(14), has_earlier: true };
         let mut ranges = ByteRanges::default();
@@ -276,6 +287,8 @@ mod tests {
             WideMessage::Bytes { file, dot, offset: 5, bytes: Some(vec![7, 8]) },
             WideMessage::Bytes { file, dot, offset: 5, bytes: None },
             WideMessage::Sites { sites: Most::new(vec![numbered()]) },
+            WideMessage::Confirm { question, objects: Most::new(vec![known()]) },
+            WideMessage::Confirmed { question, site: 3, lacks: 4 },
         ]
     }
 
@@ -328,6 +341,7 @@ mod tests {
             (head(8, &[&[1; 32], &[1]]), &[1; 9], SITES_MAX, Vec::new()),
             (head(8, &[&[1; 32], &[2]]), &[3; 16], PLAN_MAX, Vec::new()),
             (head(11, &[]), &numbered().to_vec(), SITES_MAX, Vec::new()),
+            (head(12, &[&[1; 16]]), &known, CONFIRM_MAX, Vec::new()),
         ];
         for (head, item, most, tail) in lists {
             assert!(is_read(&head, item, most, &tail), "{head:?}");

@@ -267,7 +267,9 @@ impl WidePeers {
             | WideMessage::Plan { .. }
             | WideMessage::WantBytes { .. }
             | WideMessage::Bytes { .. }
-            | WideMessage::Sites { .. } => Err(Refused::Order("it is for another machine")),
+            | WideMessage::Sites { .. }
+            | WideMessage::Confirm { .. }
+            | WideMessage::Confirmed { .. } => Err(Refused::Order("it is for another machine")),
         }
     }
 

@@ -18,6 +18,7 @@ use atoll_state::{NotInMemory, RowLoad, State};
 use bytes::Bytes;
 
 use crate::author::{Author, Bundle, BundleChange, MadeRecord, Pen};
+use crate::confirm::{CONFIRM_MAX, Confirmed, Confirms};
 use crate::contents::Contents;
 use crate::foreign::bodies::NewBodies;
 use crate::foreign::{self, ForeignDecision, Here, OBJECTS_MAX, Waits};
@@ -50,6 +51,7 @@ pub struct SiteConfig {
 pub struct Site {
     island: IslandId,
     members: SiteList,
+    confirms: Confirms,
     author: Author,
     peers: WidePeers,
     contents: Contents,
@@ -74,6 +76,10 @@ wire_enum! {
         /// These sites are such.
         1 => Know { /// They.
             sites: Most<NumberedSite, SITES_MAX> },
+        /// Which sites have these durably?
+        2 => Confirm { /// A number that was not used since the site began.
+            number: u64, /// Files and directories, by their numbers here.
+            inos: Most<Ino, CONFIRM_MAX> },
     }
 }
 
@@ -139,6 +145,7 @@ impl Site {
         Ok(Self {
             island,
             members,
+            confirms: Confirms::default(),
             author,
             peers,
             contents,
@@ -164,6 +171,11 @@ impl Site {
     /// How many orders were none that a site takes.
     pub const fn orders_refused(&self) -> u64 {
         self.orders_refused
+    }
+
+    /// What is known of a question ([`SiteCommand::Confirm`]); none before it was looked at.
+    pub fn confirmed(&self, number: u64) -> Option<&Confirmed> {
+        self.confirms.answer(number)
     }
 
     /// The sites of the volume.
@@ -249,6 +261,14 @@ impl Site {
         if !self.members.takes_part() {
             return Ok(BesideStep::Rest);
         }
+        let linked: Vec<SiteId> =
+            self.peers.sites().into_iter().filter(|site| self.peers.is_linked(*site)).collect();
+        let rows = SiteRows::new(view.state);
+        if let Some((SiteId(peer), message)) =
+            self.confirms.next(self.members.own(), &rows, view.synced, &linked)?
+        {
+            return Ok(BesideStep::Say(BesideSays::Send { peer, bytes: message.to_vec().into() }));
+        }
         self.act_on_bytes(view, mint)
     }
 
@@ -273,6 +293,17 @@ impl Site {
                     let known = self.members.heard(sites);
                     self.orders_refused += u64::from(known.is_err());
                     self.know(known.unwrap_or_default());
+                    Ok(())
+                }
+                Heard::Command(SiteCommand::Confirm { number, inos }) => {
+                    self.confirms.ask(number, inos.into_vec());
+                    Ok(())
+                }
+                Heard::Message(WideMessage::Confirm { question, objects }) if was_linked => {
+                    self.confirms.heard(site, question, objects)
+                }
+                Heard::Message(WideMessage::Confirmed { question, site: of, lacks }) if was_linked => {
+                    self.confirms.answered(self.members.own(), question, SiteId(of), lacks);
                     Ok(())
                 }
                 Heard::Message(WideMessage::Sites { sites }) if was_linked => {
@@ -301,6 +332,7 @@ impl Site {
         if was_linked != is_linked {
             self.contents.link(site, is_linked);
             self.members.link_down(site);
+            self.confirms.link_down(site);
         }
     }
 
