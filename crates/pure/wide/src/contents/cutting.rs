@@ -11,8 +11,10 @@ use atoll_core::Ino;
 use atoll_core::planted::{Bug, planted};
 use atoll_posix::Op;
 use atoll_state::RowLoad;
+use bytes::Bytes;
 
 use super::due::DueQueue;
+use super::kept::PIECES_MAX;
 use super::pieces;
 use super::work::{Work, WorkFor, WorkOp};
 use crate::held::SiteRows;
@@ -59,6 +61,8 @@ pub(crate) enum CutAsks {
 struct Cut {
     size: u64,
     hashes: Vec<Option<u128>>,
+    /// The first pieces that were read for it.
+    read: BTreeMap<u64, Bytes>,
     is_synced: bool,
     /// What is asked of the body, and whether the answer still counts.
     asks: Option<(CutAsks, bool)>,
@@ -116,6 +120,7 @@ impl Cutting {
         for (nth, hash) in (0..).zip(&mut cut.hashes) {
             if is_other(nth) {
                 *hash = None;
+                cut.read.remove(&nth);
             }
         }
         if let Some((asks, counts)) = &mut cut.asks {
@@ -131,6 +136,11 @@ impl Cutting {
                 self.due.set(ino, changed.due_ms());
             }
         }
+    }
+
+    /// The pieces that were read for a version, or the first of them.
+    pub(crate) fn read(&self, ino: Ino) -> BTreeMap<u64, Bytes> {
+        self.cuts.get(&ino).map(|cut| cut.read.clone()).unwrap_or_default()
     }
 
     /// A version of a file was cut, or the file is gone.
@@ -189,7 +199,7 @@ impl Cutting {
     }
 
     /// The body of a file has answered.
-    pub(crate) fn did(&mut self, ino: Ino, done: Result<&[u8], ()>, now_ms: u64) {
+    pub(crate) fn did(&mut self, ino: Ino, done: Result<Bytes, ()>, now_ms: u64) {
         let Some(cut) = self.cuts.get_mut(&ino) else { return };
         let Some((asks, counts)) = cut.asks.take() else { return };
         match (asks, done) {
@@ -199,7 +209,10 @@ impl Cutting {
                 if bytes.len() as u64 == range.end - range.start
                     && let Some(hash) = cut.hashes.get_mut(nth as usize)
                 {
-                    *hash = Some(pieces::hash(bytes));
+                    *hash = Some(pieces::hash(&bytes));
+                    if cut.read.len() < PIECES_MAX {
+                        cut.read.insert(nth, bytes);
+                    }
                 }
             }
             (CutAsks::Sync, Ok(_)) => cut.is_synced = counts,
@@ -245,7 +258,7 @@ fn of_file(rows: &SiteRows<'_>, ino: Ino) -> Option<Cut> {
     }
     let size = row.attr.size;
     if size > pieces::FILE_BYTES_MAX {
-        return Some(Cut { size, hashes: Vec::new(), is_synced: false, asks: None });
+        return Some(Cut { size, hashes: Vec::new(), read: BTreeMap::new(), is_synced: false, asks: None });
     }
     let touched: Vec<u64> = pieces::touched(&written).collect();
     let known = has.map_or_else(Vec::new, |has| of_version(rows, ino, has));
@@ -255,7 +268,7 @@ fn of_file(rows: &SiteRows<'_>, ino: Ino) -> Option<Cut> {
         known.get(nth as usize).copied().filter(|_| is_same)
     };
     let hashes = (0..pieces::count(size)).map(hash).collect();
-    Some(Cut { size, hashes, is_synced: false, asks: None })
+    Some(Cut { size, hashes, read: BTreeMap::new(), is_synced: false, asks: None })
 }
 
 /// The first ones, at most so many, whose hashes of pieces fit into one record.
@@ -272,6 +285,15 @@ pub(crate) fn within_a_record<T>(
         fits
     };
     all.take_while(fits).take(most).collect()
+}
+
+/// The hash of a piece of a version that a body has.
+pub(crate) fn of_piece(rows: &SiteRows<'_>, ino: Ino, has: BodyVersion, nth: u64) -> Option<u128> {
+    if pieces::count(has.size) == 1 {
+        return Some(has.root).filter(|_| nth == 0);
+    }
+    let row = rows.pieces(ino, nth / pieces::ROW_PIECES as u64)?;
+    row.get((nth % pieces::ROW_PIECES as u64) as usize).copied()
 }
 
 /// The hashes of the pieces of a version that a body has.

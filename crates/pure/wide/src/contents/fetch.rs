@@ -22,6 +22,9 @@ const PIECES_AT_ONCE: usize = 4;
 /// Bytes that are asked of one site and have not come.
 const ASKED_BYTES_MAX: u64 = 4 << 20;
 
+/// Pieces that a site has not got of a version. If there are more, it is asked for no others.
+const LACKS_MAX: usize = 64;
+
 /// The hash of a piece of zeros.
 static ZEROS: LazyLock<u128> = LazyLock::new(|| pieces::hash(&vec![0; PIECE_BYTES as usize]));
 
@@ -66,6 +69,8 @@ pub(super) struct Fetch {
     /// No site has the version: the file is to be empty.
     pub(super) is_lost: bool,
     pub(super) base: Option<(Ino, BodyVersion)>,
+    /// What was in the body of the file when it began.
+    pub(super) over: Option<BodyVersion>,
     /// The hashes of the base's pieces.
     pub(super) known: Vec<u128>,
     pub(super) phase: FetchPhase,
@@ -75,6 +80,8 @@ pub(super) struct Fetch {
     /// How the version differs from the base, if that is known.
     pub(super) changed: Option<ByteRanges>,
     pub(super) next: u64,
+    /// Pieces that the other site has not got any more. All others are put in place: the next version may have most of them.
+    pub(super) lacks: usize,
     /// Pieces on their way, and whether what they wait for is under way.
     pub(super) ways: BTreeMap<u64, (PieceWay, bool)>,
     /// Which pieces the operations under way are about.
@@ -98,12 +105,14 @@ impl Fetch {
             has_some: false,
             is_lost: false,
             base: None,
+            over: None,
             known: Vec::new(),
             phase: FetchPhase::Size,
             is_asked: false,
             hashes: Vec::new(),
             changed: None,
             next: 0,
+            lacks: 0,
             ways: BTreeMap::new(),
             done_in: BTreeMap::new(),
         }
@@ -162,10 +171,19 @@ impl Fetch {
     }
 
     fn end_pieces(&mut self) {
-        let is_all = self.next >= self.hashes.len() as u64 && self.ways.is_empty();
-        if self.phase == FetchPhase::Pieces && is_all {
+        if self.are_pieces_done() && self.lacks == 0 {
             self.goes_on();
         }
+    }
+
+    fn are_pieces_done(&self) -> bool {
+        let is_all = self.next >= self.hashes.len() as u64 && self.ways.is_empty();
+        self.phase == FetchPhase::Pieces && is_all
+    }
+
+    /// All is in place but what the other site has not got any more.
+    pub(super) fn is_lacking(&self) -> bool {
+        self.lacks > 0 && self.are_pieces_done()
     }
 
     /// More hashes of pieces. False if they are not those of the version.
@@ -325,6 +343,17 @@ impl Fetch {
         }
         self.end_pieces();
         Ok(())
+    }
+
+    /// The other site has not got the bytes of some piece any more.
+    pub(super) fn has_not(&mut self, offset: u64) {
+        if let Some((PieceWay::Parts { .. }, _)) = self.ways.get(&(offset / PIECE_BYTES)) {
+            self.ways.remove(&(offset / PIECE_BYTES));
+            self.lacks += 1;
+            if self.lacks > LACKS_MAX {
+                self.next = self.hashes.len() as u64;
+            }
+        }
     }
 
     /// Bytes of some piece have come. False if they are not those that were asked for.

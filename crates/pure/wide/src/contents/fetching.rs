@@ -31,6 +31,11 @@ const WHOLE_BYTES_MAX: u64 = 16 << 10;
 /// Milliseconds until a file is looked at again, which no site has. Each time doubles them, up to the last.
 const AGAIN_MS: (u64, u64) = (250, 8_000);
 
+/// Milliseconds until such a version is asked for once more of which nobody had all pieces. A later one is asked for at once.
+const LACKING_MS: u64 = 30_000;
+/// Milliseconds until such a file is looked at.
+const LOOK_MS: u64 = 1_000;
+
 /// A file that is behind.
 #[derive(Debug, Clone)]
 struct Behind {
@@ -44,11 +49,14 @@ struct Behind {
     without: Option<(Dot, BTreeMap<Writer, bool>)>,
     /// It is asked first how the bytes are to be had.
     asks_how: bool,
+    /// The version of which nobody had all pieces, and until when it is not asked for.
+    lacking: Option<(Dot, u64)>,
 }
 
 impl Behind {
     const fn new(has_some: bool) -> Self {
-        Self { wait_ms: AGAIN_MS.0, tried: BTreeSet::new(), has_some, without: None, asks_how: false }
+        let tried = BTreeSet::new();
+        Self { wait_ms: AGAIN_MS.0, tried, has_some, without: None, asks_how: false, lacking: None }
     }
 }
 
@@ -57,6 +65,8 @@ impl Behind {
 pub(crate) struct Arrival {
     pub(crate) file: FileId,
     pub(crate) version: BodyVersion,
+    /// What was in the body of the file when it was begun.
+    pub(crate) over: Option<BodyVersion>,
     /// Where they are.
     pub(crate) ino: Ino,
     /// It has no name yet.
@@ -182,6 +192,14 @@ impl Fetching {
         rows: &SiteRows<'_>,
         moment: ContentsNow<'_>,
     ) -> Result<Option<ContentsStep>, Vec<RowLoad>> {
+        let lacking = self.fetches.iter().filter(|(_, fetch)| fetch.is_lacking());
+        let lacking: Vec<(FileId, Dot)> = lacking.map(|(file, fetch)| (*file, fetch.version.dot)).collect();
+        for (file, dot) in lacking {
+            if let Some(behind) = self.behind.get_mut(&file).filter(|behind| behind.asks_how) {
+                behind.lacking = Some((dot, moment.ms + LACKING_MS));
+            }
+            self.ask_another(file, moment.ms);
+        }
         while self.fetches.len() < FETCHES_MAX {
             let Some(file) = self.due.due(moment.ms).next() else { break };
             // Unless it says when, it is looked at once more a little later.
@@ -220,6 +238,11 @@ impl Fetching {
             return None;
         }
         let (dot, version) = latest(&held.state)?;
+        let is_lacking = |(of, until): (Dot, u64)| of == dot && moment.ms < until;
+        if behind.tried.is_empty() && behind.lacking.is_some_and(is_lacking) {
+            self.due.set(file, moment.ms + LOOK_MS);
+            return None;
+        }
         if version.size > pieces::FILE_BYTES_MAX {
             self.again(file, moment.ms);
             return None;
@@ -266,6 +289,7 @@ impl Fetching {
         self.last += 1;
         let mut fetch = Fetch::of(self.last, version, from, (into, is_staged));
         (fetch.has_some, fetch.base, fetch.known) = (has_some, base, known);
+        fetch.over = held.bytes.has;
         fetch.hashes = hashes.unwrap_or_default();
         self.fetches.insert(file, fetch);
         None
@@ -327,8 +351,8 @@ impl Fetching {
         if fetch.from != from || fetch.version.dot != dot {
             return;
         }
-        let is_good = bytes.is_some_and(|bytes| fetch.came(offset, &bytes));
-        if !is_good {
+        let Some(bytes) = bytes else { return fetch.has_not(offset) };
+        if !fetch.came(offset, &bytes) {
             self.ask_another(file, now_ms);
         }
     }
@@ -354,6 +378,7 @@ impl Fetching {
         let here = here.map(|(file, fetch)| Arrival {
             file: *file,
             version: fetch.version,
+            over: fetch.over,
             ino: fetch.into,
             is_staged: fetch.is_staged,
             is_lost: fetch.is_lost,

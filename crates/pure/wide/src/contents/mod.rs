@@ -7,11 +7,12 @@ mod cutting;
 mod due;
 mod fetch;
 mod fetching;
+mod kept;
 pub mod pieces;
 mod serving;
 mod work;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use atoll_causal::{FileId, Writer};
 use atoll_core::Ino;
@@ -24,6 +25,7 @@ pub(crate) use cutting::CutVersion;
 use cutting::Cutting;
 pub(crate) use fetching::Arrival;
 use fetching::Fetching;
+pub(crate) use kept::CutBefore;
 use serving::{Question, QuestionKind, Serving};
 pub(crate) use work::WorkOp;
 use work::{Work, WorkFor};
@@ -174,7 +176,7 @@ impl Contents {
     pub(crate) fn did(&mut self, id: u64, done: Result<(Answer, Bytes), Errno>) {
         match self.work.ended(id) {
             Some(WorkFor::Cut(ino)) => {
-                self.cutting.did(ino, done.as_ref().map(|(_, bytes)| &bytes[..]).map_err(|_| ()), self.ms);
+                self.cutting.did(ino, done.map(|(_, bytes)| bytes).map_err(|_| ()), self.ms);
             }
             Some(WorkFor::Fetch(file, number)) => {
                 self.fetching.did((file, number), id, done.map(|(_, bytes)| bytes), self.ms);
@@ -184,8 +186,14 @@ impl Contents {
         }
     }
 
-    /// These versions were cut.
-    pub(crate) fn cut(&mut self, inos: impl IntoIterator<Item = Ino>) {
+    /// What was read of a file of which a version is cut.
+    pub(crate) fn read(&self, ino: Ino) -> BTreeMap<u64, Bytes> {
+        self.cutting.read(ino)
+    }
+
+    /// Versions of these were cut. They are kept for a while for those who ask for them, each with its file.
+    pub(crate) fn cut(&mut self, inos: impl IntoIterator<Item = Ino>, kept: Vec<(FileId, CutBefore)>) {
+        kept.into_iter().for_each(|(file, version)| self.serving.keep(file, version));
         inos.into_iter().for_each(|ino| self.cutting.is_clean(ino));
     }
 
@@ -197,6 +205,12 @@ impl Contents {
     /// The bytes of a file are here, or are not wanted any more.
     pub(crate) fn is_done(&mut self, file: FileId) {
         self.fetching.is_done(file);
+    }
+
+    /// A version of a file is shown, and a later one is not here.
+    pub(crate) fn goes_on(&mut self, file: FileId) {
+        self.fetching.is_done(file);
+        self.fetching.is_behind(file);
     }
 
     /// What was fetched of a file is not what is wanted now, or cannot be shown yet.

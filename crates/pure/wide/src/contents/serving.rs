@@ -1,7 +1,10 @@
 //! Bytes that other sites ask for. Owns when they may be sent: only bytes of the version that was asked for, also if the file changes while
-//! they are read. Never asks for anything.
+//! they are read. What a user has changed since the version was cut is sent if it was kept then, and all else as long as it is in the body.
+//! Never asks for anything.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
+use std::rc::Rc;
 
 use atoll_causal::{Dot, FileId};
 use atoll_core::Ino;
@@ -9,14 +12,15 @@ use atoll_posix::Op;
 use atoll_state::RowLoad;
 use bytes::Bytes;
 
-use super::cutting::of_version;
+use super::cutting::{of_piece, of_version};
 use super::fetching::{Fetching, has_earlier};
+use super::kept::{CutBefore, KeptVersions};
 use super::pieces;
 use super::work::{Work, WorkFor, WorkOp};
-use crate::held::SiteRows;
+use crate::held::{HeldFile, SiteRows};
 use crate::peers::Refused;
 use crate::peers::message::{ContentsPlan, Most, PLAN_MAX, SiteWithout, WideMessage};
-use crate::rows::{BodyVersion, FileBytes, SiteId};
+use crate::rows::{BodyVersion, FileBytes, SiteId, VersionDelta};
 
 /// Questions of one site that are not answered.
 const QUESTIONS_MAX: usize = 256;
@@ -49,7 +53,18 @@ pub(crate) struct Serving {
     reading: BTreeMap<ServeId, (SiteId, Question)>,
     /// Bytes that were read; none if they cannot be.
     read: VecDeque<(SiteId, Question, Option<Bytes>)>,
+    kept: KeptVersions,
     last: u64,
+}
+
+/// Where bytes are that are asked for.
+enum Source {
+    /// In memory.
+    Kept(Bytes),
+    /// In a body.
+    Body(Ino),
+    /// Not here.
+    Nowhere,
 }
 
 impl Serving {
@@ -82,6 +97,11 @@ impl Serving {
         self.queue.is_empty() && self.reading.is_empty() && self.read.is_empty()
     }
 
+    /// A version was cut.
+    pub(crate) fn keep(&mut self, file: FileId, version: CutBefore) {
+        self.kept.keep(file, version);
+    }
+
     /// Bytes were read.
     pub(crate) fn did(&mut self, id: ServeId, bytes: Option<Bytes>) {
         if let Some((site, question)) = self.reading.remove(&id) {
@@ -95,35 +115,46 @@ impl Serving {
         rows: &SiteRows<'_>,
         fetching: &Fetching,
     ) -> Result<Option<(SiteId, WideMessage)>, Vec<RowLoad>> {
-        if let Some((site, question, bytes)) = self.read.front() {
-            let is_there = body(rows, question.file, question.dot).is_some();
+        if let Some((_, question, _)) = self.read.front() {
+            let source = self.source(rows, *question);
             rows.loaded()?;
-            let (QuestionKind::Bytes { offset, .. }, Question { file, dot, .. }) = (question.what, *question)
-            else {
-                unreachable!("only bytes are read")
+            let (site, question, read) = self.read.pop_front().expect("it is the first");
+            let bytes = match source {
+                Source::Kept(bytes) => Some(bytes),
+                Source::Body(_) => read,
+                Source::Nowhere => None,
             };
-            let bytes = bytes.clone().filter(|_| is_there).map(|bytes| bytes.to_vec());
-            let answer = (*site, WideMessage::Bytes { file, dot, offset, bytes });
-            self.read.pop_front();
-            return Ok(Some(answer));
+            return Ok(Some((site, answer(question, bytes))));
         }
-        let Some((site, Question { file, dot, what })) = self.queue.front().copied() else { return Ok(None) };
-        let found = body(rows, file, dot);
-        let answer = match what {
+        let Some((site, question)) = self.queue.front().copied() else { return Ok(None) };
+        let Question { file, dot, what } = question;
+        let found = match what {
             QuestionKind::Plan { base, from } => {
-                let plan = found.map(|(ino, has, bytes)| plan(rows, ino, has, &bytes, base, from));
+                let known = body(rows, file).and_then(|found| {
+                    if found.has_version(dot) {
+                        let hashes = of_version(rows, found.ino, found.has);
+                        return Some((hashes, found.held.bytes.since.clone(), found.has.size));
+                    }
+                    let kept = self.kept.ask(file, dot)?;
+                    Some((kept.hashes.clone(), kept.since.clone(), kept.has.size))
+                });
+                let plan = known.map(|(hashes, since, size)| {
+                    let since = since.zip(base).map(|(since, base)| self.kept.since(file, &since, base));
+                    plan(hashes, size, since, base, from)
+                });
                 let gone = || ContentsPlan::Gone { without: Most::new(without(rows, fetching, file, dot)) };
                 Some(WideMessage::Plan { file, dot, plan: plan.unwrap_or_else(gone) })
             }
-            QuestionKind::Bytes { offset, .. } if found.is_none() => {
-                Some(WideMessage::Bytes { file, dot, offset, bytes: None })
-            }
-            QuestionKind::Bytes { .. } => None,
+            QuestionKind::Bytes { .. } => match self.source(rows, question) {
+                Source::Kept(bytes) => Some(answer(question, Some(bytes))),
+                Source::Body(_) => None,
+                Source::Nowhere => Some(answer(question, None)),
+            },
         };
         rows.loaded()?;
-        Ok(answer.map(|answer| {
+        Ok(found.map(|found| {
             self.queue.pop_front();
-            (site, answer)
+            (site, found)
         }))
     }
 
@@ -135,23 +166,79 @@ impl Serving {
     ) -> Result<Option<WorkOp>, Vec<RowLoad>> {
         let Some((site, question)) = self.queue.front().copied() else { return Ok(None) };
         let QuestionKind::Bytes { offset, len } = question.what else { return Ok(None) };
-        let found = body(rows, question.file, question.dot);
+        let source = self.source(rows, question);
         rows.loaded()?;
-        let Some((ino, ..)) = found else { return Ok(None) };
+        let Source::Body(ino) = source else { return Ok(None) };
         self.queue.pop_front();
         self.last += 1;
         let id = ServeId(self.last);
         self.reading.insert(id, (site, question));
         Ok(Some(work.begin(WorkFor::Serve(id), Op::Read { ino, offset, len }, Bytes::new())))
     }
+
+    /// Where bytes of a version are.
+    fn source(&mut self, rows: &SiteRows<'_>, question: Question) -> Source {
+        let QuestionKind::Bytes { offset, len } = question.what else { return Source::Nowhere };
+        // What was kept of a file that is removed is of no use to anybody.
+        let Some(found) = body(rows, question.file) else { return Source::Nowhere };
+        let kept = self.kept.ask(question.file, question.dot);
+        if let Some(bytes) = kept.and_then(|kept| kept.bytes(offset, len)) {
+            return Source::Kept(bytes);
+        }
+        let range = offset..offset.saturating_add(len.into());
+        if !found.is_unchanged(&range) {
+            return Source::Nowhere;
+        }
+        let nth = offset / pieces::PIECE_BYTES;
+        let is_same_piece = |kept: &CutBefore| {
+            pieces::range(nth, kept.has.size) == pieces::range(nth, found.has.size)
+                && of_piece(rows, found.ino, found.has, nth) == kept.hashes.get(nth as usize).copied()
+        };
+        if found.has_version(question.dot) || kept.is_some_and(is_same_piece) {
+            Source::Body(found.ino)
+        } else {
+            Source::Nowhere
+        }
+    }
 }
 
-/// The body that has the bytes of a version, and nothing else.
-fn body(rows: &SiteRows<'_>, file: FileId, dot: Dot) -> Option<(Ino, BodyVersion, FileBytes)> {
+/// The answer to a question for bytes.
+fn answer(question: Question, bytes: Option<Bytes>) -> WideMessage {
+    let Question { file, dot, what: QuestionKind::Bytes { offset, .. } } = question else {
+        unreachable!("a plan is asked for")
+    };
+    WideMessage::Bytes { file, dot, offset, bytes: bytes.map(|bytes| bytes.to_vec()) }
+}
+
+/// The body of a file, which has a version but for what users have changed since.
+struct ServedBody {
+    ino: Ino,
+    has: BodyVersion,
+    held: Rc<HeldFile>,
+    /// Its length now.
+    size: u64,
+}
+
+impl ServedBody {
+    fn has_version(&self, dot: Dot) -> bool {
+        let is_equal = |version| self.has.is_equal(version);
+        self.has.dot == dot || self.held.state.versions.get(dot).is_some_and(is_equal)
+    }
+
+    /// Whether these are bytes of the version that nobody has changed.
+    fn is_unchanged(&self, range: &Range<u64>) -> bool {
+        let is_written = |written: &Range<u64>| written.start < range.end && range.start < written.end;
+        let FileBytes { is_uncut, written, .. } = &self.held.bytes;
+        let size = if *is_uncut { self.has.size.min(self.size) } else { self.has.size };
+        range.end <= size && !(*is_uncut && written.iter().any(is_written))
+    }
+}
+
+/// The body of a file.
+fn body(rows: &SiteRows<'_>, file: FileId) -> Option<ServedBody> {
     let held = rows.file(file)?;
-    let has = held.bytes.has.filter(|_| !held.bytes.is_uncut)?;
-    let is_equal = || held.state.versions.get(dot).is_some_and(|version| has.is_equal(version));
-    (has.dot == dot || is_equal()).then_some((held.body?, has, held.bytes.clone()))
+    let (ino, has) = (held.body?, held.bytes.has?);
+    Some(ServedBody { ino, has, size: rows.inode(ino)?.attr.size, held })
 }
 
 /// The sites that have not got the bytes of a version, as far as this one knows; none if it may have them later.
@@ -160,22 +247,21 @@ fn without(rows: &SiteRows<'_>, fetching: &Fetching, file: FileId, dot: Dot) -> 
     held.map_or_else(Vec::new, |held| fetching.without(file, dot, has_earlier(&held)))
 }
 
-/// How somebody gets a version.
+/// How somebody gets a version of so many bytes whose pieces have these hashes.
 fn plan(
-    rows: &SiteRows<'_>,
-    ino: Ino,
-    has: BodyVersion,
-    bytes: &FileBytes,
+    hashes: Vec<u128>,
+    size: u64,
+    since: Option<VersionDelta>,
     base: Option<u128>,
     from: u32,
 ) -> ContentsPlan {
-    let hashes = of_version(rows, ino, has);
-    if let Some(since) = bytes.since.as_ref().filter(|since| Some(since.base) == base) {
+    if let Some(mut since) = since.filter(|since| Some(since.base) == base) {
+        since.ranges.cut(size);
         let touched: Vec<u64> = pieces::touched(&since.ranges).take(PLAN_MAX + 1).collect();
         let known =
             touched.iter().filter_map(|nth| hashes.get(*nth as usize).copied()).collect::<Vec<u128>>();
         if touched.len() <= PLAN_MAX && known.len() == touched.len() {
-            return ContentsPlan::Since { ranges: since.ranges.clone(), hashes: Most::new(known) };
+            return ContentsPlan::Since { ranges: since.ranges, hashes: Most::new(known) };
         }
     }
     let some = hashes.into_iter().skip(from as usize).take(PLAN_MAX).collect();

@@ -10,10 +10,10 @@ use atoll_shown::{NewCopy, copy_id, live_versions, places};
 use super::steps::Steps;
 use super::{NotYet, Site};
 use crate::author::{Bundle, BundleChange, Pen};
-use crate::contents::{Arrival, ContentsNow, ContentsStep, CutVersion, WorkOp, pieces};
+use crate::contents::{Arrival, ContentsNow, ContentsStep, CutBefore, CutVersion, WorkOp, pieces};
 use crate::foreign::bodies::{NewBodies, NewBody, latest};
 use crate::foreign::{ForeignDecision, OBJECTS_MAX};
-use crate::held::{HeldChanges, HeldObjects, SiteRows};
+use crate::held::{HeldChanges, HeldFile, HeldObjects, SiteRows};
 use crate::rows::{
     BEHIND, BehindRow, BesideRow, BodyVersion, FILES, FileBeside, FileBytes, FileRow, UNCUT, VersionDelta,
     remove, set,
@@ -58,7 +58,7 @@ impl Site {
     ) -> Result<BesideStep, NotYet> {
         let rows = SiteRows::new(view.state);
         let mut steps = Steps::new(&rows, self.author.spine(), self.author.pen(view.now));
-        let (mut bodies, mut sides) = (NewBodies::new(), Vec::new());
+        let (mut bodies, mut sides, mut kept) = (NewBodies::new(), Vec::new(), Vec::new());
         for CutVersion { ino, size, hashes } in versions {
             let Some(row) = rows.inode(*ino) else { continue };
             let Some(beside) = row.beside.as_ref().filter(|_| row.attr.nlink > 0 && row.attr.size == *size)
@@ -71,6 +71,10 @@ impl Site {
             let since = base.map(|has| VersionDelta { base: has.root, ranges: bytes.written.clone() });
             sides.push(remove(UNCUT, ino.0.into()));
             sides.extend(pieces::new_rows(*ino, bytes.has, hashes));
+            kept.extend(has.map(|has| {
+                let (hashes, since, pieces) = (hashes.clone(), since.clone(), self.contents.read(*ino));
+                (id, CutBefore { has, hashes, since, pieces })
+            }));
             let bytes = FileBytes { has, is_uncut: false, written: Default::default(), since };
             bodies.insert(id, NewBody { ino: None, bytes });
         }
@@ -78,7 +82,7 @@ impl Site {
         let inos = versions.iter().map(|version| version.ino);
         match self.record_of(view, &rows, made, (&bodies, sides), mint) {
             Ok(record) => {
-                self.contents.cut(inos);
+                self.contents.cut(inos, kept);
                 Ok(record)
             }
             Err(NotYet::Version(ino)) => {
@@ -102,14 +106,20 @@ impl Site {
         let mut steps = Steps::new(&rows, self.author.spine(), self.author.pen(view.now));
         let (mut bodies, mut sides) = (NewBodies::new(), Vec::new());
         let (mut done, mut other, mut conflicts) = (Vec::new(), Vec::new(), 0);
-        for Arrival { file, version, ino, is_staged, is_lost, hashes } in arrived {
+        let mut behind = Vec::new();
+        for Arrival { file, version, over, ino, is_staged, is_lost, hashes } in arrived {
             let fits = rows.file(*file).filter(|held| {
                 let is_it =
                     if *is_staged { rows.staged(*file) == Some(*ino) } else { held.ino == Some(*ino) };
-                let is_latest = latest(&held.state).is_some_and(|(dot, _)| dot == version.dot);
                 let is_free = held.bytes.has.is_some() == *is_staged && !held.bytes.is_uncut;
-                held.ino.is_some() && is_it && is_latest && is_free
+                held.ino.is_some() && is_it && is_free && held.bytes.has == *over
             });
+            let is_latest = |held: &HeldFile| {
+                let latest = latest(&held.state);
+                latest.is_some_and(|(dot, _)| dot == version.dot)
+            };
+            let is_earlier = |held: &HeldFile| !*is_lost && is_later_than(*file, &held.state, *over);
+            let fits = fits.filter(|held| is_latest(held) || is_earlier(held));
             let Some(held) = fits else {
                 other.push(*file);
                 continue;
@@ -118,7 +128,13 @@ impl Site {
                 continue;
             }
             done.push(*file);
-            sides.push(remove(BEHIND, file.0));
+            if is_latest(&held) {
+                sides.push(remove(BEHIND, file.0));
+            } else {
+                // There is a later one already, which comes next.
+                sides.push(set(BEHIND, file.0, &BehindRow::Behind { staged: None }));
+                behind.push(*file);
+            }
             sides.extend(pieces::new_rows(*ino, None, hashes));
             let has = if *is_lost {
                 steps.version(*file, &held.bytes, (0, pieces::NO_BYTES), view.now.wall)
@@ -127,7 +143,8 @@ impl Site {
             };
             let bytes = FileBytes { has, ..FileBytes::default() };
             bodies.insert(*file, NewBody { ino: is_staged.then_some(*ino), bytes });
-            let lost = held.bytes.has.and_then(|has| in_conflict(*file, &held.state, has, *version));
+            let had = held.bytes.has.filter(|_| is_latest(&held));
+            let lost = had.and_then(|has| in_conflict(*file, &held.state, has, *version));
             let (Some((copy, dots)), Some(old)) = (lost, held.ino) else { continue };
             conflicts += 1;
             steps.settle(*file, dots, version.dot);
@@ -160,6 +177,7 @@ impl Site {
         match self.record_of(view, &rows, made, (&bodies, sides), mint) {
             Ok(record) => {
                 done.into_iter().for_each(|file| self.contents.is_done(file));
+                behind.into_iter().for_each(|file| self.contents.goes_on(file));
                 Ok(record)
             }
             Err(NotYet::Version(ino)) => {
@@ -241,6 +259,14 @@ impl Site {
         let record = Record { changes, bodies: Vec::new() };
         Ok(BesideStep::Decide(BesideRecord { record, made: Vec::new() }))
     }
+}
+
+/// Whether a version that was fetched over this one may be shown although there is a later one: that one is not here either, and nothing
+/// of the bytes that are here has to become a file beside it.
+fn is_later_than(file: FileId, state: &FileState, over: Option<BodyVersion>) -> bool {
+    let Some((dot, version)) = latest(state) else { return false };
+    let lost = over.and_then(|over| in_conflict(file, state, over, BodyVersion::of(dot, &version)));
+    over.is_none_or(|over| over.dot != dot) && lost.is_none()
 }
 
 /// The version in the body of a file that did not know of a later one, as the copy that it becomes, and all versions with its bytes; none if

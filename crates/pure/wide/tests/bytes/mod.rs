@@ -2,7 +2,7 @@
 
 #![allow(dead_code, reason = "each test uses a part")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use atoll_causal::Writer;
 use atoll_core::{Decode, Ino, SessionId};
@@ -25,6 +25,10 @@ pub(crate) struct World {
     pub(crate) sent: usize,
     /// Messages about bytes that arrive before the link of their sites breaks; none: it does not.
     pub(crate) breaks_after: Option<usize>,
+    /// Bytes that a link carries from one look to the next in each direction; none: all.
+    pub(crate) bytes_a_look: Option<usize>,
+    /// What is on its way on such links, and how much of it has been carried.
+    slow: BTreeMap<(usize, usize), (VecDeque<Bytes>, usize)>,
 }
 
 impl World {
@@ -35,8 +39,14 @@ impl World {
             site.watch_no_more();
             site
         };
-        let mut world =
-            Self { sites: (0..count).map(site).collect(), linked: Vec::new(), sent: 0, breaks_after: None };
+        let mut world = Self {
+            sites: (0..count).map(site).collect(),
+            linked: Vec::new(),
+            sent: 0,
+            breaks_after: None,
+            bytes_a_look: None,
+            slow: BTreeMap::new(),
+        };
         for to in 0..count {
             (0..to).for_each(|from| world.link(from, to, true));
         }
@@ -55,6 +65,14 @@ impl World {
 
     pub(crate) fn deliver(&mut self) -> bool {
         let mut is_some = false;
+        if self.bytes_a_look.is_none() {
+            for ((from, to), (queue, _)) in std::mem::take(&mut self.slow) {
+                for bytes in queue {
+                    is_some = true;
+                    self.sites[to].hear(BesideEvent::Message { peer: 1 + from as u64, bytes });
+                }
+            }
+        }
         for at in 0..self.sites.len() {
             for says in self.sites[at].take_said() {
                 let (peer, bytes) = match says {
@@ -67,6 +85,10 @@ impl World {
                 }
                 is_some = true;
                 self.sent += bytes.len();
+                if self.bytes_a_look.is_some() {
+                    self.slow.entry((at, peer)).or_default().0.push_back(bytes);
+                    continue;
+                }
                 let message = WideMessage::from_slice(&bytes).expect("a site has written it");
                 if message.is_about_bytes()
                     && let Some(left) = &mut self.breaks_after
@@ -93,7 +115,29 @@ impl World {
         for _ in 0..looks {
             self.sites.iter_mut().for_each(Site::waits);
             while self.deliver() {}
+            self.carry();
         }
+    }
+
+    /// Slow links carry as much as they do from one look to the next.
+    fn carry(&mut self) {
+        let Some(most) = self.bytes_a_look else { return };
+        let mut arrived = Vec::new();
+        for ((from, to), (queue, carried)) in &mut self.slow {
+            *carried += most;
+            while let Some(first) = queue.front()
+                && first.len() <= *carried
+            {
+                *carried -= first.len();
+                arrived.extend(queue.pop_front().map(|bytes| (*from, *to, bytes)));
+            }
+            // What was not used is gone.
+            *carried = if queue.is_empty() { 0 } else { *carried };
+        }
+        for (from, to, bytes) in arrived {
+            self.sites[to].hear(BesideEvent::Message { peer: 1 + from as u64, bytes });
+        }
+        while self.deliver() {}
     }
 
     /// All sites have everything.
