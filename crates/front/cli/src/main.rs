@@ -5,6 +5,7 @@
 mod check;
 mod client;
 mod confirm;
+mod conflicts;
 mod control;
 mod daemonize;
 mod doctor;
@@ -81,6 +82,8 @@ enum Command {
     Volume(volume::Volume),
     /// Wait until every site of a wide volume has something durably, or say which have not
     Confirm(confirm::ConfirmCommand),
+    /// List, show and resolve conflicts of wide volumes
+    Conflicts(conflicts::ConflictsCommand),
     /// List, invite, join and remove sites of wide volumes
     Site(site::SiteCommand),
     /// Show the status of nodes, islands and mounts
@@ -182,6 +185,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Union(command) => command.run(),
         Command::Umount(command) => return Ok(command.run()),
         Command::Volume(command) => command.run(),
+        Command::Conflicts(command) => command.run(),
         Command::Site(command) => command.run(),
         Command::Status(command) => command.run(),
         Command::Doctor(command) => return command.run(),

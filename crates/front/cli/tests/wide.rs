@@ -168,6 +168,33 @@ fn sites_work_while_they_are_cut_off_and_agree_when_they_meet() {
         sites.has(site, beside, b"of the second");
     }
     assert_eq!(names(&sites.path(0, "")), names(&sites.path(1, "")));
+    resolves(&sites);
+}
+
+/// Conflicts are listed, shown and resolved.
+fn resolves(sites: &Sites) {
+    let root = sites.path(0, "");
+    let listed = good(["conflicts", "list", text(&root)]);
+    let beside = PathBuf::from(listed.trim());
+    assert!(beside.exists() && listed.lines().count() == 1, "{listed}");
+    let told: Value = serde_json::from_str(&good(["conflicts", "list", "--json", text(&root)])).unwrap();
+    assert_eq!((told[0]["site"].as_str(), told[0]["of"].as_str()), (Some("s1"), root.join("both").to_str()));
+    let shown = good(["conflicts", "show", text(&root.join("both"))]);
+    assert!(shown.contains("changed at s1 on") && shown.lines().count() == 3, "{shown}");
+    let said = bad(["conflicts", "resolve", text(&root.join("new")), "--keep", "this"]);
+    assert!(said.contains("has no conflict"), "{said}");
+    let said = good(["conflicts", "resolve", text(&root.join("both")), "--keep", "both"]);
+    assert!(said.contains("is both (s1 "), "{said}");
+    assert_eq!(good(["conflicts", "list", text(&root)]), "");
+    eventually("the other site has the names", || names(&sites.path(0, "")) == names(&sites.path(1, "")));
+    // By hand, as a clash would leave it.
+    fs::write(root.join("both.~s1-20260101-000000"), b"later").unwrap();
+    good(["conflicts", "resolve", text(&root.join("both")), "--keep", "other"]);
+    sites.has(1, "both", b"later");
+    fs::write(root.join("both.~s1-20260101-000000"), b"no").unwrap();
+    good(["conflicts", "resolve", text(&root.join("both.~s1-20260101-000000")), "--keep", "other"]);
+    sites.has(1, "both", b"later");
+    assert_eq!(good(["conflicts", "list", text(&root)]), "");
 }
 
 #[test]

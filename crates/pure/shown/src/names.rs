@@ -58,6 +58,46 @@ pub fn unmarked(name: &Name) -> Option<Name> {
     })
 }
 
+/// What the mark of a name says, for people.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NameMark {
+    /// The site whose change lost the name.
+    pub site: String,
+    /// When that was made, in UTC: `YYYY-MM-DD HH:MM:SS`.
+    pub time: String,
+}
+
+/// The mark of a name; none if it has none.
+pub fn mark_of(name: &Name) -> Option<NameMark> {
+    let bytes = name.as_bytes();
+    let marks = (1..bytes.len()).rev().filter(|&at| bytes[at..].starts_with(b".~"));
+    marks.into_iter().find_map(|at| {
+        let behind = &bytes[at + 2..];
+        let extension = after_mark(behind)?;
+        let parts: Vec<&str> =
+            str::from_utf8(&behind[..behind.len() - extension.len()]).ok()?.split('-').collect();
+        let day =
+            (1..parts.len() - 1).rev().find(|&at| is_time(parts[at].as_bytes(), parts[at + 1].as_bytes()))?;
+        let (date, time) = (parts[day], parts[day + 1]);
+        let time = format!(
+            "{}-{}-{} {}:{}:{}",
+            &date[..4],
+            &date[4..6],
+            &date[6..],
+            &time[..2],
+            &time[2..4],
+            &time[4..]
+        );
+        Some(NameMark { site: parts[..day].join("-"), time })
+    })
+}
+
+/// Whether these are a day and a time of day.
+fn is_time(day: &[u8], time: &[u8]) -> bool {
+    let is_number = |part: &[u8], len: usize| part.len() == len && part.iter().all(u8::is_ascii_digit);
+    is_number(day, 8) && is_number(time, TIME_BYTES)
+}
+
 /// Of the names beside one, for one mark, the one that follows this one; none if this one has no mark.
 pub fn following(name: &Name) -> Option<Name> {
     let bytes = name.as_bytes();
@@ -88,11 +128,10 @@ fn marked(stem: &[u8], mark: &str, extension: &[u8]) -> Name {
 fn after_mark(bytes: &[u8]) -> Option<&[u8]> {
     let end = bytes.iter().position(|&byte| byte == b'.').unwrap_or(bytes.len());
     let (mark, extension) = bytes.split_at(end);
-    let is_number = |part: &[u8], len: usize| part.len() == len && part.iter().all(u8::is_ascii_digit);
     let parts: Vec<&[u8]> = mark.split(|&byte| byte == b'-').collect();
     // A site's name may have hyphens in it, so the time is looked for from the end: a hash and a number may be behind it.
     let has_time = (1..parts.len().saturating_sub(1))
-        .any(|at| is_number(parts[at], 8) && is_number(parts[at + 1], 6) && parts.len() - at <= 4);
+        .any(|at| is_time(parts[at], parts[at + 1]) && parts.len() - at <= 4);
     let is_one =
         extension.len() <= EXTENSION_BYTES_MAX && !extension[extension.len().min(1)..].contains(&b'.');
     (has_time && is_one).then_some(extension)
@@ -167,6 +206,25 @@ mod tests {
         assert_eq!(of(b"a"), "a.~ann-20240229-123456 a.~ann-20240229-123456-2");
         assert_eq!(of(b".profile"), ".profile.~ann-20240229-123456 .profile.~ann-20240229-123456-2");
         assert_eq!(of(b"a.tar.gz"), "a.tar.~ann-20240229-123456.gz a.tar.~ann-20240229-123456-2.gz");
+    }
+
+    #[test]
+    fn a_mark_says_which_site_and_when() {
+        for (site, shown) in
+            [("ann", "ann"), ("a-b", "a-b"), ("x-20240229-1", "x-20240229-1"), ("n.1", "n_1")]
+        {
+            for beside_it in beside(&name(b"a.tar.gz"), mark(site)).take(3) {
+                let mark = mark_of(&beside_it).unwrap();
+                assert_eq!(
+                    (mark.site.as_str(), mark.time.as_str()),
+                    (shown, "2024-02-29 12:34:56"),
+                    "{beside_it}"
+                );
+            }
+        }
+        for plain in [&b"a.txt"[..], b"a", b"a.~b", b"a.~-20240229-123456", b"a.20240229-123456"] {
+            assert_eq!(mark_of(&name(plain)).is_some(), unmarked(&name(plain)).is_some());
+        }
     }
 
     #[test]

@@ -2,9 +2,11 @@
 //! is used as a cluster volume of one island. How sites are made, and what is asked of them.
 
 mod adopt;
+mod conflicts;
 mod sites;
 
 pub use adopt::Adopted;
+pub use conflicts::{Keep, WideConflict, conflicts, conflicts_of, resolve};
 pub use sites::{
     Adopting, MountAsk, Place, SiteAsk, SiteWish, ask_of_mount, create, host_name, join, join_and_adopt,
 };

@@ -1,0 +1,147 @@
+//! `atoll conflicts`: files of wide volumes that are shown beside the name that another one has.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use atoll_core::Time;
+use atoll_volume::wide::{Keep, WideConflict, conflicts, conflicts_of, resolve};
+use clap::ValueEnum;
+use serde_json::json;
+
+use crate::say;
+
+/// Arguments of `atoll conflicts`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ConflictsCommand {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// List conflicts at a path of a mounted wide volume, and below
+    List(List),
+    /// Show what is known of the conflicts of one file
+    Show(Show),
+    /// Resolve a conflict: at all sites, as by mv(1) and rm(1)
+    Resolve(Resolve),
+}
+
+#[derive(Debug, clap::Args)]
+struct List {
+    /// Where to begin
+    #[arg(default_value = ".")]
+    path: PathBuf,
+    /// Print JSON, for programs
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+struct Show {
+    /// The file, or one that is shown beside it
+    path: PathBuf,
+    /// Print JSON, for programs
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+struct Resolve {
+    /// The file, or one that is shown beside it
+    path: PathBuf,
+    /// Which file stays: this one, the other one, or both under names of their own
+    #[arg(long, value_enum)]
+    keep: Kept,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Kept {
+    This,
+    Other,
+    Both,
+}
+
+impl ConflictsCommand {
+    pub(crate) fn run(self) -> Result<()> {
+        match self.command {
+            Command::List(command) => command.run(),
+            Command::Show(command) => command.run(),
+            Command::Resolve(command) => command.run(),
+        }
+    }
+}
+
+impl List {
+    fn run(self) -> Result<()> {
+        let mut all = Vec::new();
+        conflicts(&self.path, &mut |one| match self.json {
+            true => all.push(for_programs(&one)),
+            false => say::line(format_args!("{}", one.path.display())),
+        })?;
+        if self.json {
+            say::json(&json!(all));
+        }
+        Ok(())
+    }
+}
+
+impl Show {
+    fn run(self) -> Result<()> {
+        let all = conflicts_of(&self.path)?;
+        if self.json {
+            say::json(&json!(all.iter().map(for_programs).collect::<Vec<_>>()));
+            return Ok(());
+        }
+        let Some(first) = all.first() else {
+            say::line(format_args!("{} has no conflict.", self.path.display()));
+            return Ok(());
+        };
+        say::line(format_args!("{}  {}", first.of.display(), about(&first.of)?));
+        for one in &all {
+            say::line(format_args!("{}  {}", one.path.display(), about(&one.path)?));
+            say::line(format_args!(
+                "  changed at {} on {} UTC by somebody who had not seen what has the name now",
+                one.mark.site, one.mark.time
+            ));
+        }
+        Ok(())
+    }
+}
+
+fn about(path: &Path) -> Result<String> {
+    match std::fs::symlink_metadata(path) {
+        Ok(meta) if meta.is_dir() => Ok("a directory".to_owned()),
+        Ok(meta) => {
+            let changed = crate::ls::time(Time { secs: meta.mtime(), nanos: 0 });
+            Ok(format!("{}  changed {changed}", say::bytes(meta.len())))
+        }
+        Err(why) if why.kind() == std::io::ErrorKind::NotFound => Ok("nothing has this name".to_owned()),
+        Err(why) => Err(why).with_context(|| format!("{} cannot be looked at", path.display())),
+    }
+}
+
+impl Resolve {
+    fn run(self) -> Result<()> {
+        let keep = match self.keep {
+            Kept::This => Keep::This,
+            Kept::Other => Keep::Other,
+            Kept::Both => Keep::Both,
+        };
+        resolve(&self.path, keep)?.into_iter().for_each(say::line);
+        Ok(())
+    }
+}
+
+fn for_programs(one: &WideConflict) -> serde_json::Value {
+    let size = |path: &Path| std::fs::symlink_metadata(path).ok().map(|meta| meta.len());
+    json!({
+        "path": one.path.display().to_string(),
+        "of": one.of.display().to_string(),
+        "site": one.mark.site,
+        "time": one.mark.time,
+        "size": size(&one.path),
+        "size_of": size(&one.of),
+    })
+}
