@@ -3,97 +3,11 @@
 mod common;
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use common::{Cluster, Mounted, Scratch, bad, eventually, free_port, good, text};
+use common::sites::{Sites, names};
+use common::{Cluster, Mounted, Scratch, bad, eventually, good, text};
 use serde_json::Value;
-
-/// Sites of one volume, each at a node of its own.
-struct Sites {
-    nodes: Cluster,
-    mounts: Vec<Option<Mounted>>,
-}
-
-impl Sites {
-    /// The first one can be reached, and the others join it.
-    fn new(count: usize) -> Self {
-        let nodes = Cluster::bare(count);
-        let at = format!("127.0.0.1:{}", free_port());
-        let data = nodes.data(0);
-        good([
-            "volume",
-            "create",
-            "docs",
-            "--kind",
-            "wide",
-            "--data",
-            text(&data),
-            "--site",
-            "s0",
-            "--at",
-            &at,
-        ]);
-        let mut sites = Self { nodes, mounts: (0..count).map(|_| None).collect() };
-        for site in 1..count {
-            sites.join(site);
-        }
-        (0..count).for_each(|site| sites.mount(site));
-        sites
-    }
-
-    fn data(&self, site: usize) -> PathBuf {
-        self.nodes.data(site)
-    }
-
-    fn line(&self) -> String {
-        let said = good(["site", "invite", "--data", text(&self.data(0))]);
-        said.trim().strip_prefix("atoll site join ").expect("a command").to_owned()
-    }
-
-    fn join(&self, site: usize) {
-        let (line, name) = (self.line(), format!("s{site}"));
-        good(["site", "join", &line, "--data", text(&self.data(site)), "--name", &name]);
-    }
-
-    fn mount(&mut self, site: usize) {
-        let source = format!("{}:/docs", self.nodes.addresses[site]);
-        let point = self.data(site).with_file_name(format!("point{site}"));
-        fs::create_dir_all(&point).unwrap();
-        self.mounts[site] = Some(Mounted::new(&source, point, ""));
-    }
-
-    fn path(&self, site: usize, name: &str) -> PathBuf {
-        self.mounts[site].as_ref().expect("it is mounted").path(name)
-    }
-
-    /// How site `of` is for `site`.
-    fn told(&self, site: usize, of: usize) -> Value {
-        let said = good(["site", "list", "--json", "--data", text(&self.data(site))]);
-        let told: Value = serde_json::from_str(&said).unwrap();
-        let name = format!("s{of}");
-        let found = told["sites"].as_array().unwrap().iter().find(|told| told["name"] == name.as_str());
-        found.cloned().unwrap_or(Value::Null)
-    }
-
-    fn is_connected(&self, site: usize, of: usize) -> bool {
-        self.told(site, of)["condition"] == "connected"
-    }
-
-    /// Waits until a file at a site has these bytes.
-    fn has(&self, site: usize, name: &str, bytes: &[u8]) {
-        let path = self.path(site, name);
-        eventually(&format!("{} has its bytes", path.display()), || {
-            fs::read(&path).is_ok_and(|there| there == bytes)
-        });
-    }
-}
-
-fn names(dir: &Path) -> Vec<String> {
-    let entries = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name());
-    let mut names: Vec<String> = entries.map(|name| name.into_string().unwrap()).collect();
-    names.sort();
-    names
-}
 
 #[test]
 fn what_is_done_at_one_site_is_at_all_of_them() {

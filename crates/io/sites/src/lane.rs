@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,6 +26,8 @@ use crate::tls::digest_of;
 const ALIVE: Duration = Duration::from_secs(5);
 /// A site of which nothing comes for so long is away.
 const SILENCE_MAX: Duration = Duration::from_secs(20);
+/// How long the end of a connection may take.
+const GOODBYE: Duration = Duration::from_millis(500);
 /// Bytes that the kernel takes ahead of what it can send.
 const UNSENT_BYTES: u32 = 128 << 10;
 /// Bytes of plaintext that wait to be encrypted.
@@ -233,14 +235,24 @@ impl Lane {
             Err(why) => why,
             Ok(why) => {
                 // Whoever does not hear it sees the end of the connection.
-                let until = Instant::now() + Duration::from_millis(200);
-                let _ = self.stream.set_nonblocking(false);
-                let _ = self.say(&LinkFrame::refused(&why), until);
-                self.tls.send_close_notify();
-                let _ = self.tls.write_tls(&mut Until(&self.stream, until));
+                let _ = self.say_goodbye(&why);
                 LaneError::Told(why)
             }
         }
+    }
+
+    /// Says why the connection ends. What the other end has sent is read to its end, or the system would reset the connection, and the
+    /// other end lose what it has not read yet.
+    fn say_goodbye(&mut self, why: &str) -> Result<(), LaneError> {
+        let until = Instant::now() + GOODBYE;
+        self.stream.set_nonblocking(false)?;
+        self.say(&LinkFrame::refused(why), until)?;
+        self.tls.send_close_notify();
+        self.tls.write_tls(&mut Until(&self.stream, until))?;
+        self.stream.shutdown(Shutdown::Write)?;
+        let mut scrap = vec![0; READ_BYTES];
+        while Until(&self.stream, until).read(&mut scrap)? > 0 {}
+        Ok(())
     }
 
     fn go_on(

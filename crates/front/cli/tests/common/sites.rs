@@ -1,0 +1,100 @@
+//! Sites of wide volumes, with real nodes and mounts.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use super::{Cluster, Mounted, eventually, free_port, good, text};
+
+/// Sites of one volume, each at a node of its own.
+pub struct Sites {
+    pub nodes: Cluster,
+    pub mounts: Vec<Option<Mounted>>,
+}
+
+impl Sites {
+    /// The first one can be reached, and the others join it.
+    pub fn new(count: usize) -> Self {
+        Self::at(Cluster::bare(count))
+    }
+
+    /// The same at nodes that have no volume.
+    pub fn at(nodes: Cluster) -> Self {
+        let count = nodes.nodes.len();
+        let at = format!("127.0.0.1:{}", free_port());
+        let data = nodes.data(0);
+        good([
+            "volume",
+            "create",
+            "docs",
+            "--kind",
+            "wide",
+            "--data",
+            text(&data),
+            "--site",
+            "s0",
+            "--at",
+            &at,
+        ]);
+        let mut sites = Self { nodes, mounts: (0..count).map(|_| None).collect() };
+        for site in 1..count {
+            sites.join(site);
+        }
+        (0..count).for_each(|site| sites.mount(site));
+        sites
+    }
+
+    pub fn data(&self, site: usize) -> PathBuf {
+        self.nodes.data(site)
+    }
+
+    pub fn line(&self) -> String {
+        let said = good(["site", "invite", "--data", text(&self.data(0))]);
+        said.trim().strip_prefix("atoll site join ").expect("a command").to_owned()
+    }
+
+    pub fn join(&self, site: usize) {
+        let (line, name) = (self.line(), format!("s{site}"));
+        good(["site", "join", &line, "--data", text(&self.data(site)), "--name", &name]);
+    }
+
+    pub fn mount(&mut self, site: usize) {
+        let source = format!("{}:/docs", self.nodes.addresses[site]);
+        let point = self.data(site).with_file_name(format!("point{site}"));
+        fs::create_dir_all(&point).unwrap();
+        self.mounts[site] = Some(Mounted::new(&source, point, ""));
+    }
+
+    pub fn path(&self, site: usize, name: &str) -> PathBuf {
+        self.mounts[site].as_ref().expect("it is mounted").path(name)
+    }
+
+    /// How site `of` is for `site`.
+    pub fn told(&self, site: usize, of: usize) -> Value {
+        let said = good(["site", "list", "--json", "--data", text(&self.data(site))]);
+        let told: Value = serde_json::from_str(&said).unwrap();
+        let name = format!("s{of}");
+        let found = told["sites"].as_array().unwrap().iter().find(|told| told["name"] == name.as_str());
+        found.cloned().unwrap_or(Value::Null)
+    }
+
+    pub fn is_connected(&self, site: usize, of: usize) -> bool {
+        self.told(site, of)["condition"] == "connected"
+    }
+
+    /// Waits until a file at a site has these bytes.
+    pub fn has(&self, site: usize, name: &str, bytes: &[u8]) {
+        let path = self.path(site, name);
+        eventually(&format!("{} has its bytes", path.display()), || {
+            fs::read(&path).is_ok_and(|there| there == bytes)
+        });
+    }
+}
+
+pub fn names(dir: &Path) -> Vec<String> {
+    let entries = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name());
+    let mut names: Vec<String> = entries.map(|name| name.into_string().unwrap()).collect();
+    names.sort();
+    names
+}
