@@ -12,7 +12,7 @@ use atoll_core::{Ino, SessionId};
 use atoll_posix::{Kind, Op, RenameMode, SetAttr};
 use atoll_wide::author::{Bundle, BundleChange};
 use atoll_wide::foreign::{OBJECTS_MAX, Waits};
-use atoll_wide::rows::{FILES, NEAR, root_head};
+use atoll_wide::rows::{FILES, FeedRow, NEAR, root_head};
 use atoll_wide::site::Site as Machine;
 use bytes::Bytes;
 use receiver::{Receiver, waits};
@@ -541,7 +541,12 @@ fn a_file_with_bytes_that_no_version_has_does_not_go() {
     other.does(unlink(ROOT, "f"), b"");
     let made = bundles(&other, upto);
     let spine = first.beside::<Machine>().author().spine();
-    assert_eq!(waits(first.state(), spine, &made[0].changes), Waits::Version(ino));
+    let file = made[0].changes.iter().find_map(|change| match change.object() {
+        FeedRow::File { id } => Some(id),
+        _ => None,
+    });
+    let files = file.into_iter().collect();
+    assert_eq!(waits(first.state(), spine, &made[0].changes), Waits::Version(ino, files));
 }
 
 /// How often names are looked up when the first of so many changes that follow each other, which are in turns in so many directories that

@@ -508,7 +508,8 @@ fn a_file_in_which_somebody_writes_does_not_go_and_is_not_shown_as_one_with_anot
         assert_eq!(place.shadow.plain().files.len(), 1, "the other one has not come yet");
         let outcome = place.site.ends(id);
         assert!(matches!(outcome, Outcome::Ok { .. }), "{outcome:?}");
-        place.check();
+        // It is asked for once more.
+        place.hears_all_of(&other);
         // They are not equal any more.
         let names = place.names();
         assert_eq!(names.len(), 2, "{names:?}");

@@ -66,6 +66,8 @@ pub struct ForeignDecision {
     /// Objects whose whole state is to be asked for, with what is known of them. A directory without which another one cannot be taken
     /// is among them: its state has to come first.
     pub wants: BTreeMap<FeedRow, Context>,
+    /// Objects whose changes cannot be decided yet: their whole states are to be asked for later.
+    pub later: BTreeSet<FeedRow>,
     /// How many of the changes were refused: no site that keeps the rules makes them, or they do not fit what is here.
     pub refused: usize,
     /// A move of directories was not taken because its writer has too many in the log. It is taken after the next cut.
@@ -82,8 +84,8 @@ pub enum Waits {
     /// There are no numbers for what is new here.
     Numbers,
     /// The file of this number goes, and has bytes that no version has: a version is to be cut first. Or somebody is in its body, and it
-    /// goes or would be shown as one with another.
-    Version(Ino),
+    /// goes or would be shown as one with another. Without the changes of these files that need not be so.
+    Version(Ino, BTreeSet<FileId>),
     /// There are more than [`OBJECTS_MAX`] changes.
     TooMany,
 }
@@ -170,8 +172,8 @@ pub(crate) fn decide_all(
     if mint.lacks > 0 {
         return Err(Waits::Numbers);
     }
-    if let Some(ino) = writing.unversioned {
-        return Err(Waits::Version(ino));
+    if let Some((ino, files)) = writing.unversioned.take() {
+        return Err(Waits::Version(ino, files));
     }
     let (record, files) = writing.finish();
     let is_removed = |dir: &FileId| judged.changes.dirs[dir].is_removed();
@@ -183,6 +185,6 @@ pub(crate) fn decide_all(
     let Judged { born, mut changed, moves, wants, refused, is_busy, .. } = judged;
     changed.extend(moves.iter().map(|record| FeedRow::Move { stamp: record.stamp() }));
     let spine = SpineNews { born, moves, removed, kept };
-    let looked_up = rows.looked_up();
-    Ok(ForeignDecision { record, changed, files, spine, heard, wants, refused, is_busy, looked_up })
+    let (later, looked_up) = (BTreeSet::new(), rows.looked_up());
+    Ok(ForeignDecision { record, changed, files, spine, heard, wants, later, refused, is_busy, looked_up })
 }

@@ -49,8 +49,10 @@ pub(super) struct Writing<'a> {
     bodies: &'a NewBodies,
     /// Files in whose bodies somebody is.
     busy: &'a BTreeSet<Ino>,
-    /// A file that goes and has bytes that no version has, or one that may have some.
-    pub(super) unversioned: Option<Ino>,
+    /// Files that are shown as one.
+    together: Vec<Vec<FileId>>,
+    /// A file that goes and has bytes that no version has, or one that may have some: its body, and the files on whose account it goes.
+    pub(super) unversioned: Option<(Ino, BTreeSet<FileId>)>,
 }
 
 impl<'a> Writing<'a> {
@@ -78,6 +80,7 @@ impl<'a> Writing<'a> {
             heirs: BTreeMap::new(),
             bodies,
             busy,
+            together: Vec::new(),
             unversioned: None,
         }
     }
@@ -94,8 +97,11 @@ impl<'a> Writing<'a> {
         self.inherit(&was, &is);
         self.entries(&was, &is, mint);
         let number = |id: &FileId| self.rows.file(*id)?.ino;
-        let together = is.together.iter().flatten();
-        self.unversioned = together.filter_map(number).find(|ino| self.busy.contains(ino));
+        self.unversioned = is.together.iter().find_map(|files| {
+            let ino = files.iter().filter_map(number).find(|ino| self.busy.contains(ino))?;
+            Some((ino, files.iter().copied().collect()))
+        });
+        self.together = is.together;
         let changed = self.judged.changes.files.keys();
         let files = changed.chain(&was.files).chain(&is.files).chain(self.bodies.keys());
         let files: BTreeSet<FileId> = files.copied().collect();
@@ -389,7 +395,10 @@ impl<'a> Writing<'a> {
         let ino = row.attr.ino;
         let is_dead = places(id, &state).is_empty();
         let has_more = bytes.is_uncut || self.busy.contains(&ino);
-        self.unversioned = self.unversioned.or_else(|| has_more.then_some(ino));
+        if has_more && self.unversioned.is_none() {
+            let others = self.together.iter().filter(|files| files.contains(&id)).flatten();
+            self.unversioned = Some((ino, others.copied().chain([id]).collect()));
+        }
         self.hidden.insert(id);
         let is_kept = !was_shown || row.attr.kind == Kind::Regular && bytes.has.is_some() && !is_dead;
         if is_dead && !was_shown {

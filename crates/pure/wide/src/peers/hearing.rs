@@ -21,6 +21,8 @@ use crate::rows::FeedRow;
 /// Objects that are wanted of one peer. Before there are so many, no more of what it tells is begun; then only directories come to them
 /// in which others are.
 const WANTED_MAX: usize = 1 << 16;
+/// Milliseconds until that is asked for again which could not be decided.
+const LATER_MS: u64 = 1_000;
 
 /// What a message says.
 #[derive(Debug, Clone)]
@@ -67,6 +69,9 @@ pub(super) struct Hearing {
     wanted: BTreeSet<FeedRow>,
     wants: VecDeque<FeedRow>,
     asked: BTreeSet<FeedRow>,
+    /// What is asked for later, since a user is about to write to a file that it concerns; and when.
+    later: BTreeSet<FeedRow>,
+    later_ms: Option<u64>,
     states: VecDeque<BundleChange>,
     /// How many of the first of them are being decided: they stay where they are.
     given: usize,
@@ -89,6 +94,8 @@ impl Hearing {
             wanted: BTreeSet::new(),
             wants: VecDeque::new(),
             asked: BTreeSet::new(),
+            later: BTreeSet::new(),
+            later_ms: None,
             states: VecDeque::new(),
             given: 0,
             nowhere: BTreeSet::new(),
@@ -248,6 +255,12 @@ impl Hearing {
         match next {
             ToDecide::Messages(count) => {
                 let mut open: BTreeSet<FeedRow> = decision.wants.keys().copied().collect();
+                open.extend(&decision.later);
+                for object in &decision.later {
+                    if self.wanted.insert(*object) {
+                        self.later.insert(*object);
+                    }
+                }
                 // Which of the messages it is that lacks something is not told: the first one waits, and so do all.
                 (0..count).for_each(|_| self.begin(std::mem::take(&mut open)));
             }
@@ -261,7 +274,9 @@ impl Hearing {
                 self.alone = self.alone.saturating_sub(1);
                 let done: Vec<FeedRow> = self.states.drain(..count).map(|change| change.object()).collect();
                 for object in done.iter().rev() {
-                    if !decision.wants.contains_key(object) {
+                    if decision.later.contains(object) {
+                        self.later.insert(*object);
+                    } else if !decision.wants.contains_key(object) {
                         self.close(*object);
                     } else if is_lost {
                         // The directory in which it is exists nowhere: some site does not keep the rules.
@@ -280,6 +295,18 @@ impl Hearing {
             return Err(Refused::Bound("objects that are wanted because of what it tells"));
         }
         Ok(())
+    }
+
+    /// What was to be asked for later is asked for when a second has passed.
+    pub(super) fn goes_on(&mut self, now_ms: u64) {
+        if self.later.is_empty() {
+            return;
+        }
+        let when = *self.later_ms.get_or_insert(now_ms + LATER_MS);
+        if when <= now_ms {
+            self.later_ms = None;
+            self.wants.extend(std::mem::take(&mut self.later));
+        }
     }
 
     fn wish(&mut self, object: FeedRow, is_first: bool) {
@@ -328,7 +355,7 @@ impl Hearing {
         assert!(self.queue.iter().is_sorted_by(|a, b| a.upto < b.upto));
         let is_begun = |heard: &Heard| matches!(heard.work, Work::Begun);
         assert!(self.queue.iter().map(is_begun).eq((0..self.queue.len()).map(|at| at < self.begun)));
-        let under_way = self.wants.iter().chain(&self.asked).copied();
+        let under_way = self.wants.iter().chain(&self.asked).chain(&self.later).copied();
         let all: Vec<FeedRow> = under_way.chain(self.states.iter().map(BundleChange::object)).collect();
         assert_eq!(all.len(), self.wanted.len(), "each of what is wanted is at one place");
         assert!(all.iter().all(|object| self.wanted.contains(object)));
@@ -399,6 +426,7 @@ mod tests {
             spine: SpineNews::default(),
             heard: Vec::new(),
             wants: BTreeMap::new(),
+            later: BTreeSet::new(),
             refused: 0,
             is_busy: false,
             looked_up: 0,

@@ -333,6 +333,15 @@ impl WidePeers {
         step
     }
 
+    /// What could not be decided for a while is asked for once more, now and then.
+    pub fn goes_on(&mut self, now_ms: u64) {
+        for peer in self.peers.values_mut() {
+            if let Link::Up(live) = &mut peer.link {
+                live.hearing.goes_on(now_ms);
+            }
+        }
+    }
+
     /// A step was decided: its record gets rows, unless it is empty, and is set at `position` if it has some then. If the link is refused
     /// because of the decision, it is down; the record is to be set all the same.
     pub fn decided(

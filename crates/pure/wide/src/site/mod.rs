@@ -6,7 +6,7 @@ mod left;
 mod prepare;
 mod steps;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use atoll_causal::Writer;
 use atoll_core::planted::{Bug, planted};
@@ -26,7 +26,7 @@ use crate::held::{HeldChanges, HeldObjects, SiteRows};
 use crate::members::{NumberedSite, SiteList, SiteMember};
 use crate::peers::message::{Most, SITES_MAX, WideMessage};
 use crate::peers::{Own, WidePeers, Window};
-use crate::rows::{BEHIND, DIRS, MEMBERS, MOVES, PEERS, SiteId, UNCUT, WRITERS};
+use crate::rows::{BEHIND, DIRS, FeedRow, MEMBERS, MOVES, PEERS, SiteId, UNCUT, WRITERS};
 use crate::watch::happened;
 use prepare::{Needed, SiteStep, TOGETHER_MAX};
 use steps::Steps;
@@ -116,7 +116,7 @@ impl From<Waits> for NotYet {
         match waits {
             Waits::Rows(loads) => Self::Rows(loads),
             Waits::Numbers => Self::Numbers,
-            Waits::Version(ino) => Self::Version(ino),
+            Waits::Version(ino, _) => Self::Version(ino),
             Waits::TooMany => Self::Refused,
         }
     }
@@ -227,6 +227,7 @@ impl Site {
         }
         self.peers.synced(if planted(Bug::ToldUnsynced) { view.state.seq() } else { view.synced });
         self.hear_all(view.state);
+        self.peers.goes_on(view.now.ms);
         if let Some((SiteId(peer), why)) = self.ends.pop_front() {
             return Ok(BesideStep::Say(BesideSays::End { peer, why }));
         }
@@ -349,9 +350,7 @@ impl Site {
             // Nobody else gives dots of this writer: this site has gone back, or the other one lies.
             let given = |change: &&BundleChange| self.author.has_given(change);
             let honest: Vec<BundleChange> = step.changes.iter().filter(given).cloned().collect();
-            let decided = self.decide(view, &honest, &NewBodies::new(), mint);
-            assert!(!matches!(decided, Err(Waits::TooMany)), "a step has as many changes as fit");
-            let mut decision = decided?;
+            let mut decision = self.decide_most(view, &honest, mint)?;
             decision.refused += step.changes.len() - honest.len();
             let (writer, _) = self.author.given();
             let was_linked = self.peers.is_linked(step.from);
@@ -371,6 +370,36 @@ impl Site {
             }
         }
         Ok(None)
+    }
+
+    /// What becomes of changes of another site. Those of files that may not go yet come later, if the others can be decided without them.
+    fn decide_most(
+        &mut self,
+        view: BesideView<'_>,
+        changes: &[BundleChange],
+        mint: &mut dyn FnMut() -> Option<Ino>,
+    ) -> Result<ForeignDecision, NotYet> {
+        let mut changes = changes.to_vec();
+        let mut later = BTreeSet::new();
+        loop {
+            let (ino, files) = match self.decide(view, &changes, &NewBodies::new(), mint) {
+                Err(Waits::Version(ino, files)) => (ino, files),
+                Err(Waits::TooMany) => unreachable!("a step has as many changes as fit"),
+                Err(waits) => return Err(waits.into()),
+                Ok(decision) => return Ok(ForeignDecision { later, ..decision }),
+            };
+            self.contents.is_due(ino);
+            let waits = |change: &BundleChange| {
+                let object = change.object();
+                matches!(object, FeedRow::File { id } if files.contains(&id)).then_some(object)
+            };
+            let before = later.len();
+            later.extend(changes.iter().filter_map(waits));
+            changes.retain(|change| waits(change).is_none());
+            if later.len() == before {
+                return Err(NotYet::Version(ino));
+            }
+        }
     }
 
     /// What is to be decided before this operation; none if nothing.
