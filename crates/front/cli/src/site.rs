@@ -262,7 +262,7 @@ impl List {
             return Ok(());
         }
         for site in &sites {
-            say::line(format_args!("{:<16} {:<10} {}", site.name, word(site.condition), how(site)));
+            say::line(line(site));
         }
         Ok(())
     }
@@ -286,6 +286,12 @@ impl Forget {
         say::line(format_args!("The sites of volume {volume} go on without {}.", self.site));
         Ok(())
     }
+}
+
+/// A site, in one line.
+pub(crate) fn line(site: &SiteTold) -> String {
+    let line = format!("{:<16} {:<10} {}", site.name, word(site.condition), how(site));
+    line.trim_end().to_owned()
 }
 
 const fn word(condition: SiteCondition) -> &'static str {
@@ -330,7 +336,7 @@ fn how(site: &SiteTold) -> String {
     parts.join(", ")
 }
 
-fn for_programs(site: &SiteTold) -> serde_json::Value {
+pub(crate) fn for_programs(site: &SiteTold) -> serde_json::Value {
     json!({
         "name": site.name,
         "id": format!("{:016x}", site.site),

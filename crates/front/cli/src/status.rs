@@ -4,6 +4,7 @@ use std::io::IsTerminal;
 use std::path::PathBuf;
 
 use anyhow::Result;
+use atoll_proto::SiteTold;
 use atoll_proto::control::{
     Connection, FillStage, FillStatus, Filling, IslandPhase, IslandStatus, Metric, MountStatus, VolumeStatus,
 };
@@ -80,7 +81,13 @@ fn show(all: &Collected) {
         if let Some(filling) = &told.filling {
             say::line(format_args!("  filling {}", filling_line(filling, std::io::stdout().is_terminal())));
         }
-        told.volumes.iter().for_each(show_volume);
+        for volume in &told.volumes {
+            show_volume(volume);
+            let sites = told.sites.iter().filter(|(name, _)| *name == volume.volume.name);
+            for site in sites.flat_map(|(_, sites)| sites) {
+                say::line(format_args!("    site {}", crate::site::line(site)));
+            }
+        }
         told.mounts.iter().for_each(show_mount);
     }
     for (_, why) in &all.down {
@@ -267,7 +274,13 @@ fn told_json(told: &Told) -> Value {
         "filling": told.filling.as_ref().map(filling_json),
         "volumes": told.volumes.iter().map(volume_json).collect::<Vec<_>>(),
         "mounts": told.mounts.iter().map(mount_json).collect::<Vec<_>>(),
+        "sites": told.sites.iter().map(sites_json).collect::<serde_json::Map<_, _>>(),
     })
+}
+
+/// A wide volume's name, and its sites.
+fn sites_json((volume, sites): &(String, Vec<SiteTold>)) -> (String, Value) {
+    (volume.clone(), sites.iter().map(crate::site::for_programs).collect())
 }
 
 fn filling_json(filling: &Filling) -> Value {

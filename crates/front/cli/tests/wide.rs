@@ -34,6 +34,11 @@ fn what_is_done_at_one_site_is_at_all_of_them() {
     let said = good(["confirm", text(&sites.path(0, ""))]);
     assert!(said.contains("Every site has all 4 files and directories"), "{said}");
     assert!(good(["confirm", text(&sites.path(1, "large"))]).contains("Every site has it"));
+    let status = good(["status", text(&sites.path(0, ""))]);
+    assert!(status.contains("    site s1               connected"), "{status}");
+    let status: Value = serde_json::from_str(&good(["status", "--json", text(&sites.path(0, ""))])).unwrap();
+    let told = status["processes"].as_array().unwrap().iter().find(|told| told["sites"]["docs"].is_array());
+    assert_eq!(told.unwrap()["sites"]["docs"][0]["condition"], "here");
     // The second and the third have no link: the first one passes on.
     assert!(sites.is_connected(0, 1) && sites.is_connected(0, 2));
     assert_eq!(sites.told(1, 2)["condition"], "away");

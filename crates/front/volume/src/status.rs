@@ -4,10 +4,10 @@ use std::path::Path;
 
 use anyhow::{Result, anyhow, bail};
 use atoll_proto::control::{Daemon, Filling, MountStatus, VolumeStatus, VolumeSummary};
-use atoll_proto::{Control, ControlReply};
+use atoll_proto::{Control, ControlReply, SiteOrder, SiteReply, SiteTold, VolumeKind};
 use atoll_rpc::Address;
 
-use crate::ask::{NoAnswer, QUESTION, ask, ask_all, strange};
+use crate::ask::{NoAnswer, QUESTION, ask, ask_all, strange, try_ask};
 use crate::places::{self, SocketPlace, data_socket, mount_socket};
 use crate::source::{mount_point, of_mount};
 
@@ -21,6 +21,8 @@ pub struct Told {
     pub mounts: Vec<MountStatus>,
     /// How far its copies are that are filled; none if none is.
     pub filling: Option<Filling>,
+    /// Of its wide volumes: their names, and the sites of each.
+    pub sites: Vec<(String, Vec<SiteTold>)>,
 }
 
 /// The answers of many processes.
@@ -32,6 +34,24 @@ pub struct Collected {
     pub down: Vec<(Address, String)>,
     /// Why mounts of this machine did not answer, a line each.
     pub silent: Vec<String>,
+}
+
+impl Told {
+    /// Asks the process about the sites of its wide volumes. What does not answer now has answered a moment ago.
+    fn ask_for_sites(&mut self) {
+        let wide = self.volumes.iter().map(|volume| &volume.volume);
+        let wide = wide.filter(|volume| volume.kind == VolumeKind::Wide && volume.problem.is_none());
+        let places = || self.daemon.addresses.iter().find_map(|shown| places::reach(shown).ok());
+        for volume in wide {
+            let order = SiteOrder::List { volume: volume.name.clone() };
+            if let Some(place) = places()
+                && let Ok(ControlReply::Site { reply: SiteReply::Sites { sites } }) =
+                    try_ask(&place.address, Control::Site { order }, QUESTION)
+            {
+                self.sites.push((volume.name.clone(), sites));
+            }
+        }
+    }
 }
 
 impl Collected {
@@ -88,7 +108,7 @@ impl Collected {
                 Ok(ControlReply::Status { daemon, volumes, mounts, filling }) => {
                     let known = |t: &Told| t.daemon.daemon == daemon.daemon && daemon.daemon != 0;
                     if !self.told.iter().any(known) {
-                        self.told.push(Told { daemon, volumes, mounts, filling });
+                        self.told.push(Told { daemon, volumes, mounts, filling, sites: Vec::new() });
                     }
                 }
                 Ok(_) => self.down.push((address.clone(), "it answers something else".to_owned())),
@@ -98,6 +118,7 @@ impl Collected {
                 Err(NoAnswer::Unknown(why)) => self.down.push((address.clone(), first_line(&why))),
             }
         }
+        self.told.iter_mut().for_each(Told::ask_for_sites);
         self
     }
 }
@@ -136,7 +157,7 @@ pub fn explain_down(why: anyhow::Error, data: Option<&Path>) -> anyhow::Error {
 fn told(address: &Address) -> Result<Told> {
     match ask(address, Control::Status, QUESTION)? {
         ControlReply::Status { daemon, volumes, mounts, filling } => {
-            Ok(Told { daemon, volumes, mounts, filling })
+            Ok(Told { daemon, volumes, mounts, filling, sites: Vec::new() })
         }
         _ => Err(strange(address)),
     }
