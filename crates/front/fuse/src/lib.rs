@@ -9,6 +9,7 @@
 mod abi;
 mod accesses;
 mod adapter;
+mod again;
 mod counters;
 mod device;
 mod dying;

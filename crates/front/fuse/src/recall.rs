@@ -1,7 +1,7 @@
 //! Makes the kernel drop what it keeps, when the volume says so. Holds no lock while it talks to the kernel
 //! about an id, because that may first need other requests answered. It does not wait for those without end,
 //! because the volume may answer them only when the recall is over. Nobody waits for the drop of changed ids
-//! and names (`changed`).
+//! and names (`changed`), and it is done twice (`again`).
 //!
 //! Names go first, all with one message. Then attributes go; the kernel waits for them only if an inode is
 //! just being thrown out. Then pages go. A page that is being read or written back goes when that is over.
@@ -11,12 +11,13 @@
 
 use crate::abi::{MINOR_INC_EPOCH, Out, init, notify};
 use crate::adapter::{Agreed, KEEP};
+use crate::again::{Again, VoidAnswers};
 use crate::device::Device;
 use crate::nodes::Nodes;
 use crate::pending::Pending;
 use crate::sweep::Sweep;
 use atoll_core::{Ino, Name};
-use atoll_vfs::{CHANGED_MAX, Scope, Watcher};
+use atoll_vfs::{Scope, Watcher};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -36,11 +37,18 @@ const ALL_PAGES: u64 = 0;
 /// other alive.
 #[derive(Debug)]
 pub(crate) struct Recall {
+    drops: Arc<Drops>,
+    pages: Arc<Sweep<Ino>>,
+    again: Arc<Again>,
+}
+
+/// What the kernel is told to drop.
+#[derive(Debug)]
+struct Drops {
     nodes: Arc<Nodes>,
     device: Arc<Device>,
     agreed: Arc<OnceLock<Agreed>>,
     attributes: Arc<Sweep<Ino>>,
-    pages: Arc<Sweep<Ino>>,
     names: Arc<Sweep<(Ino, Name)>>,
 }
 
@@ -73,18 +81,35 @@ impl Recall {
             let expires = offer.get().is_some_and(|agreed| agreed.flags & init::HAS_EXPIRE_ONLY != 0);
             if expires { of_names.expire_name(*dir, name) } else { of_names.drop_name(*dir, name) }
         };
-        Self {
+        let drops = Arc::new(Drops {
             nodes: Arc::clone(nodes),
             device: Arc::clone(device),
             agreed: Arc::clone(agreed),
             attributes: Sweep::new("fuse-attributes", dropping(NO_PAGES)),
-            pages: Sweep::new("fuse-pages", drop_pages),
             names: Sweep::new("fuse-names", drop_name),
-        }
+        });
+        let once_more = Arc::clone(&drops);
+        // Pages are locked from when they are asked for until they are there, so each was dropped behind that.
+        let again = Again::new(move |changes| drop(once_more.changed(changes)));
+        Self { drops, pages: Sweep::new("fuse-pages", drop_pages), again }
     }
 }
 
-impl Recall {
+impl Drops {
+    /// Has the kernel drop these names, and attributes of these files and directories. Waits for nothing. The ids.
+    fn changed(&self, changes: VoidAnswers) -> Vec<Ino> {
+        let at_once = Duration::ZERO;
+        let inos = match changes.listed() {
+            Some((inos, names)) => {
+                self.names.run(names, at_once);
+                inos
+            }
+            None => self.drop_all_names().unwrap_or_default(),
+        };
+        self.attributes.run(inos.clone(), at_once);
+        inos
+    }
+
     /// Has the kernel drop every name, also absent ones. Returns all ids that it knows; none before it knows
     /// anything.
     fn drop_all_names(&self) -> Option<Vec<Ino>> {
@@ -101,25 +126,19 @@ impl Recall {
 
 impl Watcher for Recall {
     fn recall(&self, Scope::Everything: Scope) {
-        if let Some(known) = self.drop_all_names() {
-            self.attributes.run(known.clone(), ATTRIBUTES_MAX);
+        if let Some(known) = self.drops.drop_all_names() {
+            self.drops.attributes.run(known.clone(), ATTRIBUTES_MAX);
             self.pages.run_until_held_up(known, PAGES_MAX, HELD_UP_MAX);
         }
     }
 
     fn changed(&self, inos: &[Ino], names: &[(Ino, Name)]) {
-        let at_once = Duration::ZERO;
-        let inos = if inos.len() + names.len() <= CHANGED_MAX {
-            self.names.run(names.to_vec(), at_once);
-            inos.to_vec()
-        } else {
-            self.drop_all_names().unwrap_or_default()
-        };
-        self.attributes.run(inos.clone(), at_once);
-        self.pages.run(inos, at_once);
+        let dropped = self.drops.changed(VoidAnswers::of(inos, names));
+        self.pages.run(dropped, Duration::ZERO);
+        self.again.add(inos, names);
     }
 
     fn knows(&self, ino: Ino) -> bool {
-        self.nodes.knows(ino)
+        self.drops.nodes.knows(ino)
     }
 }

@@ -6,7 +6,7 @@ use atoll_needs::needs;
 use std::fs;
 use std::io::Read;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use atoll_core::{Ino, Name};
 use atoll_posix::Op;
@@ -101,6 +101,30 @@ fn what_has_changed_is_dropped_although_it_might_be_kept() {
     assert!(fs::metadata(world.at("new")).is_err(), "nothing was said of this name");
     watcher(&world).changed(&[], &[(Ino::ROOT, name("new"))]);
     eventually(|| fs::metadata(world.at("new")).is_ok());
+}
+
+/// The kernel may write down an answer of before when it has been told already that this has changed.
+#[test]
+fn what_the_kernel_learns_of_before_when_it_was_told_of_a_change_goes_too() {
+    needs!(Mounts);
+    let world = world("late", Caching::UntilRecalled);
+    let kept = Duration::from_secs(5);
+    let is_late = |n: usize| {
+        let text = format!("f{n}");
+        world.files.behind(create(&text), b"");
+        let (ino, at, absent) = (world.files.id(&text), world.at(&text), world.at(&format!("new{n}")));
+        let begun = Instant::now();
+        watcher(&world).changed(&[ino], &[(Ino::ROOT, name(&text)), (Ino::ROOT, name(&format!("new{n}")))]);
+        // As answers that were under way.
+        assert_eq!((len(&at), absent.exists()), (0, false));
+        grow(&world, &text, b"abc");
+        world.files.behind(create(&format!("new{n}")), b"");
+        eventually(|| len(&at) == 3 && absent.exists());
+        // Then the kernel asks again in any case.
+        begun.elapsed() >= kept
+    };
+    // A busy machine may take so long for one.
+    assert!((0..10).any(|n| !is_late(n)), "it is shown for as long as the kernel keeps it");
 }
 
 #[test]

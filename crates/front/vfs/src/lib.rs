@@ -15,7 +15,7 @@ use atoll_posix::{Answer, Caller, Errno, Kind, Op};
 use bytes::Bytes;
 
 pub use atoll_handover as handover;
-pub use atoll_posix::{AnswerExtras, AttrsAround, Caching, RequestOptions};
+pub use atoll_posix::{AnswerExtras, AttrsAround, CHANGED_MAX, Caching, RequestOptions};
 
 /// Called exactly once, with the outcome and the data beside it. If the outcome allows a frontend to keep it,
 /// that promise may be passed on until this returns, and not later.
@@ -153,9 +153,6 @@ pub enum Scope {
     Everything,
 }
 
-/// Most ids and names in one call of [`Watcher::changed`]. If more have changed, everything is recalled.
-pub const CHANGED_MAX: usize = 4096;
-
 /// A frontend's side of caching.
 pub trait Watcher: Send + Sync + 'static {
     /// Answers about this scope are void, and no promise about it is being passed on any more. Returns when
@@ -163,8 +160,9 @@ pub trait Watcher: Send + Sync + 'static {
     /// wait for its end. Runs on a thread of its own, never inside an operation.
     fn recall(&self, scope: Scope);
 
-    /// The attributes or bytes of these files, or the targets of these names, have changed. Returns at once;
-    /// old answers go soon afterwards, and nobody waits for that.
+    /// The attributes or bytes of these files, or the targets of these names, have changed: more than [`CHANGED_MAX`] stand for
+    /// everything. Every promise that was given before has been passed on. Returns at once; old answers go soon afterwards, and
+    /// nobody waits for that.
     fn changed(&self, inos: &[Ino], names: &[(Ino, Name)]);
 
     /// Whether the frontend still knows this id (a file may be open although it has no name).

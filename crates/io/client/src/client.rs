@@ -5,13 +5,14 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock, Weak};
 use std::time::{Duration, Instant};
 
-use atoll_core::{Ino, IslandId, Key, Table, VolumePath};
+use atoll_core::{Ino, IslandId, Key, Name, Table, VolumePath};
 use atoll_handover::Gate;
 use atoll_posix::{Answer, AnswerExtras, Caching, Caller, Errno, Kind, Op, RequestOptions};
 use atoll_proto::{ClientOp, FileHandle, Notice, Outcome, Reply, Request, Resolved};
 use atoll_route::{Config, Counters, Route, RouteOut};
 use bytes::Bytes;
 
+use crate::changed::PendingChanges;
 use crate::pieces::{Early, Next, Pieces, Range};
 
 /// Pause between two times at which the routing machine is told the time.
@@ -62,6 +63,9 @@ pub trait Watcher: Send + Sync + 'static {
     /// answers can no longer be used, and soon: operations under way may wait for an island that the session
     /// is attached to only then.
     fn recall(&self);
+    /// What was kept of these files and directories, and of these names, is void: more than [`atoll_posix::CHANGED_MAX`] stand for everything.
+    /// Every promise that was given before has been passed on. Returns soon, and need not wait until no old answer can be used.
+    fn changed(&self, inos: &[Ino], names: &[(Ino, Name)]);
     /// Whether this id is still known.
     fn knows(&self, ino: Ino) -> bool;
 }
@@ -84,6 +88,8 @@ pub struct Client {
     keep_until_ms: AtomicU64,
     /// Passed by a recall when every promise that was given before has been passed on.
     promises: Gate,
+    /// What has changed, and the watcher has not been told.
+    changed: PendingChanges,
     /// Recalls for which there was no thread.
     recalls_due: AtomicU32,
     stopping: AtomicBool,
@@ -108,6 +114,7 @@ impl Client {
             start: since_boot(),
             keep_until_ms: AtomicU64::new(0),
             promises: Gate::default(),
+            changed: PendingChanges::default(),
             recalls_due: AtomicU32::new(0),
             stopping: AtomicBool::new(false),
             me: Weak::clone(me),
@@ -119,6 +126,7 @@ impl Client {
                 for _ in 0..client.recalls_due.swap(0, Ordering::AcqRel) {
                     client.recall();
                 }
+                client.tell_changed();
                 drop(client);
                 std::thread::sleep(TICK);
             }
@@ -363,6 +371,7 @@ impl Client {
             match finished.token {
                 Token::Op(done) => {
                     let bytes = finished.data.as_deref().unwrap_or(data);
+                    let caching = if finished.is_recent { caching } else { Caching::Never };
                     done(finished.result, AnswerExtras { bytes, caching, around: &finished.around });
                 }
                 Token::Walk(walked) => {
@@ -380,7 +389,35 @@ impl Client {
         if out.recall {
             self.recall();
         }
+        let (inos, names) = out.changed;
+        if !inos.is_empty() || !names.is_empty() {
+            self.changed.add(inos, names);
+            self.tell_changed();
+        }
         result
+    }
+
+    /// Has the watcher be told of what has changed, on a thread of its own: that waits for answers which are being passed on, and for
+    /// no operation. What changes meanwhile is told together.
+    fn tell_changed(&self) {
+        if !self.changed.wants_thread() {
+            return;
+        }
+        let client = self.me.upgrade();
+        let tell = move || {
+            let Some(client) = client else { return };
+            while let Some((inos, names)) = client.changed.take() {
+                // Answers of before that are told from now on may not be kept.
+                client.promises.pass();
+                if let Some(watcher) = client.watcher.get() {
+                    watcher.changed(&inos, &names);
+                }
+            }
+        };
+        if std::thread::Builder::new().name("atoll-changed".into()).spawn(tell).is_err() {
+            // The next tick tries again.
+            self.changed.has_no_thread();
+        }
     }
 
     /// On a thread of its own: a recall must never wait for an operation that waits for it.

@@ -5,6 +5,7 @@
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
+mod changed;
 mod client;
 mod nodes;
 mod pieces;

@@ -6,13 +6,13 @@ mod common;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use atoll_client::{Client, Watcher};
-use atoll_core::{Ino, IslandId, Key};
+use atoll_client::{Client, Sink, Watcher};
+use atoll_core::{Ino, IslandId, Key, Name};
 use atoll_posix::{
     Answer, AnswerExtras, Attr, AttrsAround, Caching, Caller, Errno, Kind, Op, RenameMode, RequestOptions,
     SetAttr,
 };
-use atoll_proto::FileHandle;
+use atoll_proto::{EntryRef, FileHandle, Notice};
 use bytes::Bytes;
 use common::{ISLANDS, Tree, client, n};
 
@@ -79,6 +79,8 @@ impl Watcher for Recalled {
         let _ = self.0.send(());
     }
 
+    fn changed(&self, _: &[Ino], _: &[(Ino, Name)]) {}
+
     fn knows(&self, _: Ino) -> bool {
         false
     }
@@ -111,6 +113,59 @@ fn a_recall_waits_until_every_promise_is_passed_on_and_no_answer_after_it_brings
         tree.client.keeping(&mut |caching| kept = Some(caching));
         assert_eq!(kept, Some(Caching::Never));
         second.join().unwrap().stop();
+    });
+}
+
+type News = (Vec<Ino>, Vec<(Ino, Name)>);
+
+/// Tells what has changed.
+struct Hears(mpsc::Sender<News>);
+
+impl Watcher for Hears {
+    fn recall(&self) {}
+
+    fn changed(&self, inos: &[Ino], names: &[(Ino, Name)]) {
+        let _ = self.0.send((inos.to_vec(), names.to_vec()));
+    }
+
+    fn knows(&self, _: Ino) -> bool {
+        false
+    }
+}
+
+#[test]
+fn news_are_told_when_every_promise_is_passed_on_that_was_given_before() {
+    let tree = Tree::new("news");
+    let (say, told) = mpsc::channel();
+    tree.client.set_watcher(Arc::new(Hears(say)));
+    let (say_inside, inside) = mpsc::channel();
+    let (go_on, may_go_on) = mpsc::channel::<()>();
+    let ask = |done| tree.client.submit(&Caller::ROOT, Op::GetAttr { ino: Ino::ROOT }, Bytes::new(), done);
+    std::thread::scope(|scope| {
+        let passing = move |_: Result<Answer, Errno>, beside: AnswerExtras<'_>| {
+            say_inside.send(beside.caching).unwrap();
+            may_go_on.recv().unwrap();
+        };
+        scope.spawn(move || ask(Box::new(passing)));
+        assert_eq!(inside.recv().unwrap(), Caching::UntilRecalled);
+        let name = EntryRef { dir: Ino::ROOT, name: n("a") };
+        for ino in [5, 6] {
+            let changed = Notice::Changed { inos: vec![Ino(ino)], names: vec![name.clone()] };
+            tree.client.notice(IslandId(0), changed);
+        }
+        let early = told.recv_timeout(Duration::from_millis(300));
+        go_on.send(()).unwrap();
+        assert!(early.is_err(), "it was told while a promise was being passed on");
+        let (mut inos, names) = told.recv_timeout(LONG).unwrap();
+        assert_eq!(names, [(Ino::ROOT, n("a"))]);
+        if inos.len() == 1 {
+            inos.extend(told.recv_timeout(LONG).unwrap().0);
+        }
+        assert_eq!(inos, [Ino(5), Ino(6)]);
+        // What is asked from then on is new, and may be kept.
+        let (send, receive) = mpsc::channel();
+        ask(Box::new(move |_, beside| send.send(beside.caching).unwrap()));
+        assert_eq!(receive.recv().unwrap(), Caching::UntilRecalled);
     });
 }
 

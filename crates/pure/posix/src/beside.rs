@@ -47,6 +47,9 @@ impl AttrsAround {
     }
 }
 
+/// Most ids and names together that a frontend is told one by one to have changed. If more have, it drops everything.
+pub const CHANGED_MAX: usize = 4096;
+
 /// For how long an answer may be kept by whoever is told it before its completion returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Caching {

@@ -18,7 +18,7 @@ pub mod xattr;
 
 pub use atime::{AtimeRule, Readings};
 pub use attr::{Attr, Caller, Kind, SetAttr, SetTime, mode};
-pub use beside::{AnswerExtras, AttrsAround, Caching, RequestOptions};
+pub use beside::{AnswerExtras, AttrsAround, CHANGED_MAX, Caching, RequestOptions};
 pub use errno::Errno;
 pub use op::{
     Allocation, Answer, DirEntry, LockKind, LockRange, NamedObject, Op, RenameMode, Whence, XattrMode,

@@ -278,6 +278,11 @@ wire_enum! {
             ino: Ino, /// Its home.
             to: IslandId, /// How often it had moved then.
             moves: u32 },
+        /// These have changed, and no client has done it: another site has. What is kept of them is void. At most
+        /// [`atoll_posix::CHANGED_MAX`] together; of more it is a recall.
+        4 => Changed { /// Files and directories of which attributes or bytes differ, and directories in which names do.
+            inos: Vec<Ino>, /// Names that lead elsewhere, to something, or to nothing now.
+            names: Vec<EntryRef> },
     }
 }
 

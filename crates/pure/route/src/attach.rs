@@ -213,6 +213,13 @@ impl<T> Route<T> {
                 self.release(self.now_ms, island, ino, out);
                 out.moved.push(ino);
             }
+            Notice::Changed { inos, names } => {
+                // What is asked from now on is answered by rows that have the changes. What is under way may have been answered
+                // before, although the notice is here first: several threads perform an island's effects.
+                self.calls.values_mut().for_each(|call| call.is_overtaken = true);
+                out.changed.0.extend(inos);
+                out.changed.1.extend(names);
+            }
         }
     }
 

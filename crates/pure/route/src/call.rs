@@ -135,6 +135,8 @@ pub(crate) struct Call<T> {
     pub(crate) asked_after: u64,
     /// Its caller was interrupted: wherever it is asked from then on, its island is told so behind the request.
     pub(crate) interrupted: bool,
+    /// A notice of changes has come since it began, and its answer may be older.
+    pub(crate) is_overtaken: bool,
     /// The link broke while the request was in flight, so nobody knows whether the island has got it.
     pub(crate) doubtful: bool,
     /// How often it was sent while an earlier request might have been carried out, and its answer might still come.
@@ -172,6 +174,7 @@ impl<T> Call<T> {
             asked_ms: 0,
             asked_after: 0,
             interrupted: false,
+            is_overtaken: false,
             doubtful: false,
             resent: 0,
             requests: 0,

@@ -2,7 +2,7 @@
 
 use atoll_core::{Ino, IslandId};
 use atoll_posix::{Answer, AttrsAround, Errno};
-use atoll_proto::{Outcome, Request, Resolved};
+use atoll_proto::{EntryRef, Outcome, Request, Resolved};
 use bytes::Bytes;
 
 use crate::fits::MisfitAnswer;
@@ -33,6 +33,8 @@ pub struct FinishedCall<T> {
     pub around: Vec<AttrsAround>,
     /// Of a walked path.
     pub resolved: Option<Resolved>,
+    /// The answer may be kept, if any may: it is not older than what a notice says.
+    pub is_recent: bool,
 }
 
 /// A question to one island that has been answered.
@@ -56,6 +58,9 @@ pub struct RouteOut<T> {
     /// The frontend must drop everything that it keeps, and then call
     /// [`Route::recalled`](crate::Route::recalled).
     pub recall: bool,
+    /// Files and directories that have changed, and names that lead elsewhere. What is kept of them is void, as soon as the calls
+    /// that have ended before have been told.
+    pub changed: (Vec<Ino>, Vec<EntryRef>),
     /// Files that have lost their last name. If the frontend does not know one any more, it must call
     /// [`Route::forget`](crate::Route::forget).
     pub orphans: Vec<Ino>,
@@ -73,6 +78,7 @@ impl<T> Default for RouteOut<T> {
             finished,
             told,
             recall: false,
+            changed: (Vec::new(), Vec::new()),
             orphans: Vec::new(),
             moved: Vec::new(),
             misfits: Vec::new(),

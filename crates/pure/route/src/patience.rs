@@ -109,6 +109,7 @@ impl<T> Route<T> {
                     data: None,
                     around: Vec::new(),
                     resolved: None,
+                    is_recent: false,
                 });
             }
             return;

@@ -789,7 +789,8 @@ impl<T> Route<T> {
             }
             _ => {
                 let around = if result.is_ok() { call.around } else { Vec::new() };
-                out.finished.push(FinishedCall { token, result, data, around, resolved });
+                let is_recent = !call.is_overtaken;
+                out.finished.push(FinishedCall { token, result, data, around, resolved, is_recent });
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use atoll_client::{Client, Watcher};
-use atoll_core::{Decode, Encode, Ino};
+use atoll_core::{Decode, Encode, Ino, Name};
 use atoll_posix::{Caller, Errno, Kind, Op};
 use atoll_proto::FileHandle;
 use atoll_vfs::{AnswerExtras, Caching, Done, Files, Handle, RequestOptions, Scope, Ticket};
@@ -19,6 +19,10 @@ struct Watching(Arc<dyn atoll_vfs::Watcher>);
 impl Watcher for Watching {
     fn recall(&self) {
         self.0.recall(Scope::Everything);
+    }
+
+    fn changed(&self, inos: &[Ino], names: &[(Ino, Name)]) {
+        self.0.changed(inos, names);
     }
 
     fn knows(&self, ino: Ino) -> bool {

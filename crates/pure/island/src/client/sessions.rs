@@ -373,9 +373,9 @@ impl Ctx {
         Alive::new(LinkId(0), lease, until, self.may_be_sole(session))
     }
 
-    /// Whether a session may be told that it is the only mount, or may have been told so. A machine beside the island changes
-    /// what a mount keeps, as another mount does.
+    /// Whether a session may be told that it is the only mount, or may have been told so. What a machine beside the island changes it
+    /// is told afterwards ([`Notice::Changed`]), unless it sees a part of the tree only: that would name what it does not see.
     fn may_be_sole(&self, session: SessionId) -> bool {
-        self.mounts() == [session] && self.beside.is_none()
+        self.mounts() == [session] && (self.beside.is_none() || self.scope_of(session).is_none())
     }
 }

@@ -12,6 +12,7 @@ use atoll_state::{NotInMemory, RowLoad, State};
 use bytes::Bytes;
 
 use super::Ctx;
+use super::changed::UntoldChanges;
 use crate::event::{BesideEvent, BesideSays, Effect, Now};
 
 /// The island, as the machine beside it sees it between two records.
@@ -144,13 +145,15 @@ impl Ctx {
     }
 
     /// Has the machine beside the island, if there is one, add to the record that is decided now. How many of the record's first rows
-    /// are set by that.
-    pub(super) fn witness(&mut self, seq: u64, record: &mut Record) -> usize {
+    /// are set by that, of which `changed` notes what users see.
+    pub(super) fn witness(&mut self, seq: u64, record: &mut Record, changed: &mut UntoldChanges) -> usize {
         let now = self.now_of_beside();
         let Self { beside: Some(beside), state, durability, .. } = self else { return 0 };
         let view =
             BesideView { state, now, synced: durability.synced(), may_decide: true, busy: &BTreeSet::new() };
         let first = beside.first(view, record);
+        self.note_changed(&first, changed);
+        let Self { beside: Some(beside), state, .. } = self else { return 0 };
         for change in &first {
             match change {
                 RowChange::Side { .. } => {}

@@ -4,6 +4,7 @@
 mod around;
 mod beside;
 mod bounded;
+mod changed;
 mod claims;
 mod clients;
 mod config;
@@ -32,6 +33,7 @@ use bytes::Bytes;
 
 pub use beside::{Beside, BesideRecord, BesideStep, BesideView};
 pub(crate) use bounded::Bounded;
+use changed::UntoldChanges;
 pub(crate) use claims::FileClaim;
 pub(crate) use clients::DEPTH_MAX;
 pub use config::{Config, HELLO_MS, HELLO_SOON_MS, MigrationConfig, OUTBOX_BYTES_MAX, OUTBOX_MAX};
@@ -136,7 +138,13 @@ impl Ctx {
         }
         let seq = self.state.seq() + 1;
         let before = self.observe_before(&decision.record);
-        let are_set = if decision.is_of_beside { 0 } else { self.witness(seq, &mut decision.record) };
+        let mut changed = UntoldChanges::default();
+        let are_set = if decision.is_of_beside {
+            self.note_changed(&decision.record.changes, &mut changed);
+            0
+        } else {
+            self.witness(seq, &mut decision.record, &mut changed)
+        };
         for change in &decision.record.changes[are_set..] {
             self.state.apply(seq, change);
         }
@@ -145,6 +153,7 @@ impl Ctx {
         self.entailed.extend(decision.entails.into_iter().map(|what| (seq, what)));
         let append = Effect::Append(seq, decision.record, decision.placed);
         self.durability.decided(self.now.ms, append);
+        self.tell_changed(seq, changed);
         seq
     }
 

@@ -16,10 +16,10 @@ use atoll_proto::union::{
 };
 use atoll_proto::{
     CertificateFor, ClientOp, Cluster, ClusterClient, ClusterNode, Control, ControlPlace, ControlReply,
-    CutLost, DirAnswer, DirQuestion, DirReport, FileAt, FileHandle, FoundBy, Grant, Hint, Invitation, Issued,
-    KeyOverride, LinkTarget, ListedName, Notice, Outcome, PeerMessage, PeerOp, PlaceVersion, Reply, Request,
-    Resolved, SiteCondition, SiteOrder, SiteReply, SiteTold, StoredCluster, Subtree, UnionOrder, UnionReply,
-    Vote, VoteInfo,
+    CutLost, DirAnswer, DirQuestion, DirReport, EntryRef, FileAt, FileHandle, FoundBy, Grant, Hint,
+    Invitation, Issued, KeyOverride, LinkTarget, ListedName, Notice, Outcome, PeerMessage, PeerOp,
+    PlaceVersion, Reply, Request, Resolved, SiteCondition, SiteOrder, SiteReply, SiteTold, StoredCluster,
+    Subtree, UnionOrder, UnionReply, Vote, VoteInfo,
 };
 use bytes::Bytes;
 
@@ -350,7 +350,10 @@ fn told() -> Vec<DirAnswer> {
 
 fn notices() -> Vec<(&'static str, Notice)> {
     let moved = Notice::Moved { ino: FILE, to: IslandId(2), moves: 3 };
-    vec![("recall", Notice::Recall), ("orphan", Notice::Orphan { ino: FILE }), ("moved", moved)]
+    let changed =
+        Notice::Changed { inos: vec![FILE, DIR], names: vec![EntryRef { dir: DIR, name: name("n") }] };
+    let orphan = Notice::Orphan { ino: FILE };
+    vec![("recall", Notice::Recall), ("orphan", orphan), ("moved", moved), ("changed", changed)]
 }
 
 fn seen_name() -> VoteInfo {
@@ -749,7 +752,7 @@ pub fn all() -> Vec<Samples> {
         samples("outcome", (1..=11).chain([13]).chain(20..=24).chain([30]), outcomes()),
         samples("answer", 1..=11, answers()),
         samples("reply", [], replies),
-        samples("notice", 1..=3, notices()),
+        samples("notice", 1..=4, notices()),
         samples(
             "handle",
             1..=2,
