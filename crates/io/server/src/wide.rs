@@ -234,7 +234,8 @@ impl<D: Disk> Serve for Wide<D> {
             links,
             invites: Mutex::new(invites),
             is_started: AtomicBool::new(false),
-            questions: AtomicU64::new(1),
+            // Others remember questions of an earlier life.
+            questions: AtomicU64::new(wall_s() << 20),
             me: OnceLock::new(),
         });
         _ = served.me.set(Arc::downgrade(&served));

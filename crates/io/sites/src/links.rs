@@ -31,7 +31,7 @@ const GREETINGS_OF_ONE_MAX: usize = 16;
 /// How often it is looked which sites are to be connected to.
 const LOOK: Duration = Duration::from_millis(250);
 /// The pause behind a failure to connect, at first and at most.
-const PAUSES: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
+const PAUSES: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(5));
 /// A site that is to be connected to by the other one, and is not, is connected to after so long.
 const OTHER_FIRST: Duration = Duration::from_secs(2);
 /// A link that has lived for so long was no failure.

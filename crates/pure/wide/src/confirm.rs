@@ -170,12 +170,15 @@ fn has(rows: &SiteRows<'_>, synced: u64, KnownObject { object, known }: &KnownOb
 /// What is known here of a file or directory that users see; none if not all of it can be elsewhere yet.
 fn known(rows: &SiteRows<'_>, synced: u64, ino: Ino) -> Option<KnownObject> {
     if let Some(row) = rows.inode(ino) {
-        let file = FileBeside::read(row.beside.as_ref()?).expect("this site has written it");
+        // A body that has lost its name meanwhile is no object.
+        let file = FileBeside::read(row.beside.as_ref()?).ok().filter(|_| row.attr.nlink > 0)?;
         let is_whole = !file.bytes.is_uncut && file.at.position <= synced && rows.behind(file.id).is_none();
         let object = FeedRow::File { id: file.id };
         return is_whole.then_some(KnownObject { object, known: file.state.context });
     }
-    let dir = SiteDir::of(ino, rows.dir_row(ino)?);
+    // A directory that has lost its place is none either.
+    let row = rows.dir_row(ino).filter(|row| row.beside.is_some() || ino == Ino::ROOT)?;
+    let dir = SiteDir::of(ino, row);
     let is_synced = dir.at.is_none_or(|at| at.position <= synced);
     is_synced.then_some(KnownObject { object: FeedRow::Dir { id: dir.id }, known: dir.head.context })
 }

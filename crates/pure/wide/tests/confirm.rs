@@ -81,6 +81,24 @@ fn what_another_site_has_removed_is_no_reason_to_wait() {
 }
 
 #[test]
+fn a_body_that_has_lost_its_name_meanwhile_is_told_as_not_ready() {
+    let mut world = World::new(2);
+    world.put(0, "a", b"bytes");
+    world.rest();
+    let ino = world.find(0, "a");
+    world.put(1, "a", b"other bytes");
+    world.rest();
+    assert_ne!(world.find(0, "a"), ino, "the later version has another body");
+    let dir = world.sites[0].mkdir(Ino::ROOT, "d");
+    let op = Op::Rmdir { dir: Ino::ROOT, name: named("d"), meant: None };
+    world.run(0, op, b"").expect("it is removed");
+    world.passes(8);
+    let now = world.find(0, "a");
+    let told = asked(&mut world, 0, 1, &[ino, now, dir, Ino(99)]);
+    assert_eq!((told.not_ready, told.lacks), (3, lacks(&[(2, 0)])));
+}
+
+#[test]
 fn many_questions_and_objects_have_bounds() {
     let mut world = World::new(2);
     let inos: Vec<Ino> = (0..CONFIRM_MAX as u64).map(|n| Ino(1_000 + n)).collect();
