@@ -3,6 +3,7 @@
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its own part")]
 
 pub mod packages;
+pub mod relay;
 pub mod sites;
 
 use std::cell::RefCell;

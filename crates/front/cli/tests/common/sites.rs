@@ -5,12 +5,15 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+use super::relay::Relay;
 use super::{Cluster, Mounted, eventually, free_port, good, text};
 
 /// Sites of one volume, each at a node of its own.
 pub struct Sites {
     pub nodes: Cluster,
     pub mounts: Vec<Option<Mounted>>,
+    /// What the others reach the first one through, if they can be cut off.
+    relay: Option<Relay>,
 }
 
 impl Sites {
@@ -21,28 +24,53 @@ impl Sites {
 
     /// The same at nodes that have no volume.
     pub fn at(nodes: Cluster) -> Self {
+        Self::reached(nodes, &["--at", &format!("127.0.0.1:{}", free_port())], None)
+    }
+
+    /// The same, and all sites can be cut off from each other: the others reach the first one through a relay.
+    pub fn behind_a_relay(count: usize) -> Self {
+        let listen = format!("127.0.0.1:{}", free_port());
+        let relay = Relay::to(listen.parse().unwrap());
+        let at = relay.at.to_string();
+        Self::reached(Cluster::bare(count), &["--at", &at, "--site-listen", &listen], Some(relay))
+    }
+
+    fn reached(nodes: Cluster, words: &[&str], relay: Option<Relay>) -> Self {
         let count = nodes.nodes.len();
-        let at = format!("127.0.0.1:{}", free_port());
         let data = nodes.data(0);
-        good([
-            "volume",
-            "create",
-            "docs",
-            "--kind",
-            "wide",
-            "--data",
-            text(&data),
-            "--site",
-            "s0",
-            "--at",
-            &at,
-        ]);
-        let mut sites = Self { nodes, mounts: (0..count).map(|_| None).collect() };
+        let create = ["volume", "create", "docs", "--kind", "wide", "--data", text(&data), "--site", "s0"];
+        good(create.iter().chain(words));
+        let mut sites = Self { nodes, mounts: (0..count).map(|_| None).collect(), relay };
         for site in 1..count {
             sites.join(site);
         }
         (0..count).for_each(|site| sites.mount(site));
         sites
+    }
+
+    fn others(&self) -> std::ops::Range<usize> {
+        1..self.mounts.len()
+    }
+
+    /// Cuts all sites off from each other.
+    pub fn cut(&self) {
+        self.relay.as_ref().expect("they are behind a relay").cut();
+        eventually("all are away", || {
+            self.others().all(|site| !self.is_connected(0, site) && !self.is_connected(site, 0))
+        });
+    }
+
+    /// They meet again.
+    pub fn heal(&self) {
+        self.relay.as_ref().expect("they are behind a relay").heal();
+        eventually("all are connected", || {
+            self.others().all(|site| self.is_connected(0, site) && self.is_connected(site, 0))
+        });
+    }
+
+    /// Whether the sites that are connected have told each other all.
+    pub fn are_even(&self) -> bool {
+        self.others().all(|site| self.told(0, site)["even"] == true && self.told(site, 0)["even"] == true)
     }
 
     pub fn data(&self, site: usize) -> PathBuf {
