@@ -1,12 +1,13 @@
 //! `atoll confirm`: whether every site of a wide volume has something durably, or which have not.
 
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use atoll_core::Ino;
 use atoll_proto::{SiteOrder, SiteReply, VolumeKind};
+use atoll_volume::places::walk;
 use atoll_volume::reach::InMount;
 use atoll_volume::wide::ask_of_mount;
 use serde_json::json;
@@ -46,7 +47,7 @@ impl ConfirmCommand {
         }
         let until = Instant::now() + Duration::from_secs(self.wait);
         let mut inos = Vec::new();
-        walk(&place.path, &mut inos)?;
+        walk(&place.path, &mut |_, meta| inos.push(Ino(meta.ino())))?;
         let (mut not_ready, mut lacking) = (0, Vec::new());
         for some in inos.chunks(AT_ONCE) {
             loop {
@@ -110,20 +111,4 @@ fn add(all: &mut Vec<(String, Option<u64>)>, some: Vec<(String, Option<u32>)>) {
             None => all.push((name, lacks)),
         }
     }
-}
-
-/// The numbers of what is at a path and below.
-fn walk(path: &Path, inos: &mut Vec<Ino>) -> Result<()> {
-    let mut paths = vec![path.to_owned()];
-    while let Some(path) = paths.pop() {
-        let about = || format!("{} cannot be looked at", path.display());
-        let stat = std::fs::symlink_metadata(&path).with_context(about)?;
-        inos.push(Ino(stat.ino()));
-        if stat.is_dir() {
-            for entry in std::fs::read_dir(&path).with_context(about)? {
-                paths.push(entry.with_context(about)?.path());
-            }
-        }
-    }
-    Ok(())
 }

@@ -4,6 +4,7 @@ mod common;
 
 use std::fs;
 use std::path::PathBuf;
+use std::process::Command;
 
 use common::sites::{Sites, names};
 use common::{Cluster, Mounted, Scratch, bad, eventually, good, text};
@@ -90,6 +91,21 @@ fn sites_work_while_they_are_cut_off_and_agree_when_they_meet() {
     resolves(&sites);
 }
 
+/// Another file system has numbers and names of its own.
+fn what_is_mounted_below_is_not_looked_at(sites: &Sites) {
+    let (root, point) = (sites.path(0, ""), sites.path(0, "point"));
+    fs::create_dir(&point).unwrap();
+    let tmpfs =
+        |words: &[&str]| assert!(Command::new(words[0]).args(&words[1..]).status().unwrap().success());
+    tmpfs(&["mount", "-t", "tmpfs", "none", text(&point)]);
+    fs::write(point.join("a.~s1-20260101-000000"), b"of somebody else").unwrap();
+    let (listed, told) = (good(["conflicts", "list", text(&root)]), good(["confirm", "--json", text(&root)]));
+    tmpfs(&["umount", text(&point)]);
+    fs::remove_dir(&point).unwrap();
+    let told: Value = serde_json::from_str(&told).unwrap();
+    assert_eq!((listed.as_str(), told["objects"].as_u64()), ("", Some(4)), "the root and three files");
+}
+
 /// Conflicts are listed, shown and resolved.
 fn resolves(sites: &Sites) {
     let root = sites.path(0, "");
@@ -105,6 +121,7 @@ fn resolves(sites: &Sites) {
     let said = good(["conflicts", "resolve", text(&root.join("both")), "--keep", "both"]);
     assert!(said.contains("is both (s1 "), "{said}");
     assert_eq!(good(["conflicts", "list", text(&root)]), "");
+    what_is_mounted_below_is_not_looked_at(sites);
     eventually("the other site has the names", || names(&sites.path(0, "")) == names(&sites.path(1, "")));
     // By hand, as a clash would leave it.
     fs::write(root.join("both.~s1-20260101-000000"), b"later").unwrap();

@@ -1,6 +1,8 @@
 //! Places on this machine: sockets of data directories and mounts, and the mounts themselves.
 
 use std::ffi::{OsStr, OsString};
+use std::fs::Metadata;
+use std::io::ErrorKind;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
@@ -31,6 +33,28 @@ pub struct SocketPlace {
     /// The text for people.
     pub shown: PathBuf,
     _folder: Option<OwnedFd>,
+}
+
+/// Everything at a path and below, as far as it is on the same file system: what is mounted there is not looked at. What goes meanwhile is
+/// passed over.
+pub fn walk(path: &Path, found: &mut dyn FnMut(&Path, &Metadata)) -> Result<()> {
+    let about = |path: &Path| format!("{} cannot be looked at", path.display());
+    let device = std::fs::symlink_metadata(path).with_context(|| about(path))?.dev();
+    let mut left = vec![path.to_owned()];
+    while let Some(path) = left.pop() {
+        let meta = match std::fs::symlink_metadata(&path) {
+            Ok(meta) if meta.dev() == device => meta,
+            Err(why) if why.kind() != ErrorKind::NotFound => return Err(why).with_context(|| about(&path)),
+            _ => continue,
+        };
+        found(&path, &meta);
+        if meta.is_dir() {
+            for entry in std::fs::read_dir(&path).with_context(|| about(&path))? {
+                left.push(entry.with_context(|| about(&path))?.path());
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The socket of the daemon on a data directory.

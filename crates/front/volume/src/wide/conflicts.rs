@@ -12,6 +12,7 @@ use atoll_proto::VolumeKind;
 use atoll_shown::names::{NameMark, mark_of, unmarked};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
+use crate::places::walk;
 use crate::reach::InMount;
 use crate::source::of_mount;
 
@@ -64,22 +65,11 @@ fn in_wide(path: &Path) -> Result<PathBuf> {
 
 /// All conflicts at a path of a mounted wide volume and below. `found` hears of each.
 pub fn conflicts(path: &Path, found: &mut dyn FnMut(WideConflict)) -> Result<()> {
-    let mut dirs = vec![in_wide(path)?];
-    while let Some(dir) = dirs.pop() {
-        let about = || format!("{} cannot be read", dir.display());
-        for entry in fs::read_dir(&dir).with_context(about)? {
-            let entry = entry.with_context(about)?;
-            let at = entry.path();
-            if let Some(conflict) = WideConflict::at(&at) {
-                found(conflict);
-            }
-            // What goes meanwhile is no directory.
-            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-                dirs.push(at);
-            }
+    walk(&in_wide(path)?, &mut |path, _| {
+        if let Some(conflict) = WideConflict::at(path) {
+            found(conflict);
         }
-    }
-    Ok(())
+    })
 }
 
 /// The conflicts of one name, by that or by a name beside it.
