@@ -9,7 +9,7 @@ use atoll_core::Ino;
 use atoll_proto::{SiteOrder, SiteReply, VolumeKind};
 use atoll_volume::places::walk;
 use atoll_volume::reach::InMount;
-use atoll_volume::wide::ask_of_mount;
+use atoll_volume::wide::SiteAsk;
 use serde_json::json;
 
 use crate::say;
@@ -36,7 +36,7 @@ impl ConfirmCommand {
     /// Whether every site has it.
     pub(crate) fn run(self) -> Result<bool> {
         let place = InMount::of(&self.path)?;
-        let (asked, config) = ask_of_mount(&place)?;
+        let (asked, config) = SiteAsk::of_mount(&place)?;
         if config.kind != VolumeKind::Wide {
             bail!(
                 "{} is in volume {}, which is of the kind {}: it has no sites.\nName a path in a wide volume.",

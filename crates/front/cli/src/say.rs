@@ -2,6 +2,8 @@
 
 use std::io::Write;
 
+use atoll_volume::group::span;
+
 /// Writes a line. It is no error if the reader has gone.
 pub(crate) fn line(text: impl std::fmt::Display) {
     let mut out = std::io::stdout().lock();
@@ -32,17 +34,7 @@ pub(crate) fn bytes(n: u64) -> String {
 /// How long ago a time was, in milliseconds since 1970.
 pub(crate) fn ago(since_ms: u64) -> String {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    span((now.as_millis() as u64).saturating_sub(since_ms) / 1_000)
-}
-
-/// A number of seconds.
-fn span(seconds: u64) -> String {
-    match seconds {
-        0..=119 => format!("{seconds} s"),
-        120..=7_199 => format!("{} min", seconds / 60),
-        7_200..=172_799 => format!("{} h", seconds / 3_600),
-        _ => format!("{} days", seconds / 86_400),
-    }
+    span((now.as_millis() as u64).saturating_sub(since_ms))
 }
 
 /// A share in per cent; none of nothing.
@@ -59,7 +51,6 @@ mod tests {
         assert_eq!(bytes(1023), "1023 B");
         assert_eq!(bytes(1536), "1.5 KiB");
         assert_eq!(bytes(700 << 30), "700 GiB");
-        assert_eq!([span(5), span(130), span(7_300), span(200_000)], ["5 s", "2 min", "2 h", "2 days"]);
         assert_eq!(share(1, 3), "33.3 %");
         assert_eq!(share(0, 0), "-");
     }

@@ -138,8 +138,8 @@ struct Forget {
 }
 
 impl Meant {
-    fn find(&self) -> Result<(SiteAsk<'_>, String)> {
-        let ask = SiteAsk { data: &self.data };
+    fn find(&self) -> Result<(SiteAsk, String)> {
+        let ask = SiteAsk::of_data(&self.data)?;
         let volume = ask.volume(self.volume.clone())?;
         Ok((ask, volume))
     }

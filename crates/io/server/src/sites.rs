@@ -1,16 +1,14 @@
 //! Orders about sites of wide volumes to a node: how a new site of it joins a volume. Never decides who is let in.
 
 use atoll_ca::SiteLine;
-use atoll_causal::Writer;
 use atoll_core::{Encode, IslandId, NodeId, Table, VolumeId};
 use atoll_proto::{NodeConfig, SiteOrder, SiteReply, SiteSettings, VolumeConfig, VolumeKind};
 use atoll_sites::{JoinAsk, JoinError, join};
-use atoll_wide::members::{NumberedSite, SiteMember, SiteStanding, is_site_name};
-use bytes::Bytes;
+use atoll_wide::members::{NumberedSite, is_site_name};
 
-use crate::member;
+use crate::member as folders;
 use crate::node::Node;
-use crate::wide::{note_waits, random_bytes, resolve};
+use crate::wide::{member, note_waits, random_bytes, resolve};
 
 impl Node {
     pub(crate) fn order_site(&self, order: SiteOrder) -> Result<SiteReply, String> {
@@ -40,15 +38,9 @@ impl Node {
         check_site(&name, &listen, &addresses)?;
         let (key, _) = self.setup.sites.of(&self.setup.data, true)?;
         let site = u64::from_le_bytes(random_bytes().map_err(|why| why.to_string())?).max(1);
-        let member = SiteMember {
-            version: 1,
-            state: SiteStanding::Active,
-            writer: Writer(site),
-            name: name.clone(),
-            addresses: addresses.clone(),
-            key: Bytes::copy_from_slice(&key.digest()),
-        };
-        let ask = JoinAsk { secret: u128::from_le_bytes(line.secret), site: NumberedSite { site, member } };
+        let settings = SiteSettings { site, name, listen, addresses, bytes_per_s, ..SiteSettings::default() };
+        let site = NumberedSite { site, member: member(&settings, &key) };
+        let ask = JoinAsk { secret: u128::from_le_bytes(line.secret), site };
         let joined = join(&key, &line.addresses, line.key, &ask).map_err(|why| match why {
             JoinError::Refused(why) => why,
             JoinError::NotReached(why) => format!(
@@ -71,18 +63,15 @@ impl Node {
             copies: None,
             site: Some(SiteSettings {
                 site: joined.site,
-                name,
-                listen,
-                addresses,
-                bytes_per_s,
                 uid: joined.uid,
                 gid: joined.gid,
                 hosts: joined.sites.iter().map(|host| host.to_vec().into()).collect(),
+                ..settings
             }),
         };
         let made = self.prepare(&config, NodeId(0)).and_then(|()| {
             if waits {
-                let folder = member::hidden_folder(&self.setup.data, config.id);
+                let folder = folders::hidden_folder(&self.setup.data, config.id);
                 note_waits(&folder).map_err(|why| crate::node::NodeError::Folder {
                     volume: config.name.clone(),
                     folder,

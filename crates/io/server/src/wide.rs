@@ -10,6 +10,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use atoll_ca::SiteLine;
 use atoll_causal::Writer;
+use atoll_control::seconds_now;
 use atoll_core::{Decode, Encode, Ino, IslandId, Malformed, NodeId};
 use atoll_disk::Disk;
 use atoll_dispatch::beside::SideRow;
@@ -61,7 +62,7 @@ impl std::fmt::Debug for NodeSites {
 
 impl NodeSites {
     /// The key in a data directory, and the links by it. `may_make`: there may be no key yet.
-    pub(crate) fn of(&self, data: &Path, may_make: bool) -> Result<(Arc<SiteKey>, Arc<SiteLinks>), String> {
+    pub(crate) fn of(&self, data: &Path, may_make: bool) -> Result<Keyed, String> {
         let mut inner = self.0.lock().expect("no panic while it is held");
         if let Some(there) = &*inner {
             return Ok(there.clone());
@@ -181,7 +182,7 @@ fn hosts(settings: &SiteSettings) -> Result<Vec<(SiteId, SiteMember)>, Malformed
 }
 
 /// What a site says of itself.
-fn member(settings: &SiteSettings, key: &SiteKey) -> SiteMember {
+pub(crate) fn member(settings: &SiteSettings, key: &SiteKey) -> SiteMember {
     SiteMember {
         version: 1,
         state: SiteStanding::Active,
@@ -235,16 +236,12 @@ impl<D: Disk> Serve for Wide<D> {
             invites: Mutex::new(invites),
             is_started: AtomicBool::new(false),
             // Others remember questions of an earlier life.
-            questions: AtomicU64::new(wall_s() << 20),
+            questions: AtomicU64::new(seconds_now() << 20),
             me: OnceLock::new(),
         });
         _ = served.me.set(Arc::downgrade(&served));
         Ok(served)
     }
-}
-
-fn wall_s() -> u64 {
-    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
 impl<D: Disk> ServedSite<D> {
@@ -323,11 +320,11 @@ impl<D: Disk> ServedSite<D> {
                 self.settings.name
             ));
         }
-        let until = wall_s() + for_s.clamp(1, LINE_S_MAX);
+        let until = seconds_now() + for_s.clamp(1, LINE_S_MAX);
         let secret = random_bytes().map_err(|why| why.to_string())?;
         let mut invites = self.invites.lock().expect("no panic while it is held");
         invites
-            .add(&self.folder, &secret, until, wall_s())
+            .add(&self.folder, &secret, until, seconds_now())
             .map_err(|why| format!("The line cannot be noted in {}: {why}", self.folder.display()))?;
         let line = SiteLine { addresses, secret, key: self.key.digest(), until };
         Ok(SiteReply::Invited { line: line.to_string() })
@@ -487,7 +484,7 @@ impl<D: Disk> SiteVolume for ServedSite<D> {
     fn let_in(&self, ask: JoinAsk, key: [u8; 32]) -> Result<Joined, String> {
         let secret = ask.secret.to_le_bytes();
         let mut invites = self.invites.lock().expect("no panic while it is held");
-        let earlier = invites.find(&secret, key, wall_s())?;
+        let earlier = invites.find(&secret, key, seconds_now())?;
         let JoinAsk { site: NumberedSite { site, member }, .. } = ask;
         let site = earlier.unwrap_or(site);
         if earlier.is_none() {

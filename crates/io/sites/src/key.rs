@@ -1,15 +1,17 @@
 //! The key by which other sites know the sites of a node. Owns its file.
 
-use std::fs::{self, OpenOptions};
-use std::io::{self, ErrorKind, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs::{self, File};
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use atoll_ca::{CaError, Key, to_pem};
+use atoll_control::replace_file;
 use atoll_rpc::sha256;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
+/// The file of a key while it is written.
+const FILE_NEW: &str = "site.pem.new";
 /// Longest file of a key, in bytes.
 const FILE_BYTES_MAX: u64 = 16 << 10;
 
@@ -74,15 +76,16 @@ impl SiteKey {
         Self::of(&key)
     }
 
-    /// The same; if there is none it is made.
+    /// The same; if there is none it is made, by one thread at a time.
     pub fn read_or_make(data: &Path) -> Result<Self, KeyError> {
         match Self::read(data) {
             Err(KeyError::Missing(path)) => {
                 let key = Key::generate()?;
-                write_new(&path, &to_pem("PRIVATE KEY", &key.der()))
+                let pem = to_pem("PRIVATE KEY", &key.der());
+                replace_file(data, FILE_NEW, Self::FILE, pem.as_bytes())
+                    .and_then(|()| File::open(data)?.sync_all())
                     .map_err(|why| KeyError::Io { path, why })?;
-                // Another thread may have made it first.
-                Self::read(data)
+                Self::of(&key)
             }
             read => read,
         }
@@ -96,27 +99,6 @@ impl SiteKey {
     /// SHA-256 of the public key (SubjectPublicKeyInfo, DER).
     pub const fn digest(&self) -> [u8; 32] {
         self.digest
-    }
-}
-
-/// Writes a file as a whole, for its owner alone. If there is one, it stays.
-fn write_new(path: &Path, text: &str) -> io::Result<()> {
-    let new = path.with_extension(format!("new{}", std::process::id()));
-    let written = (|| {
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
-        file.write_all(text.as_bytes())?;
-        file.sync_all()?;
-        match fs::hard_link(&new, path) {
-            Err(why) if why.kind() != ErrorKind::AlreadyExists => Err(why),
-            _ => Ok(()),
-        }
-    })();
-    // Only its name in the way of the next attempt.
-    let _ = fs::remove_file(&new);
-    written?;
-    match path.parent() {
-        Some(folder) => fs::File::open(folder)?.sync_all(),
-        None => Ok(()),
     }
 }
 

@@ -62,6 +62,11 @@ impl Confirms {
         }
     }
 
+    /// Whether nothing waits to be looked at or said.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.asked.is_empty() && self.heard.is_empty() && self.says.is_empty()
+    }
+
     /// What is known of a question; none before it was looked at.
     pub(crate) fn answer(&self, number: u64) -> Option<&Confirmed> {
         self.answers.get(&number)

@@ -27,6 +27,13 @@ use crate::reach::Reached;
 #[derive(Debug)]
 pub(crate) struct Cluster;
 
+/// Serves islands on the disks of this machine.
+pub(crate) fn islands(options: &VolumeOptions) -> atoll_server::Cluster<RealDisk> {
+    let shelf = Arc::new(open_island);
+    let beside = Arc::new(|folder: &Path| RealDisk::open(folder).map(Arc::new));
+    atoll_server::Cluster { options: options.clone(), shelf, beside, fills: Arc::default() }
+}
+
 impl Kind for Cluster {
     fn attach(&self, volume: Reached, manner: Manner) -> Result<Arc<dyn Attached>> {
         let volume = Arc::new(attach::attach(volume, manner)?);
@@ -35,10 +42,7 @@ impl Kind for Cluster {
     }
 
     fn serve(&self, options: &VolumeOptions) -> std::result::Result<Arc<dyn Serve>, String> {
-        let shelf = Arc::new(open_island);
-        let beside = Arc::new(|folder: &Path| RealDisk::open(folder).map(Arc::new));
-        let fills = Arc::default();
-        Ok(Arc::new(atoll_server::Cluster { options: options.clone(), shelf, beside, fills }))
+        Ok(Arc::new(islands(options)))
     }
 
     fn check(

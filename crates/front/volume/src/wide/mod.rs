@@ -7,23 +7,18 @@ mod sites;
 
 pub use adopt::Adopted;
 pub use conflicts::{Keep, WideConflict, conflicts, conflicts_of, resolve};
-pub use sites::{
-    Adopting, MountAsk, Place, SiteAsk, SiteWish, ask_of_mount, create, host_name, join, join_and_adopt,
-};
+pub use sites::{Adopting, Place, SiteAsk, SiteWish, create, host_name, join, join_and_adopt};
 
-use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Result;
 use atoll_control::DataDir;
-use atoll_disk::real::RealDisk;
 use atoll_proto::VolumeConfig;
 use atoll_server::{Serve, VolumeOptions};
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, islands};
 use crate::findings::{Checking, Outcome};
 use crate::kind::{Attached, Kind, Manner};
-use crate::node::open_island;
 use crate::reach::Reached;
 
 /// The kind.
@@ -36,13 +31,7 @@ impl Kind for Wide {
     }
 
     fn serve(&self, options: &VolumeOptions) -> std::result::Result<Arc<dyn Serve>, String> {
-        let cluster = atoll_server::Cluster {
-            options: options.clone(),
-            shelf: Arc::new(open_island),
-            beside: Arc::new(|folder: &Path| RealDisk::open(folder).map(Arc::new)),
-            fills: Arc::default(),
-        };
-        Ok(Arc::new(atoll_server::Wide { cluster, sites: options.sites.clone() }))
+        Ok(Arc::new(atoll_server::Wide { cluster: islands(options), sites: options.sites.clone() }))
     }
 
     fn check(

@@ -1,18 +1,19 @@
 //! Makes the first site of a volume, lets others join, and asks a node about its sites.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use atoll_control::check_volume_name;
 use atoll_core::{IslandId, NodeId, Table, VolumeId};
+use atoll_proto::control::{Daemon, VolumeSummary};
 use atoll_proto::{
     Control, ControlReply, NodeConfig, SiteOrder, SiteReply, SiteSettings, VolumeConfig, VolumeKind,
 };
 use atoll_rpc::{Address, Security};
 use atoll_server::check_site;
 
-use crate::ask::{NoAnswer, ORDER, QUESTION, strange, try_ask};
+use crate::ask::{ORDER, QUESTION, strange, try_ask};
 use crate::kind::{Manner, attach};
 use crate::node::random;
 use crate::places::{self, SocketPlace, data_socket, mount_of};
@@ -73,47 +74,38 @@ impl SiteWish {
     }
 }
 
-/// A node of this machine, which is asked about its sites.
-#[derive(Debug, Clone, Copy)]
-pub struct SiteAsk<'a> {
-    /// Its data directory.
-    pub data: &'a Path,
-}
-
-/// The node of a mounted volume, which is asked about its site.
+/// A node that is asked about its sites.
 #[derive(Debug)]
-pub struct MountAsk {
+pub struct SiteAsk {
     place: SocketPlace,
+    /// Its data directory, if it is asked by that.
+    data: Option<PathBuf>,
 }
 
-impl MountAsk {
-    /// Gives an order.
-    pub fn order(&self, order: SiteOrder) -> Result<SiteReply> {
-        match try_ask(&self.place.address, Control::Site { order }, ORDER) {
-            Ok(ControlReply::Site { reply }) => Ok(reply),
-            Ok(ControlReply::Refused { text }) => bail!("{text}"),
-            Ok(_) => Err(strange(&self.place.address)),
-            Err(why) => Err(why.into_error()),
-        }
+impl SiteAsk {
+    /// The node of this machine that has a data directory.
+    pub fn of_data(data: &Path) -> Result<Self> {
+        Ok(Self { place: data_socket(data)?, data: Some(data.to_owned()) })
     }
-}
 
-/// The node that serves what is at a path of a mount, and the volume.
-pub fn ask_of_mount(path: &InMount) -> Result<(MountAsk, VolumeConfig)> {
-    let Mounted { config, from, .. } = of_mount(&path.mount)?;
-    let shown = from.into_iter().find(|shown| !shown.is_empty());
-    let shown = shown.ok_or_else(|| anyhow!("The mount {} has no node.", path.mount.path.display()))?;
-    Ok((MountAsk { place: places::reach(&shown)? }, config))
-}
+    /// The node that serves what is at a path of a mount, and the volume.
+    pub fn of_mount(path: &InMount) -> Result<(Self, VolumeConfig)> {
+        let Mounted { config, from, .. } = of_mount(&path.mount)?;
+        let shown = from.into_iter().find(|shown| !shown.is_empty());
+        let shown = shown.ok_or_else(|| anyhow!("The mount {} has no node.", path.mount.path.display()))?;
+        Ok((Self { place: places::reach(&shown)?, data: None }, config))
+    }
 
-impl SiteAsk<'_> {
     fn control(&self, order: Control, patience: Duration) -> Result<ControlReply> {
-        let socket = data_socket(self.data)?;
-        match try_ask(&socket.address, order, patience) {
+        match try_ask(&self.place.address, order, patience) {
             Ok(ControlReply::Refused { text }) => bail!("{text}"),
             Ok(reply) => Ok(reply),
-            Err(why) => Err(explain_down(NoAnswer::into_error(why), Some(self.data))),
+            Err(why) => Err(explain_down(why.into_error(), self.data.as_deref())),
         }
+    }
+
+    fn strange(&self) -> anyhow::Error {
+        strange(&self.place.address)
     }
 
     /// Gives an order.
@@ -121,7 +113,14 @@ impl SiteAsk<'_> {
         let patience = if matches!(order, SiteOrder::Join { .. }) { JOINING } else { ORDER };
         match self.control(Control::Site { order }, patience)? {
             ControlReply::Site { reply } => Ok(reply),
-            _ => Err(strange(&data_socket(self.data)?.address)),
+            _ => Err(self.strange()),
+        }
+    }
+
+    fn describe(&self) -> Result<(Daemon, Vec<VolumeSummary>)> {
+        match self.control(Control::Describe, QUESTION)? {
+            ControlReply::Described { daemon, volumes } => Ok((daemon, volumes)),
+            _ => Err(self.strange()),
         }
     }
 
@@ -130,17 +129,14 @@ impl SiteAsk<'_> {
         if let Some(named) = named {
             return Ok(named);
         }
-        let reply = self.control(Control::Describe, QUESTION)?;
-        let ControlReply::Described { volumes, .. } = reply else {
-            return Err(strange(&data_socket(self.data)?.address));
-        };
+        let (_, volumes) = self.describe()?;
         let wide = volumes.into_iter().filter(|volume| volume.kind == VolumeKind::Wide);
         match &wide.map(|volume| volume.name).collect::<Vec<_>>()[..] {
             [one] => Ok(one.clone()),
             [] => bail!(
                 "The node of {} has no site of a wide volume.\n\
                 Make one: atoll volume create NAME --kind wide. Or join one: atoll site join LINE",
-                self.data.display()
+                self.data.as_deref().unwrap_or(&self.place.shown).display()
             ),
             several => bail!(
                 "The node has sites of several volumes: {}.\nName the one that is meant: --volume NAME",
@@ -154,10 +150,8 @@ impl SiteAsk<'_> {
 pub fn create(data: &Path, name: &str, wish: &SiteWish) -> Result<(VolumeConfig, Place)> {
     check_volume_name(name).map_err(|e| anyhow!("\"{}\" cannot name a volume: {}.", e.text, e.why))?;
     let place = wish.place()?;
-    let ask = SiteAsk { data };
-    let ControlReply::Described { daemon, .. } = ask.control(Control::Describe, QUESTION)? else {
-        return Err(strange(&data_socket(data)?.address));
-    };
+    let ask = SiteAsk::of_data(data)?;
+    let (daemon, _) = ask.describe()?;
     // Where mounts of other machines reach the node; none if it listens to this machine alone.
     let address = daemon.addresses.iter().find(|address| !address.starts_with("unix:"));
     let settings = SiteSettings {
@@ -202,9 +196,10 @@ pub fn join(data: &Path, line: &str, wish: &SiteWish, waits: bool) -> Result<(St
         bytes_per_s: wish.bytes_per_s,
         waits,
     };
-    match (SiteAsk { data }).order(order)? {
+    let ask = SiteAsk::of_data(data)?;
+    match ask.order(order)? {
         SiteReply::Joined { volume } => Ok((volume, place)),
-        _ => Err(strange(&data_socket(data)?.address)),
+        _ => Err(ask.strange()),
     }
 }
 
@@ -237,11 +232,11 @@ pub fn join_and_adopt(
         ))
     };
     let adopted = copy(data, &volume, from, told).map_err(next)?;
-    let ask = SiteAsk { data };
+    let ask = SiteAsk::of_data(data)?;
     told(Adopting::Compares);
     loop {
         let SiteReply::Sites { sites } = ask.order(SiteOrder::List { volume: volume.clone() })? else {
-            return Err(strange(&data_socket(data)?.address));
+            return Err(ask.strange());
         };
         if sites.first().is_some_and(|here| here.is_even) {
             break;

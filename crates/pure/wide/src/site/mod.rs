@@ -262,13 +262,15 @@ impl Site {
         if !self.members.takes_part() {
             return Ok(BesideStep::Rest);
         }
-        let linked: Vec<SiteId> =
-            self.peers.sites().into_iter().filter(|site| self.peers.is_linked(*site)).collect();
-        let rows = SiteRows::new(view.state);
-        if let Some((SiteId(peer), message)) =
-            self.confirms.next(self.members.own(), &rows, view.synced, &linked)?
-        {
-            return Ok(BesideStep::Say(BesideSays::Send { peer, bytes: message.to_vec().into() }));
+        if !self.confirms.is_quiet() {
+            let linked: Vec<SiteId> =
+                self.peers.sites().into_iter().filter(|site| self.peers.is_linked(*site)).collect();
+            let rows = SiteRows::new(view.state);
+            if let Some((SiteId(peer), message)) =
+                self.confirms.next(self.members.own(), &rows, view.synced, &linked)?
+            {
+                return Ok(BesideStep::Say(BesideSays::Send { peer, bytes: message.to_vec().into() }));
+            }
         }
         self.act_on_bytes(view, mint)
     }
