@@ -65,8 +65,6 @@ pub struct Site {
     begins: u64,
     /// Something may go with the operation that is decided next.
     may_go: bool,
-    /// Orders that were none.
-    orders_refused: u64,
 }
 
 wire_enum! {
@@ -140,8 +138,8 @@ impl Site {
         let peers = WidePeers::open(volume, window, position, rows.iter().cloned())?;
         let contents = Contents::open((writer, members.writers()), &rows);
         let author = Author::open(writer, rows)?;
-        let (inbox, did, ends, begins, may_go, orders_refused) =
-            (VecDeque::new(), Vec::new(), VecDeque::new(), position, false, 0);
+        let (inbox, did, ends, begins, may_go) =
+            (VecDeque::new(), Vec::new(), VecDeque::new(), position, false);
         Ok(Self {
             island,
             members,
@@ -154,7 +152,6 @@ impl Site {
             ends,
             begins,
             may_go,
-            orders_refused,
         })
     }
 
@@ -166,11 +163,6 @@ impl Site {
     /// What other sites are told, and what they have told.
     pub const fn peers(&self) -> &WidePeers {
         &self.peers
-    }
-
-    /// How many orders were none that a site takes.
-    pub const fn orders_refused(&self) -> u64 {
-        self.orders_refused
     }
 
     /// What is known of a question ([`SiteCommand::Confirm`]); none before it was looked at.
@@ -293,9 +285,9 @@ impl Site {
                     self.contents.heard(site, message)
                 }
                 Heard::Command(SiteCommand::Know { sites }) => {
-                    let known = self.members.heard(sites);
-                    self.orders_refused += u64::from(known.is_err());
-                    self.know(known.unwrap_or_default());
+                    // Who gives the order sees whether it was taken.
+                    let is_news = self.members.heard(sites).unwrap_or_default();
+                    self.know(is_news);
                     Ok(())
                 }
                 Heard::Command(SiteCommand::Confirm { number, inos }) => {
@@ -529,11 +521,11 @@ impl Beside for Site {
     fn hear(&mut self, event: BesideEvent) {
         match event {
             BesideEvent::Did { id, done } => self.did.push((id, done)),
-            // Who gives it sees whether it was taken.
-            BesideEvent::Order { bytes } => match SiteCommand::from_slice(&bytes) {
-                Ok(command) => self.inbox.push_back((SiteId(0), Heard::Command(command))),
-                Err(_) => self.orders_refused += 1,
-            },
+            BesideEvent::Order { bytes } => {
+                // Who gives it sees whether it was taken.
+                let command = SiteCommand::from_slice(&bytes).map(Heard::Command);
+                self.inbox.extend(command.ok().map(|command| (SiteId(0), command)));
+            }
             BesideEvent::Link { peer, up } => self.inbox.push_back((SiteId(peer), Heard::Link { up })),
             BesideEvent::Message { peer, bytes } => match WideMessage::from_slice(&bytes) {
                 Ok(message) => self.inbox.push_back((SiteId(peer), Heard::Message(message))),
