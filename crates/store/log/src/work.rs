@@ -54,13 +54,16 @@ impl<D: Disk> Place<D> {
         ignore_missing(self.disk.rename(&self.path(SPARE), &self.path(RAW), true))
     }
 
-    /// Removes a segment, or keeps its space to make the next spare from.
+    /// Removes a segment, or keeps its space to make the next spare from. Durably: a power cut could else take back the removal
+    /// of a segment but not that of the next one, which leaves a gap among those that are kept; or it could take back the
+    /// new name of one whose records are zeros by then.
     pub(crate) fn remove(&self, first_seq: u64, keep: bool) -> io::Result<()> {
         let path = self.segment(first_seq);
         ignore_missing(match keep {
             true => self.disk.rename(&path, &self.path(RAW), true),
             false => self.disk.unlink(&path),
-        })
+        })?;
+        self.disk.sync_dir(&self.prefix)
     }
 
     /// Makes the file of a segment that begins.
