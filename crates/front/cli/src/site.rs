@@ -312,7 +312,8 @@ fn how(site: &SiteTold) -> String {
     let mut parts = Vec::new();
     match site.condition {
         SiteCondition::Here if site.files_behind > 0 => {
-            parts.push(format!("waits for the bytes of {} files", site.files_behind));
+            let bytes = say::bytes(site.bytes_behind);
+            parts.push(format!("waits for the bytes of {} files, {bytes}", site.files_behind));
         }
         SiteCondition::Here if !site.is_even => parts.push("has changes that are not told yet".to_owned()),
         SiteCondition::Connected if site.is_even => parts.push("has the same".to_owned()),
@@ -346,6 +347,7 @@ pub(crate) fn for_programs(site: &SiteTold) -> serde_json::Value {
         "why": site.why,
         "even": site.is_even,
         "files_behind": site.files_behind,
+        "bytes_behind": site.bytes_behind,
         "sent_bytes": site.sent,
         "received_bytes": site.received,
         "clock_ahead_ms": site.clock_ahead_ms,

@@ -192,6 +192,37 @@ fn a_site_that_leaves_or_is_forgotten_is_no_site_any_more() {
 }
 
 #[test]
+fn how_far_a_site_is_that_joins_is_shown_with_its_rate_and_the_time_that_is_left() {
+    let mut sites = Sites::with_rate(1, "1M");
+    let bytes: Vec<u8> = (0..250_000_u32).flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
+    for n in 0..12_u8 {
+        fs::write(sites.path(0, &format!("f{n}")), [&[n][..], &bytes].concat()).unwrap();
+    }
+    let extra = Cluster::bare(1);
+    let data = extra.data(0);
+    good(["site", "join", &sites.line(), "--data", text(&data), "--name", "s1"]);
+    let filling = || -> serde_json::Value {
+        let said = good(["status", "--json", "--data", text(&data)]);
+        serde_json::from_str::<serde_json::Value>(&said).unwrap()["processes"][0]["filling"].clone()
+    };
+    let mut left = Vec::new();
+    eventually("the time that is left is told", || {
+        let filling = filling();
+        left.extend(filling["bytes_left"].as_u64());
+        filling["left_ms"].as_u64().is_some_and(|ms| ms > 0) && filling["bytes_per_s"].as_u64() > Some(0)
+    });
+    assert!(left.iter().all(|left| (1..=13_000_000).contains(left)), "{left:?}");
+    assert!(left.is_sorted_by(|one, next| one >= next), "{left:?}");
+    sites.nodes.addresses.push(extra.addresses[0].clone());
+    let point = data.with_file_name("point");
+    fs::create_dir_all(&point).unwrap();
+    let mount = Mounted::new(&format!("{}:/docs", extra.addresses[0]), point.clone(), "");
+    eventually("all is there", || fs::read(point.join("f11")).is_ok_and(|there| there[1..] == bytes[..]));
+    eventually("nothing is left", || filling().is_null());
+    drop(mount);
+}
+
+#[test]
 fn a_folder_with_the_same_files_is_adopted_without_conflicts_and_without_bytes() {
     let mut sites = Sites::new(1);
     let large: Vec<u8> = (0..1_000_000_u32).flat_map(|n| n.to_le_bytes()).collect();

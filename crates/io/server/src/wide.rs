@@ -14,13 +14,14 @@ use atoll_control::seconds_now;
 use atoll_core::{Decode, Encode, Ino, IslandId, Malformed, NodeId};
 use atoll_disk::Disk;
 use atoll_dispatch::beside::SideRow;
-use atoll_dispatch::{BesideMaker, Engine};
+use atoll_dispatch::{BesideMaker, Clock, Engine, Fills};
 use atoll_island::{Beside, BesideEvent, BesideSays, Event};
-use atoll_proto::control::{IslandWeight, Trace};
+use atoll_proto::control::{FillStage, FillStatus, IslandWeight, Trace};
 use atoll_proto::{SiteCondition, SiteOrder, SiteReply, SiteSettings, SiteTold, VolumeConfig};
 use atoll_rpc::{Address, Closed, Frame, Handler, Link};
 use atoll_sites::{JoinAsk, Joined, SiteKey, SiteLinks, SiteVolume};
 use atoll_wide::confirm::CONFIRM_MAX;
+use atoll_wide::contents::FetchedBytes;
 use atoll_wide::members::{NumberedSite, SiteMember, SiteStanding};
 use atoll_wide::peers::Window;
 use atoll_wide::peers::message::{Most, WideMessage};
@@ -32,7 +33,7 @@ use crate::cluster::{Cluster, Islands};
 use crate::invites::Invites;
 use crate::node::NodeError;
 use crate::served::{LocalWay, Place, Serve, Served, ServedStatus};
-use crate::volume::{VolumeError, VolumeOptions, tell};
+use crate::volume::{VolumeError, VolumeOptions, WallClock, tell};
 
 /// The island of each site.
 const ISLAND: IslandId = IslandId(0);
@@ -163,6 +164,7 @@ struct ServedSite<D: Disk> {
     folder: PathBuf,
     key: Arc<SiteKey>,
     links: Arc<SiteLinks>,
+    fills: Arc<Fills>,
     invites: Mutex<Invites>,
     /// It has links.
     is_started: AtomicBool,
@@ -179,6 +181,19 @@ fn hosts(settings: &SiteSettings) -> Result<Vec<(SiteId, SiteMember)>, Malformed
         Ok((SiteId(site), member))
     };
     settings.hosts.iter().map(host).collect()
+}
+
+/// How far a site is with the bytes that it gets; none if it has all.
+fn filling(site: &Site) -> Option<FillStatus> {
+    let FetchedBytes { files_left, bytes_left, files, bytes } = site.fetched();
+    let status = FillStatus {
+        stage: FillStage::Bytes,
+        files: files + files_left,
+        bytes: bytes + bytes_left,
+        files_left,
+        bytes_left,
+    };
+    (files_left > 0).then_some(status)
 }
 
 /// What a site says of itself.
@@ -233,6 +248,7 @@ impl<D: Disk> Serve for Wide<D> {
             folder,
             key,
             links,
+            fills: Arc::clone(&self.cluster.fills),
             invites: Mutex::new(invites),
             is_started: AtomicBool::new(false),
             // Others remember questions of an earlier life.
@@ -339,9 +355,9 @@ impl<D: Disk> ServedSite<D> {
                 let is_even = if id.0 == me { site.has_all_bytes() } else { site.peers().is_quiet(id) };
                 (id, member.clone(), is_even)
             };
-            (all.map(told).collect::<Vec<_>>(), site.files_behind())
+            (all.map(told).collect::<Vec<_>>(), site.fetched())
         });
-        let (mut all, files_behind) = known.unwrap_or_default();
+        let (mut all, fetched) = known.unwrap_or_default();
         all.sort_by_key(|(id, member, _)| (id.0 != me, member.name.clone()));
         let ms = |time: SystemTime| {
             time.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
@@ -367,7 +383,8 @@ impl<D: Disk> ServedSite<D> {
                 since_ms: link.since.map(ms),
                 why: link.why.filter(|_| condition == SiteCondition::Away),
                 is_even,
-                files_behind: if id.0 == me { files_behind as u64 } else { 0 },
+                files_behind: if id.0 == me { fetched.files_left } else { 0 },
+                bytes_behind: if id.0 == me { fetched.bytes_left } else { 0 },
                 sent: link.sent,
                 received: link.received,
                 clock_ahead_ms: ahead_ms.max(0) as u64,
@@ -552,6 +569,13 @@ impl<D: Disk> Served for ServedSite<D> {
 
     fn take_config(&self, next: &VolumeConfig) -> Result<bool, VolumeError> {
         self.islands.take_config(next)
+    }
+
+    /// The bytes that it gets of other sites are an island's copy that is filled.
+    fn care(&self, is_for_all: bool) -> Option<VolumeConfig> {
+        let of = (self.islands.volume.config().id, ISLAND, self.islands.node());
+        self.fills.note_bytes(WallClock::default().boot_ms(), of, self.with_site(filling).flatten());
+        self.islands.care(is_for_all)
     }
 
     fn node(&self) -> NodeId {

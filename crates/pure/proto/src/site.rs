@@ -130,6 +130,8 @@ wire_struct! {
         pub is_even: bool,
         /// Of this site: files whose latest bytes are not here.
         pub files_behind: u64,
+        /// and those bytes.
+        pub bytes_behind: u64,
         /// Bytes that were sent to it since the node began,
         pub sent: u64,
         /// and received.

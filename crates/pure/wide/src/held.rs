@@ -168,7 +168,7 @@ impl<'a> SiteRows<'a> {
 
     /// The body in which the bytes of a file's latest version are gathered, if there is one beside its own.
     pub(crate) fn staged(&self, id: FileId) -> Option<Ino> {
-        let BehindRow::Behind { staged } = self.behind(id)?;
+        let BehindRow::Behind { staged, .. } = self.behind(id)?;
         staged
     }
 

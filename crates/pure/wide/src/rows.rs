@@ -191,7 +191,8 @@ wire_enum! {
     pub enum BehindRow {
         /// They are not.
         1 => Behind { /// The body in which they are gathered, if they may not be put in place one by one.
-            staged: Option<Ino> },
+            staged: Option<Ino>, /// Bytes of that version, as far as it was known when this was written.
+            bytes: u64 },
     }
 }
 

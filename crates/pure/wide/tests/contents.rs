@@ -5,6 +5,7 @@ mod site;
 
 use atoll_core::Ino;
 use atoll_posix::{Op, RenameMode};
+use atoll_wide::contents::FetchedBytes;
 use atoll_wide::contents::pieces::PIECE_BYTES;
 use bytes::{World, noise};
 use site::{Site, named};
@@ -129,7 +130,9 @@ fn what_somebody_writes_over_bytes_that_are_out_of_date_is_kept_beside_the_later
     world.put(0, "a", b"by site 0");
     world.breaks_after = Some(0);
     world.passes(10);
-    assert!(world.linked.is_empty() && world.machine(1).files_behind() == 1);
+    assert!(world.linked.is_empty());
+    let fetched = world.machine(1).fetched();
+    assert_eq!((fetched.files_left, fetched.bytes_left, fetched.files), (1, 9, 0));
     let ino = world.find(1, "a");
     assert_eq!(world.get(1, ino), b"at first", "the bytes that are here are served");
     world.put(1, "a", b"by site 1");
@@ -139,6 +142,7 @@ fn what_somebody_writes_over_bytes_that_are_out_of_date_is_kept_beside_the_later
     let bytes: Vec<Vec<u8>> = world.files(0).into_values().collect();
     assert_eq!(bytes, [b"by site 1".to_vec(), b"by site 0".to_vec()]);
     assert_eq!(world.files(0), world.files(1));
+    assert_eq!(world.machine(1).fetched(), FetchedBytes::default());
 }
 
 #[test]
@@ -201,7 +205,7 @@ fn a_version_that_is_lost_waits_while_nothing_may_be_decided() {
         // After each message until site 1 makes a version of what is left.
         let knows = |world: &mut World| {
             world.passes(1);
-            world.machine(1).files_behind() == 1
+            world.machine(1).fetched().files_left == 1
         };
         assert!((0..100).any(|_| knows(&mut world)));
         world.sites.iter_mut().for_each(Site::waits);
@@ -209,7 +213,7 @@ fn a_version_that_is_lost_waits_while_nothing_may_be_decided() {
             world.deliver();
         }
         at += 1;
-        if world.machine(1).files_behind() == 0 {
+        if world.machine(1).fetched().files_left == 0 {
             continue;
         }
         waited += 1;

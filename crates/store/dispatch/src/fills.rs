@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use atoll_core::{IslandId, NodeId, VolumeId};
 use atoll_proto::control::{FillStatus, Filling};
 
 use crate::progress::{Copy, FillProgress, Meter};
@@ -81,6 +82,11 @@ impl Fills {
         self.meter.lock().expect("no panic while it is held").note(now_ms, copy, progress);
     }
 
+    /// An island of this node that gets bytes of files from elsewhere says how far it is. None: it has them all.
+    pub fn note_bytes(&self, now_ms: u64, island: (VolumeId, IslandId, NodeId), status: Option<FillStatus>) {
+        self.note(now_ms, island, status.map(|status| FillProgress { status, rows: status.files }));
+    }
+
     /// How far a copy of this node is; none if it is not filled.
     pub(crate) fn of(&self, copy: Copy) -> Option<FillStatus> {
         self.meter.lock().expect("no panic while it is held").of(copy)
@@ -99,8 +105,6 @@ impl Fills {
 
 #[cfg(test)]
 mod tests {
-    use atoll_core::{IslandId, NodeId, VolumeId};
-
     use super::*;
 
     const fn copy(island: u16) -> Copy {

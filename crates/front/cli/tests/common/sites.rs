@@ -27,6 +27,12 @@ impl Sites {
         Self::reached(nodes, &["--at", &format!("127.0.0.1:{}", free_port())], None)
     }
 
+    /// The same, and so many bytes leave the first one in a second.
+    pub fn with_rate(count: usize, rate: &str) -> Self {
+        let at = format!("127.0.0.1:{}", free_port());
+        Self::reached(Cluster::bare(count), &["--at", &at, "--rate", rate], None)
+    }
+
     /// The same, and all sites can be cut off from each other: the others reach the first one through a relay.
     pub fn behind_a_relay(count: usize) -> Self {
         let listen = format!("127.0.0.1:{}", free_port());

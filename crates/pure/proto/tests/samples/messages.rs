@@ -496,6 +496,7 @@ fn site_replies() -> Vec<(&'static str, SiteReply)> {
         why: Some("no route".to_owned()),
         is_even: true,
         files_behind: 3,
+        bytes_behind: 4,
         sent: 5,
         received: 6,
         clock_ahead_ms: 7,

@@ -118,6 +118,12 @@ impl Fetch {
         }
     }
 
+    /// Bytes that are in place, or nearly.
+    pub(super) fn placed_bytes(&self) -> u64 {
+        let under_way = self.next.saturating_sub(self.ways.len() as u64);
+        (under_way * PIECE_BYTES).min(self.version.size)
+    }
+
     /// Bytes that are asked for and have not come.
     pub(super) fn asked_bytes(&self) -> u64 {
         let parts = self.ways.values().filter_map(|(way, _)| match way {

@@ -36,9 +36,24 @@ const LACKING_MS: u64 = 30_000;
 /// Milliseconds until such a file is looked at.
 const LOOK_MS: u64 = 1_000;
 
+/// How far a site is with the bytes that it has not got: since it last had everything, or since it began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct FetchedBytes {
+    /// Files whose latest versions have bytes that are not here,
+    pub files_left: u64,
+    /// and those bytes, where the site can tell.
+    pub bytes_left: u64,
+    /// Files whose bytes have come,
+    pub files: u64,
+    /// and these bytes, also if they were here and were only put together.
+    pub bytes: u64,
+}
+
 /// A file that is behind.
 #[derive(Debug, Clone)]
 struct Behind {
+    /// Bytes of its latest version, as far as that is noted.
+    bytes: u64,
     /// How long it waits the next time.
     wait_ms: u64,
     /// Sites that have said that they have not got its bytes.
@@ -54,9 +69,9 @@ struct Behind {
 }
 
 impl Behind {
-    const fn new(has_some: bool) -> Self {
+    const fn new(bytes: u64, has_some: bool) -> Self {
         let tried = BTreeSet::new();
-        Self { wait_ms: AGAIN_MS.0, tried, has_some, without: None, asks_how: false, lacking: None }
+        Self { bytes, wait_ms: AGAIN_MS.0, tried, has_some, without: None, asks_how: false, lacking: None }
     }
 }
 
@@ -88,6 +103,8 @@ pub(crate) struct Fetching {
     own: Option<Writer>,
     sites: BTreeSet<Writer>,
     last: u64,
+    /// Files that have come since this site had everything, and their bytes.
+    done: (u64, u64),
 }
 
 impl Fetching {
@@ -112,23 +129,32 @@ impl Fetching {
     }
 
     /// A file was behind when the site began.
-    pub(crate) fn was_behind(&mut self, file: FileId) {
-        self.behind.insert(file, Behind::new(true));
+    pub(crate) fn was_behind(&mut self, file: FileId, bytes: u64) {
+        self.behind.insert(file, Behind::new(bytes, true));
         self.due.set(file, 0);
     }
 
     /// A file is behind, perhaps another version than before.
-    pub(crate) fn is_behind(&mut self, file: FileId) {
+    pub(crate) fn is_behind(&mut self, file: FileId, bytes: u64) {
+        if let Some(behind) = self.behind.get_mut(&file).filter(|behind| behind.bytes != bytes) {
+            // A later version has another length. What is known of the one that is fetched stays.
+            behind.bytes = bytes;
+            return;
+        }
         let has_some = self.behind.get(&file).is_some_and(|behind| behind.has_some);
-        self.behind.insert(file, Behind::new(has_some));
+        self.behind.insert(file, Behind::new(bytes, has_some));
         if !self.fetches.contains_key(&file) {
             self.due.set(file, 0);
         }
     }
 
-    /// How many files are.
-    pub(crate) fn behind(&self) -> usize {
-        self.behind.len()
+    /// How far it is.
+    pub(crate) fn fetched(&self) -> FetchedBytes {
+        let (files, done) = self.done;
+        let under_way: u64 = self.fetches.values().map(Fetch::placed_bytes).sum();
+        let all: u64 = self.behind.values().map(|behind| behind.bytes).sum();
+        let (files_left, bytes_left) = (self.behind.len() as u64, all.saturating_sub(under_way));
+        FetchedBytes { files_left, bytes_left, files, bytes: done + under_way }
     }
 
     /// Whether none is.
@@ -157,9 +183,15 @@ impl Fetching {
 
     /// The bytes of a file are here, or are not wanted any more.
     pub(crate) fn is_done(&mut self, file: FileId) {
-        self.behind.remove(&file);
+        let behind = self.behind.remove(&file);
         self.due.remove(file);
         self.fetches.remove(&file);
+        let (files, bytes) = self.done;
+        self.done = match behind {
+            _ if self.behind.is_empty() => (0, 0),
+            Some(behind) => (files + 1, bytes + behind.bytes),
+            None => self.done,
+        };
     }
 
     /// A file is looked at once more, a little later.

@@ -15,7 +15,7 @@ mod work;
 use std::collections::{BTreeMap, BTreeSet};
 
 use atoll_causal::{FileId, Writer};
-use atoll_core::Ino;
+use atoll_core::{Decode, Ino};
 use atoll_posix::{Answer, Errno};
 use atoll_proto::{Record, RowChange};
 use atoll_state::RowLoad;
@@ -24,6 +24,7 @@ use bytes::Bytes;
 pub(crate) use cutting::CutVersion;
 use cutting::Cutting;
 pub(crate) use fetching::Arrival;
+pub use fetching::FetchedBytes;
 use fetching::Fetching;
 pub(crate) use kept::CutBefore;
 use serving::{Question, QuestionKind, Serving};
@@ -34,7 +35,7 @@ use crate::foreign::OBJECTS_MAX;
 use crate::held::SiteRows;
 use crate::peers::Refused;
 use crate::peers::message::WideMessage;
-use crate::rows::{BEHIND, SiteId, UNCUT};
+use crate::rows::{BEHIND, BehindRow, SiteId, UNCUT};
 use crate::watch::Happened;
 
 /// What is to be done next.
@@ -84,10 +85,10 @@ impl Contents {
         rows: impl IntoIterator<Item = &'a (u8, u128, Bytes)>,
     ) -> Self {
         let mut contents = Self { fetching: Fetching::new(own, sites), ..Self::default() };
-        for (table, id, _) in rows {
+        for (table, id, row) in rows {
             match *table {
                 UNCUT => contents.cutting.was_uncut(Ino(*id as u64)),
-                BEHIND => contents.fetching.was_behind(FileId(*id)),
+                BEHIND => contents.fetching.was_behind(FileId(*id), behind_bytes(row)),
                 _ => {}
             }
         }
@@ -104,9 +105,9 @@ impl Contents {
         self.cutting.is_quiet() && self.serving.is_quiet() && self.fetching.is_quiet() && self.work.is_quiet()
     }
 
-    /// How many files' latest versions have bytes that are not here.
-    pub(crate) fn behind(&self) -> usize {
-        self.fetching.behind()
+    /// How far it is with what is fetched of other sites.
+    pub(crate) fn fetched(&self) -> FetchedBytes {
+        self.fetching.fetched()
     }
 
     // ------------------------------------------------------------------ what comes
@@ -128,7 +129,9 @@ impl Contents {
     pub(crate) fn noted(&mut self, record: &Record, now_ms: u64) {
         for change in &record.changes {
             match change {
-                RowChange::Side { table: BEHIND, id, row: Some(_) } => self.fetching.is_behind(FileId(*id)),
+                RowChange::Side { table: BEHIND, id, row: Some(row) } => {
+                    self.fetching.is_behind(FileId(*id), behind_bytes(row));
+                }
                 RowChange::Side { table: UNCUT, id, row: None } => self.cutting.is_clean(Ino(*id as u64)),
                 RowChange::Side { table: UNCUT, id, row: Some(_) } => {
                     self.cutting.is_uncut(Ino(*id as u64), now_ms);
@@ -208,9 +211,9 @@ impl Contents {
     }
 
     /// A version of a file is shown, and a later one is not here.
-    pub(crate) fn goes_on(&mut self, file: FileId) {
+    pub(crate) fn goes_on(&mut self, file: FileId, bytes: u64) {
         self.fetching.is_done(file);
-        self.fetching.is_behind(file);
+        self.fetching.is_behind(file, bytes);
     }
 
     /// What was fetched of a file is not what is wanted now, or cannot be shown yet.
@@ -252,4 +255,10 @@ impl Contents {
         let begun = self.fetching.begin(rows, moment)?;
         Ok(begun.or_else(|| self.fetching.act(&mut self.work)))
     }
+}
+
+/// Bytes of the latest version of a file, by what is noted of it.
+fn behind_bytes(row: &[u8]) -> u64 {
+    let BehindRow::Behind { bytes, .. } = BehindRow::from_slice(row).expect("this site has written it");
+    bytes
 }

@@ -27,6 +27,11 @@ pub(crate) fn latest(state: &FileState) -> Option<(Dot, FileVersion)> {
     live_versions(state).first().copied()
 }
 
+/// Bytes of a file's latest version.
+pub(crate) fn latest_bytes(state: &FileState) -> u64 {
+    latest(state).map_or(0, |(_, version)| version.size)
+}
+
 /// Whether a file's latest version has bytes that are not here.
 pub(crate) fn is_behind(state: &FileState, bytes: &FileBytes) -> bool {
     let latest = latest(state).filter(|_| state.birth.kind == Kind::Regular);

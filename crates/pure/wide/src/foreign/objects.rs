@@ -12,7 +12,7 @@ use atoll_shown::{DirGroup, Objects, places};
 use bytes::Bytes;
 
 use super::affected::{Affected, depth};
-use super::bodies::{NewBodies, is_behind, latest, mtime, of_equal, of_new, of_state};
+use super::bodies::{NewBodies, is_behind, latest, latest_bytes, mtime, of_equal, of_new, of_state};
 use super::draft::RowDraft;
 use super::judge::Judged;
 use super::names::{Leads, ShownNames};
@@ -364,7 +364,7 @@ impl<'a> Writing<'a> {
         let now = xattrs(attrs, row.attr.kind);
         (row.has_xattrs, row.has_acl) = self.draft.set_xattrs(ino, row.has_xattrs, now);
         if is_behind(&state, &bytes) {
-            self.is_to_be_looked_at(id);
+            self.is_to_be_looked_at(id, latest_bytes(&state));
         }
         row.beside = Some(FileBeside { id, state, at, bytes }.into_bytes());
         self.draft.set_inode(row);
@@ -402,7 +402,7 @@ impl<'a> Writing<'a> {
         self.hidden.insert(id);
         let is_kept = !was_shown || row.attr.kind == Kind::Regular && bytes.has.is_some() && !is_dead;
         if is_dead && !was_shown {
-            self.is_to_be_looked_at(id);
+            self.is_to_be_looked_at(id, 0);
         } else if is_kept {
             row.beside = Some(BesideRow::Nameless { of: id }.to_vec().into());
             self.draft.set_inode(row);
@@ -415,10 +415,13 @@ impl<'a> Writing<'a> {
         self.draft.sides.push(set(FILES, id.0, &row));
     }
 
-    /// Something is to be done for the bytes of a file, behind this record.
-    fn is_to_be_looked_at(&mut self, id: FileId) {
-        if self.rows.behind(id).is_none() {
-            self.draft.sides.push(set(BEHIND, id.0, &BehindRow::Behind { staged: None }));
+    /// Something is to be done for the bytes of a file, behind this record: its latest version has so many.
+    fn is_to_be_looked_at(&mut self, id: FileId, bytes: u64) {
+        let noted = self.rows.behind(id);
+        let staged = noted.and_then(|BehindRow::Behind { staged, .. }| staged);
+        let row = BehindRow::Behind { staged, bytes };
+        if noted != Some(row) {
+            self.draft.sides.push(set(BEHIND, id.0, &row));
         }
     }
 

@@ -11,7 +11,7 @@ use super::steps::Steps;
 use super::{NotYet, Site};
 use crate::author::{Bundle, BundleChange, Pen};
 use crate::contents::{Arrival, ContentsNow, ContentsStep, CutBefore, CutVersion, WorkOp, pieces};
-use crate::foreign::bodies::{NewBodies, NewBody, latest};
+use crate::foreign::bodies::{NewBodies, NewBody, latest, latest_bytes};
 use crate::foreign::{ForeignDecision, OBJECTS_MAX};
 use crate::held::{HeldChanges, HeldFile, HeldObjects, SiteRows};
 use crate::rows::{
@@ -132,8 +132,9 @@ impl Site {
                 sides.push(remove(BEHIND, file.0));
             } else {
                 // There is a later one already, which comes next.
-                sides.push(set(BEHIND, file.0, &BehindRow::Behind { staged: None }));
-                behind.push(*file);
+                let bytes = latest_bytes(&held.state);
+                sides.push(set(BEHIND, file.0, &BehindRow::Behind { staged: None, bytes }));
+                behind.push((*file, bytes));
             }
             sides.extend(pieces::new_rows(*ino, None, hashes));
             let has = if *is_lost {
@@ -177,7 +178,7 @@ impl Site {
         match self.record_of(view, &rows, made, (&bodies, sides), mint) {
             Ok(record) => {
                 done.into_iter().for_each(|file| self.contents.is_done(file));
-                behind.into_iter().for_each(|file| self.contents.goes_on(file));
+                behind.into_iter().for_each(|(file, bytes)| self.contents.goes_on(file, bytes));
                 Ok(record)
             }
             Err(NotYet::Version(ino)) => {
@@ -287,6 +288,9 @@ fn in_conflict(
 
 /// A file gets a body without a name, in which the bytes of its latest version are gathered.
 fn stage(view: BesideView<'_>, file: FileId, mint: MintIno<'_>) -> Result<BesideStep, NotYet> {
+    let rows = SiteRows::new(view.state);
+    let bytes = rows.behind(file).map_or(0, |BehindRow::Behind { bytes, .. }| bytes);
+    rows.loaded()?;
     let ino = mint().ok_or(NotYet::Numbers)?;
     let now = view.now.wall;
     let attr = Attr {
@@ -316,7 +320,7 @@ fn stage(view: BesideView<'_>, file: FileId, mint: MintIno<'_>) -> Result<Beside
     };
     let changes = vec![
         RowChange::Inode { ino, row: Some(Box::new(row)) },
-        set(BEHIND, file.0, &BehindRow::Behind { staged: Some(ino) }),
+        set(BEHIND, file.0, &BehindRow::Behind { staged: Some(ino), bytes }),
     ];
     let record = Record { changes, bodies: Vec::new() };
     Ok(BesideStep::Decide(BesideRecord { record, made: vec![ino] }))

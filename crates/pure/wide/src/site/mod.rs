@@ -19,7 +19,7 @@ use bytes::Bytes;
 
 use crate::author::{Author, Bundle, BundleChange, MadeRecord, Pen};
 use crate::confirm::{CONFIRM_MAX, Confirmed, Confirms};
-use crate::contents::Contents;
+use crate::contents::{Contents, FetchedBytes};
 use crate::foreign::bodies::NewBodies;
 use crate::foreign::{self, ForeignDecision, Here, OBJECTS_MAX, Waits};
 use crate::held::{HeldChanges, HeldObjects, SiteRows};
@@ -180,9 +180,9 @@ impl Site {
         self.contents.is_quiet()
     }
 
-    /// How many files' latest versions have bytes that are not here.
-    pub fn files_behind(&self) -> usize {
-        self.contents.behind()
+    /// How far it is with the bytes of other sites' versions that are not here.
+    pub fn fetched(&self) -> FetchedBytes {
+        self.contents.fetched()
     }
 
     fn decide(
