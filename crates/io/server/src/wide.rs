@@ -15,7 +15,7 @@ use atoll_core::{Decode, Encode, Ino, IslandId, Malformed, NodeId};
 use atoll_disk::Disk;
 use atoll_dispatch::beside::SideRow;
 use atoll_dispatch::{BesideMaker, Clock, Engine, Fills};
-use atoll_island::{Beside, BesideEvent, BesideSays, Event};
+use atoll_island::{Beside, BesideEvent, BesideSays, Event, Island};
 use atoll_proto::control::{FillStage, FillStatus, IslandWeight, Trace};
 use atoll_proto::{SiteCondition, SiteOrder, SiteReply, SiteSettings, SiteTold, VolumeConfig};
 use atoll_rpc::{Address, Closed, Frame, Handler, Link};
@@ -267,8 +267,13 @@ impl<D: Disk> ServedSite<D> {
 
     /// Looks at its machine; none if its island is not open.
     fn with_site<R>(&self, look: impl FnOnce(&Site) -> R) -> Option<R> {
+        self.with_island(|site, _| look(site))
+    }
+
+    /// The same, beside its island.
+    fn with_island<R>(&self, look: impl FnOnce(&Site, &Island) -> R) -> Option<R> {
         let engine = self.engine().filter(|engine| engine.is_leading())?;
-        engine.with_island(|island| island.beside::<Site>().map(look))
+        engine.with_island(|island| island.beside::<Site>().map(|site| look(site, island)))
     }
 
     fn waits_file(&self) -> PathBuf {
@@ -349,10 +354,11 @@ impl<D: Disk> ServedSite<D> {
     fn list(&self) -> SiteReply {
         let volume = self.islands.volume.config().id.0;
         let me = self.settings.site;
-        let known = self.with_site(|site| {
-            let all = site.members().all();
+        let known = self.with_island(|site, island| {
+            let (all, position) = (site.members().all(), island.state().seq());
             let told = |(id, member): (SiteId, &SiteMember)| {
-                let is_even = if id.0 == me { site.has_all_bytes() } else { site.peers().is_quiet(id) };
+                let is_even =
+                    if id.0 == me { site.has_all_bytes() } else { site.peers().is_even(id, position) };
                 (id, member.clone(), is_even)
             };
             (all.map(told).collect::<Vec<_>>(), site.fetched())

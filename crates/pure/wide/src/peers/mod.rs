@@ -201,6 +201,12 @@ impl WidePeers {
         telling.is_quiet() && hearing.is_quiet() && answering.is_quiet() && taken == synced
     }
 
+    /// Whether a site has all that this one has done up to a position, and the other way round, as far as that was told. What is not synced
+    /// here was told to nobody.
+    pub fn is_even(&self, site: SiteId, position: u64) -> bool {
+        self.synced >= position && self.is_quiet(site)
+    }
+
     // ------------------------------------------------------------------- links
 
     /// A link is up. What was under way on one before is told again.
