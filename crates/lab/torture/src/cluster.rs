@@ -600,7 +600,8 @@ impl Cluster {
     }
 }
 
-fn listens(process: &Process) -> bool {
+/// Whether a node has said that it serves.
+pub(crate) fn listens(process: &Process) -> bool {
     process.said().lines().any(|line| line.starts_with("volumes"))
 }
 

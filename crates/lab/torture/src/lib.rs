@@ -6,6 +6,7 @@
 //!   ([`mishap`]), and has it judged.
 //! - [`copies`] does the same to volumes whose islands have copies, with each [`fault`] that takes copies away; [`pauses`]
 //!   measures how long clients wait, [`starved`] whether a node that is slow is taken for dead.
+//! - [`sites`] are those of a wide volume, where users of one change files while others work at another.
 //! - [`worker`] changes a tree and knows what must be in it; [`kill9`] kills the daemon under it.
 //! - [`tree`] lists a tree with everything that a file system can tell, and compares two of them.
 //! - [`race`] has two mounts move directories into each other, [`reader`] opens what is being replaced,
@@ -38,6 +39,7 @@ pub mod programs;
 pub mod race;
 pub mod reader;
 pub mod saves;
+pub mod sites;
 pub mod starved;
 pub mod tools;
 pub mod tree;
