@@ -5,6 +5,7 @@
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
+mod answers;
 mod arrange;
 mod changes;
 mod cluster;

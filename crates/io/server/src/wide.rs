@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -16,19 +16,22 @@ use atoll_disk::Disk;
 use atoll_dispatch::beside::SideRow;
 use atoll_dispatch::{BesideMaker, Clock, Engine, Fills};
 use atoll_island::{Beside, BesideEvent, BesideSays, Event, Island};
+use atoll_posix::Errno;
 use atoll_proto::control::{FillStage, FillStatus, IslandWeight, Trace};
 use atoll_proto::{SiteCondition, SiteOrder, SiteReply, SiteSettings, SiteTold, VolumeConfig};
 use atoll_rpc::{Address, Closed, Frame, Handler, Link};
 use atoll_sites::{JoinAsk, Joined, SiteKey, SiteLinks, SiteVolume};
+use atoll_wide::asks::{SiteAnswers, SiteAsks};
 use atoll_wide::confirm::CONFIRM_MAX;
 use atoll_wide::contents::FetchedBytes;
 use atoll_wide::members::{NumberedSite, SiteMember, SiteStanding};
 use atoll_wide::peers::Window;
 use atoll_wide::peers::message::{Most, WideMessage};
 use atoll_wide::rows::SiteId;
-use atoll_wide::site::{Site, SiteCommand, SiteConfig};
+use atoll_wide::site::{Site, SiteConfig};
 use bytes::Bytes;
 
+use crate::answers::Answers;
 use crate::cluster::{Cluster, Islands};
 use crate::invites::Invites;
 use crate::node::NodeError;
@@ -39,10 +42,12 @@ use crate::volume::{VolumeError, VolumeOptions, WallClock, tell};
 const ISLAND: IslandId = IslandId(0);
 /// How long a change of the list of sites may take until it is synced.
 const KNOWN: Duration = Duration::from_secs(10);
-/// Pause between two looks meanwhile.
-const KNOWN_LOOK: Duration = Duration::from_millis(5);
+/// Pause between two looks for an answer.
+const LOOK: Duration = Duration::from_millis(5);
 /// How long answers are waited for when it is asked who has something.
 const CONFIRMED: Duration = Duration::from_secs(2);
+/// Part of the disk that the trash may take.
+const TRASH_PART: u64 = 10;
 /// A file beside the islands of a site that has no links before it is started.
 const WAITS_FILE: &str = "waits";
 /// Longest time for which a line holds, in seconds.
@@ -82,7 +87,12 @@ impl NodeSites {
 
 /// Makes the machine of a site.
 #[derive(Debug)]
-struct SiteMaker(SiteConfig);
+struct SiteMaker {
+    /// Its trash has no bound yet.
+    config: SiteConfig,
+    /// Where its island is.
+    folder: PathBuf,
+}
 
 impl BesideMaker for SiteMaker {
     fn tables(&self) -> &[u8] {
@@ -90,7 +100,11 @@ impl BesideMaker for SiteMaker {
     }
 
     fn begin(&self, position: u64, rows: Vec<SideRow>) -> Result<Box<dyn Beside>, Malformed> {
-        Ok(Box::new(Site::open(self.0.clone(), position, rows)?))
+        let disk = rustix::fs::statvfs(&self.folder);
+        let disk = disk.map_err(|_| Malformed::new("disk that tells its size"))?;
+        let trash_bytes = disk.f_blocks.saturating_mul(disk.f_frsize) / TRASH_PART;
+        let config = SiteConfig { trash_bytes, ..self.config.clone() };
+        Ok(Box::new(Site::open(config, position, rows)?))
     }
 }
 
@@ -120,10 +134,11 @@ impl InOrder {
     }
 }
 
-/// The way from a machine to its links.
+/// The way from a machine to its links, and to those of this node who have asked it.
 struct ToLinks {
     volume: u64,
     links: Arc<SiteLinks>,
+    answers: Arc<Answers>,
     said: Mutex<InOrder>,
 }
 
@@ -137,6 +152,7 @@ impl Hears for ToLinks {
                     let is_urgent = !WideMessage::encodes_bytes(&bytes);
                     self.links.send(self.volume, peer, bytes, is_urgent);
                 }
+                BesideSays::Answers { id, bytes } => self.answers.came(id, bytes),
                 BesideSays::End { peer, why } => self.links.end(self.volume, peer, &why),
             }
         }
@@ -168,8 +184,7 @@ struct ServedSite<D: Disk> {
     invites: Mutex<Invites>,
     /// It has links.
     is_started: AtomicBool,
-    /// How often it was asked who has something.
-    questions: AtomicU64,
+    answers: Arc<Answers>,
     /// Itself, for its links.
     me: OnceLock<Weak<Self>>,
 }
@@ -221,11 +236,12 @@ impl<D: Disk> Serve for Wide<D> {
         let site = SiteId(settings.site);
         members.retain(|(host, _)| *host != site);
         members.push((site, member(&settings, &key)));
-        let config =
-            SiteConfig { volume: at.config.id.0, site, island: ISLAND, members, window: Window::MOST };
+        let (volume_id, window, trash_bytes) = (at.config.id.0, Window::MOST, 0);
+        let config = SiteConfig { volume: volume_id, site, island: ISLAND, members, window, trash_bytes };
+        let maker = SiteMaker { config, folder: at.folder.join(ISLAND.to_string()) };
         let cluster = Cluster {
             options: VolumeOptions {
-                beside: Some(Arc::new(SiteMaker(config))),
+                beside: Some(Arc::new(maker)),
                 owner: (settings.uid, settings.gid),
                 ..self.cluster.options.clone()
             },
@@ -234,7 +250,13 @@ impl<D: Disk> Serve for Wide<D> {
             fills: Arc::clone(&self.cluster.fills),
         };
         let islands = cluster.islands(at)?;
-        let to_links = ToLinks { volume: at.config.id.0, links: Arc::clone(&links), said: Mutex::default() };
+        let answers = Arc::new(Answers::new());
+        let to_links = ToLinks {
+            volume: volume_id,
+            links: Arc::clone(&links),
+            answers: Arc::clone(&answers),
+            said: Mutex::default(),
+        };
         islands.volume.switch().set_beside(Arc::new(to_links));
         let folder = at.folder.to_owned();
         let invites = Invites::read(&folder).map_err(|why| NodeError::Folder {
@@ -251,8 +273,7 @@ impl<D: Disk> Serve for Wide<D> {
             fills: Arc::clone(&self.cluster.fills),
             invites: Mutex::new(invites),
             is_started: AtomicBool::new(false),
-            // Others remember questions of an earlier life.
-            questions: AtomicU64::new(seconds_now() << 20),
+            answers,
             me: OnceLock::new(),
         });
         _ = served.me.set(Arc::downgrade(&served));
@@ -303,32 +324,43 @@ impl<D: Disk> ServedSite<D> {
         listened
     }
 
-    /// Has the machine know of these sites, and waits until that is synced.
-    fn make_known(&self, sites: Vec<NumberedSite>) -> Result<(), String> {
+    /// Asks the machine; none if it does not answer in this time. With the number of the question.
+    fn ask(&self, asks: &SiteAsks, within: Duration) -> Result<(u64, Option<SiteAnswers>), String> {
         let engine = self.engine().ok_or("The site is not open yet.")?;
-        let wanted = sites.clone();
-        let bytes = SiteCommand::Know { sites: Most::new(sites) }.to_vec().into();
-        tell(&engine, Event::Beside(BesideEvent::Order { bytes }));
-        let until = Instant::now() + KNOWN;
+        let waits = self.answers.open();
+        let waits = waits.ok_or("The site is asked for too much at once.\nTry again in a moment.")?;
+        let bytes = asks.to_vec().into();
+        tell(&engine, Event::Beside(BesideEvent::Asked { id: waits.id, bytes }));
+        let until = Instant::now() + within;
         loop {
-            let is_known = self.with_site(|site| {
-                let list = site.members();
-                let has =
-                    |told: &NumberedSite| list.get(SiteId(told.site)).is_some_and(|is| *is >= told.member);
-                list.are_written() && wanted.iter().all(has)
-            });
-            if is_known == Some(true) {
-                return engine.reach().map(drop).map_err(|why| why.to_string());
+            // It may wait for a sync. On a full disk there is none, and what makes room is done all the same.
+            _ = engine.reach();
+            if let Some(bytes) = waits.answer(LOOK) {
+                let answer = SiteAnswers::from_slice(&bytes).map_err(|why| why.to_string())?;
+                return Ok((waits.id, Some(answer)));
             }
             if Instant::now() > until {
-                return Err(
-                    "The list of sites cannot be changed now: is the disk full, or are there 64 sites?"
-                        .to_owned(),
-                );
+                return Ok((waits.id, None));
             }
-            std::thread::sleep(KNOWN_LOOK);
-            engine.tick();
         }
+    }
+
+    /// Has the machine know of these sites, and waits until that is synced.
+    fn make_known(&self, sites: Vec<NumberedSite>) -> Result<(), String> {
+        let (_, answer) = self.ask(&SiteAsks::Know { sites: Most::new(sites) }, KNOWN)?;
+        let errno = match answer {
+            Some(SiteAnswers::Known) => return Ok(()),
+            Some(SiteAnswers::Failed { errno }) => errno,
+            _ => return Err("The list of sites cannot be changed now: is the disk full?".to_owned()),
+        };
+        Err(match errno {
+            Errno::ENOSPC => {
+                "The volume has 64 sites, as many as there may be. Those that have left count.".to_owned()
+            }
+            Errno::EEXIST => "The volume has another site of this name or number.".to_owned(),
+            Errno::EINVAL => "A site cannot be such: are its name and its addresses too long?".to_owned(),
+            other => format!("The list of sites cannot be changed now: {other}.\nTry again in a moment."),
+        })
     }
 
     fn invite(&self, for_s: u64) -> Result<SiteReply, String> {
@@ -417,9 +449,14 @@ impl<D: Disk> ServedSite<D> {
         }
         // What was not synced could still be lost here.
         engine.reach().map_err(|why| why.to_string())?;
-        let number = self.questions.fetch_add(1, Ordering::Relaxed);
-        let bytes = SiteCommand::Confirm { number, inos: Most::new(inos) }.to_vec().into();
-        tell(&engine, Event::Beside(BesideEvent::Order { bytes }));
+        let (number, answer) = self.ask(&SiteAsks::Confirm { inos: Most::new(inos) }, CONFIRMED)?;
+        match answer {
+            Some(SiteAnswers::Asking { .. }) => {}
+            Some(SiteAnswers::Failed { errno: Errno::EPERM }) => {
+                return Err("This site does not take part in the volume any more.".to_owned());
+            }
+            _ => return Err("The site does not answer now: is its disk full?".to_owned()),
+        }
         let (until, me) = (Instant::now() + CONFIRMED, SiteId(self.settings.site));
         loop {
             let told = self.with_site(|site| {
@@ -439,7 +476,7 @@ impl<D: Disk> ServedSite<D> {
             if Instant::now() > until {
                 return Err("The site does not answer now: is its disk full?".to_owned());
             }
-            std::thread::sleep(KNOWN_LOOK);
+            std::thread::sleep(LOOK);
         }
     }
 

@@ -59,9 +59,11 @@ pub enum BesideEvent {
         /// What.
         bytes: Bytes,
     },
-    /// Whoever administers this island says something to it.
-    Order {
-        /// What.
+    /// Somebody of this node asks it for something, as a command does. The answer is [`BesideSays::Answers`].
+    Asked {
+        /// The number of the question: no other one has it that is not answered.
+        id: u64,
+        /// What, in a form that the island does not know.
         bytes: Bytes,
     },
     /// An operation that it had done has ended.
@@ -94,6 +96,13 @@ pub enum BesideSays {
     Send {
         /// To which.
         peer: u64,
+        /// What.
+        bytes: Bytes,
+    },
+    /// The answer to a question ([`BesideEvent::Asked`]). A process that ends before gives none.
+    Answers {
+        /// To which.
+        id: u64,
         /// What.
         bytes: Bytes,
     },

@@ -114,7 +114,7 @@ fn named_by(state: &State, name: &Name, ino: Ino, more: u64) -> [RowChange; 2] {
     ]
 }
 
-/// A file with so many names, which is absent if it has one.
+/// A file with so many names, whose bytes are to come.
 fn brought(nlink: u32, size: u64) -> Inode {
     let attr = Attr { mode: 0o6755, nlink, size, ..Attr::blank(Ino(0), Kind::Regular) };
     Inode {
@@ -125,7 +125,7 @@ fn brought(nlink: u32, size: u64) -> Inode {
         moves: 0,
         orphan_of: Vec::new(),
         beside: Some("state".into()),
-        is_absent: nlink > 0,
+        is_absent: true,
     }
 }
 
@@ -553,4 +553,31 @@ fn a_file_that_a_mount_keeps_may_get_a_name_again() {
     world.ask(0, ClientOp::Release { inos: vec![ino] }, b"");
     world.tick();
     assert_eq!(world.client(read(ino, 9), b"").1, "mine", "it has a name");
+}
+
+#[test]
+fn what_has_lost_its_names_and_is_the_machines_stays_for_who_has_it_open_when_the_machine_removes_it() {
+    let mut world = World::with(true);
+    let ino = world.create("f");
+    world.client(write(ino, 0), b"old");
+    let before = world.row(ino).unwrap();
+    let attr = Attr { nlink: 0, ..before.attr };
+    let row = Inode { attr, beside: Some("rests".into()), ..before };
+    let mut root = world.island.state().dir(ROOT).unwrap().unwrap().clone();
+    root.owned.as_mut().unwrap().entries -= 1;
+    world.give(vec![Todo::Decide(vec![
+        RowChange::Entry { dir: ROOT, name: named("f"), row: None },
+        RowChange::Dir { ino: ROOT, row: Some(Box::new(root)) },
+        RowChange::Inode { ino, row: Some(Box::new(row)) },
+    ])]);
+    assert_eq!(world.client(read(ino, 9), b"").1, "old");
+    assert_eq!(world.row(ino).unwrap().orphan_of, []);
+    world.give(vec![Todo::Decide(vec![RowChange::Inode { ino, row: None }])]);
+    assert_eq!(world.client(read(ino, 9), b"").1, "old");
+    let row = world.row(ino).unwrap();
+    assert_eq!(row.orphan_of, [SESSION]);
+    assert_eq!(row.beside, Some("rests".into()), "the machine is to know what it was");
+    world.ask(0, ClientOp::Release { inos: vec![ino] }, b"");
+    world.tick();
+    assert_eq!((world.row(ino), world.bodies.0.get(&ino)), (None, None));
 }

@@ -47,6 +47,8 @@ pub(crate) struct Confirms {
     /// Questions of this site that are to be asked.
     asked: VecDeque<(u64, Vec<Ino>)>,
     answers: BTreeMap<u64, Confirmed>,
+    /// The one that was looked at last, and how many objects no site can have yet; none if that was told.
+    looked_at: Option<(u64, u32)>,
     /// What has come and is not looked at yet.
     heard: VecDeque<(SiteId, QuestionId, Most<KnownObject, CONFIRM_MAX>)>,
     /// From whom questions of other sites came.
@@ -55,11 +57,18 @@ pub(crate) struct Confirms {
 }
 
 impl Confirms {
-    /// This site is asked about these files and directories, by a number that it has not had.
-    pub(crate) fn ask(&mut self, number: u64, inos: Vec<Ino>) {
-        if self.asked.len() < OPEN_MAX {
+    /// This site is asked about these files and directories, by a number that it has not had. Whether the question is taken.
+    pub(crate) fn ask(&mut self, number: u64, inos: Vec<Ino>) -> bool {
+        let is_taken = self.asked.len() < OPEN_MAX;
+        if is_taken {
             self.asked.push_back((number, inos));
         }
+        is_taken
+    }
+
+    /// A question that was looked at, and how many objects no site can have yet.
+    pub(crate) fn looked_at(&mut self) -> Option<(u64, u32)> {
+        self.looked_at.take()
     }
 
     /// Whether nothing waits to be looked at or said.
@@ -144,6 +153,7 @@ impl Confirms {
             let not_ready = found.iter().filter(|known| known.is_none()).count() as u32;
             let objects = Most::new(found.into_iter().flatten().collect());
             self.asked.pop_front();
+            self.looked_at = Some((question.number, not_ready));
             self.answers.insert(question.number, Confirmed { not_ready, lacks: BTreeMap::new() });
             if self.answers.len() > OPEN_MAX {
                 self.answers.pop_first();

@@ -20,7 +20,7 @@ use bytes::Bytes;
 
 use crate::rows::{
     BEHIND, BehindRow, DIRS, DirBeside, DirRow, FILES, FeedPlace, FileBeside, FileBytes, FileRow, NEAR,
-    NearRow, PIECES, PiecesRow, SiteDir, near_key, near_keys, pieces_key,
+    NearRow, PIECES, PiecesRow, Rested, SiteDir, TRASH, TrashRow, near_key, near_keys, pieces_key,
 };
 
 /// A file that a site holds.
@@ -177,6 +177,13 @@ impl<'a> SiteRows<'a> {
         let row = self.ask(self.state.side(PIECES, pieces_key(ino, nth)))?;
         let PiecesRow::Pieces { hashes } = PiecesRow::from_slice(row).expect("this site has written it");
         Some(hashes)
+    }
+
+    /// A body that rests in the trash.
+    pub(crate) fn rested(&self, key: u128) -> Option<Rested> {
+        let row = self.ask(self.state.side(TRASH, key))?;
+        let TrashRow::Rests { rested } = TrashRow::from_slice(row).expect("this site has written it");
+        Some(*rested)
     }
 
     /// The row of a file.

@@ -9,6 +9,7 @@
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
+pub mod asks;
 pub mod author;
 pub mod confirm;
 pub mod contents;
@@ -18,4 +19,5 @@ pub mod members;
 pub mod peers;
 pub mod rows;
 pub mod site;
+pub mod trash;
 pub mod watch;

@@ -40,6 +40,9 @@ pub const MEMBERS: u8 = b'm';
 /// Side table of the hashes of files' pieces, by [`pieces_key`]: [`PiecesRow`]. Files of one piece have none.
 pub const PIECES: u8 = b'h';
 
+/// Side table of what rests in the trash, by [`trash_key`]: [`TrashRow`].
+pub const TRASH: u8 = b't';
+
 /// The number of a site in its volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SiteId(pub u64);
@@ -139,7 +142,7 @@ wire_enum! {
         /// That of a directory.
         2 => Dir { /// It.
             dir: Box<DirBeside> },
-        /// That of a body without a name: of a file that is not shown, or whose latest version is on its way.
+        /// That of a body without a name: of a file that is not shown, or whose latest version is on its way, or that rests in the trash.
         3 => Nameless { /// Of which file.
             of: FileId },
     }
@@ -193,6 +196,54 @@ wire_enum! {
         1 => Behind { /// The body in which they are gathered, if they may not be put in place one by one.
             staged: Option<Ino>, /// Bytes of that version, as far as it was known when this was written.
             bytes: u64 },
+    }
+}
+
+wire_enum! {
+    /// What another site's change has taken away here.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub enum TrashRow {
+        /// It rests.
+        1 => Rests { /// It.
+            rested: Box<Rested> },
+    }
+}
+
+wire_struct! {
+    /// A body that rests. Its number is in the key.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Rested {
+        /// The file whose body it was.
+        pub file: FileId,
+        /// The version whose bytes it had, but for what somebody has changed since who had it open.
+        pub version: Option<BodyVersion>,
+        /// A path at which the file was. If it does not begin with a slash, directories above are left out: at most
+        /// [`Self::PATH_BYTES_MAX`] bytes.
+        pub path: Bytes,
+        /// Who has taken it away.
+        pub by: Writer,
+        /// How.
+        pub why: TrashCause,
+        /// The length of the file.
+        pub size: u64,
+        /// Bytes that it takes on the disk.
+        pub takes: u64,
+    }
+}
+
+impl Rested {
+    /// Bytes of a path.
+    pub const PATH_BYTES_MAX: usize = 1_024;
+}
+
+wire_enum! {
+    /// How a body was taken away.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum TrashCause {
+        /// The file was removed.
+        1 => Removed {},
+        /// A later version of the file has replaced it.
+        2 => Replaced {},
     }
 }
 
@@ -315,6 +366,16 @@ pub fn near_key(dir: FileId, name: &Name) -> u128 {
 pub fn near_keys(dir: FileId) -> (u128, u128) {
     let first = u128::from(siphash24(NEAR_KEY, 1, &dir.0.to_le_bytes())) << 64;
     (first, first | u128::from(u64::MAX))
+}
+
+/// The key of a body that rests since this time, in microseconds: the oldest are first.
+pub const fn trash_key(since_us: u64, ino: Ino) -> u128 {
+    (since_us as u128) << 64 | ino.0 as u128
+}
+
+/// Since when the body with this key rests, in microseconds, and its number.
+pub const fn trash_of(key: u128) -> (u64, Ino) {
+    ((key >> 64) as u64, Ino(key as u64))
 }
 
 /// The key of the `nth` row of hashes of a file.

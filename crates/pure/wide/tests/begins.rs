@@ -13,20 +13,21 @@ use atoll_wide::site::{Site, SiteConfig};
 
 #[test]
 fn a_site_says_nothing_before_all_that_it_begins_with_is_synced() {
-    let (site, island, window) = (SiteId(1), IslandId(0), Window::MOST);
+    let (site, island, window, trash_bytes) = (SiteId(1), IslandId(0), Window::MOST, 0);
     let (name, key) = ("a".to_owned(), vec![1; 32].into());
     let (state, writer, addresses) = (SiteStanding::Active, Writer(1), Vec::new());
     let me = SiteMember { version: 1, state, writer, name, addresses, key };
-    let config = SiteConfig { volume: 1, site, island, members: vec![(site, me)], window };
+    let members = vec![(site, me)];
+    let config = SiteConfig { volume: 1, site, island, members, window, trash_bytes };
     let mut site = Site::open(config, 5, []).unwrap();
     site.hear(BesideEvent::Link { peer: 2, up: true });
     let state = State::new(1);
     let now = Now { wall: Time { secs: 1, nanos: 0 }, ms: 1 };
     let mut step = |synced| {
-        site.step(
-            BesideView { state: &state, now, synced, may_decide: false, busy: &BTreeSet::new() },
-            &mut || None,
-        )
+        let (room, busy) = (Some(1 << 40), BTreeSet::new());
+        let (may_decide, may_free) = (false, false);
+        let view = BesideView { state: &state, now, synced, may_decide, may_free, room, busy: &busy };
+        site.step(view, &mut || None)
     };
     assert!(matches!(step(4), BesideStep::Rest));
     assert!(matches!(step(5), BesideStep::Say(BesideSays::Send { peer: 2, .. })));

@@ -5,23 +5,23 @@ mod site;
 
 use std::collections::BTreeMap;
 
-use atoll_core::{Encode, Ino};
-use atoll_island::BesideEvent;
+use atoll_core::Ino;
 use atoll_posix::Op;
+use atoll_wide::asks::{SiteAnswers, SiteAsks};
 use atoll_wide::confirm::{CONFIRM_MAX, Confirmed};
 use atoll_wide::contents::pieces::PIECE_BYTES;
 use atoll_wide::peers::message::Most;
 use atoll_wide::rows::SiteId;
-use atoll_wide::site::SiteCommand;
 use bytes::{World, noise};
 use site::named;
 
 /// Asks at a site, and gives others a little time.
 fn asked(world: &mut World, at: usize, number: u64, inos: &[Ino]) -> Confirmed {
-    let bytes = SiteCommand::Confirm { number, inos: Most::new(inos.to_vec()) }.to_vec().into();
-    world.sites[at].hear(BesideEvent::Order { bytes });
+    world.asks(at, number, &SiteAsks::Confirm { inos: Most::new(inos.to_vec()) });
     world.passes(3);
-    world.machine(at).confirmed(number).expect("it was looked at").clone()
+    let told = world.machine(at).confirmed(number).expect("it was looked at").clone();
+    assert_eq!(world.answers.get(&number), Some(&SiteAnswers::Asking { not_ready: told.not_ready }));
+    told
 }
 
 fn lacks(of: &[(u64, u32)]) -> BTreeMap<SiteId, u32> {
@@ -103,8 +103,7 @@ fn many_questions_and_objects_have_bounds() {
     let mut world = World::new(2);
     let inos: Vec<Ino> = (0..CONFIRM_MAX as u64).map(|n| Ino(1_000 + n)).collect();
     for number in 0..300 {
-        let bytes = SiteCommand::Confirm { number, inos: Most::new(inos.clone()) }.to_vec().into();
-        world.sites[0].hear(BesideEvent::Order { bytes });
+        world.asks(0, number, &SiteAsks::Confirm { inos: Most::new(inos.clone()) });
     }
     world.passes(3);
     assert!(world.machine(0).confirmed(0).is_none(), "the oldest answer went");

@@ -5,6 +5,7 @@ mod site;
 
 use atoll_core::Ino;
 use atoll_posix::{Allocation, Answer, Errno, Kind, LockKind, LockRange, Op, SetAttr};
+use atoll_wide::asks::{SiteAnswers, SiteAsks};
 use bytes::World;
 use site::{Site, named};
 
@@ -30,119 +31,167 @@ fn append(world: &mut World, at: usize, ino: Ino, data: &[u8]) {
     world.run(at, op, data).expect("it is written");
 }
 
-/// Two sites have a file, and the one of the number that is told has it open.
-fn with_an_open_file() -> (World, Ino) {
-    let mut world = World::new(2);
-    world.put(0, "a.txt", b"at first");
-    world.rest();
-    let open = world.find(0, "a.txt");
-    (world, open)
+/// What becomes of a body that another site's change has taken the names of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// It is more than the trash may take: it is there for those who have it open.
+    Kept,
+    /// It rests in the trash.
+    Rests,
+    /// It has rested, and has gone from there.
+    Went,
+}
+
+const WAYS: [Way; 3] = [Way::Kept, Way::Rests, Way::Went];
+
+impl Way {
+    fn world(self, count: usize) -> World {
+        World::with_trash(count, if self == Self::Kept { 0 } else { 1 << 20 })
+    }
+
+    /// Two sites have a file, and the one of the number that is told has it open.
+    fn with_an_open_file(self) -> (World, Ino) {
+        let mut world = self.world(2);
+        world.put(0, "a.txt", b"at first");
+        world.rest();
+        let open = world.find(0, "a.txt");
+        (world, open)
+    }
+
+    /// All has come, and what has lost its names at the first site by that is where it is to be.
+    fn rest(self, world: &mut World) {
+        world.rest();
+        let rests = world.trash(0).len();
+        assert_eq!(rests > 0, self != Self::Kept, "{self:?}");
+        if self == Self::Went {
+            let emptied = world.ask(0, &SiteAsks::TrashEmpty { upto: u128::MAX });
+            assert!(matches!(emptied, SiteAnswers::Emptied { bodies, .. } if bodies == rests as u64));
+        }
+    }
 }
 
 #[test]
 fn what_is_written_to_a_file_that_another_site_has_replaced_is_beside_it() {
-    let (mut world, open) = with_an_open_file();
-    world.put(1, "a.txt", b"by site 1");
-    world.rest();
-    assert_ne!(world.find(0, "a.txt"), open, "it has another body");
-    assert_eq!(world.get(0, open), b"at first", "who has it open reads on");
-    append(&mut world, 0, open, b", and more");
-    let copy = beside(&mut world, 0, "a.txt");
-    assert!(copy.starts_with("a.~s1-") && copy.ends_with(".txt"), "{copy}");
-    assert_eq!(world.find(0, &copy), open, "it goes on in the same file");
-    append(&mut world, 0, open, b" and more");
-    world.sites[0].release(&[open]);
-    all_have(&mut world, &[("a.txt", b"by site 1"), (&copy, b"at first, and more and more")]);
-    assert_eq!(world.sites[0].kept(), []);
+    for way in WAYS {
+        let (mut world, open) = way.with_an_open_file();
+        world.put(1, "a.txt", b"by site 1");
+        way.rest(&mut world);
+        assert_ne!(world.find(0, "a.txt"), open, "it has another body");
+        assert_eq!(world.get(0, open), b"at first", "who has it open reads on");
+        append(&mut world, 0, open, b", and more");
+        let copy = beside(&mut world, 0, "a.txt");
+        assert!(copy.starts_with("a.~s1-") && copy.ends_with(".txt"), "{copy}");
+        assert_eq!(world.find(0, &copy), open, "it goes on in the same file");
+        append(&mut world, 0, open, b" and more");
+        world.sites[0].release(&[open]);
+        all_have(&mut world, &[("a.txt", b"by site 1"), (&copy, b"at first, and more and more")]);
+        assert_eq!(world.sites[0].kept(), []);
+    }
 }
 
 #[test]
 fn of_a_file_that_was_replaced_nothing_is_left_if_nobody_writes_to_it() {
-    let (mut world, open) = with_an_open_file();
-    world.put(1, "a.txt", b"by site 1");
-    world.rest();
-    assert_eq!(world.sites[0].kept(), [open]);
-    world.sites[0].release(&[open]);
-    assert_eq!(world.run(0, Op::GetAttr { ino: open }, b""), Err(Errno::ESTALE));
-    all_have(&mut world, &[("a.txt", b"by site 1")]);
+    for way in WAYS {
+        let (mut world, open) = way.with_an_open_file();
+        world.put(1, "a.txt", b"by site 1");
+        way.rest(&mut world);
+        assert_eq!(world.sites[0].kept(), if way == Way::Rests { vec![] } else { vec![open] });
+        world.sites[0].release(&[open]);
+        if way == Way::Rests {
+            assert_eq!(world.rests(0), [("/a.txt".to_owned(), b"at first".to_vec())]);
+        } else {
+            assert_eq!(world.run(0, Op::GetAttr { ino: open }, b""), Err(Errno::ESTALE));
+        }
+        all_have(&mut world, &[("a.txt", b"by site 1")]);
+    }
 }
 
 #[test]
 fn whatever_changes_the_bytes_of_a_file_that_was_replaced_keeps_it() {
-    let cut = SetAttr { size: Some(3), ..SetAttr::default() };
-    let what = Allocation::Allocate { keep_size: false };
-    for (is_cut, left) in [(true, &b"at "[..]), (false, b"at first\0\0")] {
-        let (mut world, open) = with_an_open_file();
-        world.put(1, "a.txt", b"by site 1");
-        world.rest();
-        let ino = open;
-        let op = if is_cut {
-            Op::SetAttr { ino, set: cut }
-        } else {
-            Op::Fallocate { ino, offset: 8, len: 2, what }
-        };
-        world.run(0, op, b"").expect("it is done");
-        let copy = beside(&mut world, 0, "a.txt");
-        all_have(&mut world, &[("a.txt", b"by site 1"), (&copy, left)]);
+    for way in WAYS {
+        let cut = SetAttr { size: Some(3), ..SetAttr::default() };
+        let what = Allocation::Allocate { keep_size: false };
+        for (is_cut, left) in [(true, &b"at "[..]), (false, b"at first\0\0")] {
+            let (mut world, open) = way.with_an_open_file();
+            world.put(1, "a.txt", b"by site 1");
+            way.rest(&mut world);
+            let ino = open;
+            let op = if is_cut {
+                Op::SetAttr { ino, set: cut }
+            } else {
+                Op::Fallocate { ino, offset: 8, len: 2, what }
+            };
+            world.run(0, op, b"").expect("it is done");
+            let copy = beside(&mut world, 0, "a.txt");
+            all_have(&mut world, &[("a.txt", b"by site 1"), (&copy, left)]);
+        }
     }
 }
 
 #[test]
 fn what_is_written_to_a_file_that_another_site_has_removed_is_there_under_its_name() {
-    let (mut world, open) = with_an_open_file();
-    unlink(&mut world, 1, "a.txt");
-    world.rest();
-    assert!(world.files(0).is_empty());
-    append(&mut world, 0, open, b", and more");
-    world.sites[0].release(&[open]);
-    all_have(&mut world, &[("a.txt", b"at first, and more")]);
-    // Somebody else has the name meanwhile, with a file as empty as this one is when it is made.
-    for bytes in [&b"another"[..], b""] {
-        let (mut world, open) = with_an_open_file();
+    for way in WAYS {
+        let (mut world, open) = way.with_an_open_file();
         unlink(&mut world, 1, "a.txt");
-        world.put(1, "a.txt", bytes);
-        world.rest();
+        way.rest(&mut world);
+        assert!(world.files(0).is_empty());
         append(&mut world, 0, open, b", and more");
-        let copy = beside(&mut world, 0, "a.txt");
-        all_have(&mut world, &[("a.txt", bytes), (&copy, b"at first, and more")]);
+        world.sites[0].release(&[open]);
+        all_have(&mut world, &[("a.txt", b"at first, and more")]);
+        // Somebody else has the name meanwhile, with a file as empty as this one is when it is made.
+        for bytes in [&b"another"[..], b""] {
+            let (mut world, open) = way.with_an_open_file();
+            unlink(&mut world, 1, "a.txt");
+            world.put(1, "a.txt", bytes);
+            way.rest(&mut world);
+            append(&mut world, 0, open, b", and more");
+            let copy = beside(&mut world, 0, "a.txt");
+            all_have(&mut world, &[("a.txt", bytes), (&copy, b"at first, and more")]);
+        }
     }
 }
 
 #[test]
 fn what_is_written_to_a_file_whose_directory_another_site_has_removed_is_there_with_that() {
-    let mut world = World::new(2);
-    let dir = world.sites[0].mkdir(Ino::ROOT, "d");
-    let open = world.sites[0].create(dir, "a", Kind::Regular, b"");
-    world.write(0, open, 0, b"at first");
-    world.rest();
-    let found = world.find(1, "d");
-    world.run(1, Op::Unlink { dir: found, name: named("a") }, b"").expect("it is removed");
-    world.run(1, Op::Rmdir { dir: Ino::ROOT, name: named("d"), meant: None }, b"").expect("it is removed");
-    world.rest();
-    append(&mut world, 0, open, b", and more");
-    world.rest();
-    for at in [0, 1] {
-        let dir = world.find(at, "d");
-        let found = world.run(at, Op::Lookup { dir, name: named("a") }, b"");
-        let Ok((Answer::Found { found }, _)) = found else { panic!("{found:?}") };
-        assert_eq!(world.get(at, found.attr.ino), b"at first, and more");
+    for way in WAYS {
+        let mut world = way.world(2);
+        let dir = world.sites[0].mkdir(Ino::ROOT, "d");
+        let open = world.sites[0].create(dir, "a", Kind::Regular, b"");
+        world.write(0, open, 0, b"at first");
+        world.rest();
+        let found = world.find(1, "d");
+        world.run(1, Op::Unlink { dir: found, name: named("a") }, b"").expect("it is removed");
+        world
+            .run(1, Op::Rmdir { dir: Ino::ROOT, name: named("d"), meant: None }, b"")
+            .expect("it is removed");
+        way.rest(&mut world);
+        append(&mut world, 0, open, b", and more");
+        world.rest();
+        for at in [0, 1] {
+            let dir = world.find(at, "d");
+            let found = world.run(at, Op::Lookup { dir, name: named("a") }, b"");
+            let Ok((Answer::Found { found }, _)) = found else { panic!("{found:?}") };
+            assert_eq!(world.get(at, found.attr.ino), b"at first, and more");
+        }
     }
 }
 
 #[test]
 fn what_is_written_to_a_file_that_a_user_of_the_same_site_has_removed_goes_with_it() {
-    let (mut world, open) = with_an_open_file();
+    let (mut world, open) = Way::Rests.with_an_open_file();
     unlink(&mut world, 0, "a.txt");
     append(&mut world, 0, open, b", and more");
     all_have(&mut world, &[]);
     // If another site has replaced it before, the user has removed what came from there.
-    let (mut world, open) = with_an_open_file();
-    world.put(1, "a.txt", b"by site 1");
-    world.rest();
-    unlink(&mut world, 0, "a.txt");
-    append(&mut world, 0, open, b", and more");
-    world.sites[0].release(&[open]);
-    all_have(&mut world, &[("a.txt", b"at first, and more")]);
+    for way in WAYS {
+        let (mut world, open) = way.with_an_open_file();
+        world.put(1, "a.txt", b"by site 1");
+        way.rest(&mut world);
+        unlink(&mut world, 0, "a.txt");
+        append(&mut world, 0, open, b", and more");
+        world.sites[0].release(&[open]);
+        all_have(&mut world, &[("a.txt", b"at first, and more")]);
+    }
 }
 
 #[test]
@@ -181,32 +230,36 @@ fn what_is_written_to_a_file_that_is_shown_as_one_with_an_equal_one_is_beside_th
 
 #[test]
 fn two_files_that_were_replaced_one_after_the_other_are_both_kept_if_they_are_written_to() {
-    let (mut world, first) = with_an_open_file();
-    world.put(1, "a.txt", b"by site 1");
-    world.rest();
-    let second = world.find(0, "a.txt");
-    world.put(1, "a.txt", b"by site 1, later");
-    world.rest();
-    append(&mut world, 0, second, b"; second");
-    append(&mut world, 0, first, b"; first");
-    world.rest();
-    let mut bytes: Vec<Vec<u8>> = world.files(1).into_values().collect();
-    bytes.sort();
-    let wanted: [&[u8]; 3] = [b"at first; first", b"by site 1, later", b"by site 1; second"];
-    assert_eq!(bytes, wanted);
+    for way in WAYS {
+        let (mut world, first) = way.with_an_open_file();
+        world.put(1, "a.txt", b"by site 1");
+        way.rest(&mut world);
+        let second = world.find(0, "a.txt");
+        world.put(1, "a.txt", b"by site 1, later");
+        way.rest(&mut world);
+        append(&mut world, 0, second, b"; second");
+        append(&mut world, 0, first, b"; first");
+        world.rest();
+        let mut bytes: Vec<Vec<u8>> = world.files(1).into_values().collect();
+        bytes.sort();
+        let wanted: [&[u8]; 3] = [b"at first; first", b"by site 1, later", b"by site 1; second"];
+        assert_eq!(bytes, wanted);
+    }
 }
 
 #[test]
 fn locks_of_a_file_that_gets_a_name_again_are_freed_with_its_client() {
-    let (mut world, open) = with_an_open_file();
-    let lock = LockRange { start: 0, end: 9, kind: LockKind::Write, owner: 1, pid: 1, flock: false };
-    world.run(0, Op::SetLock { ino: open, lock, wait: false }, b"").expect("it is locked");
-    world.put(1, "a.txt", b"by site 1");
-    world.rest();
-    append(&mut world, 0, open, b", and more");
-    assert_eq!(world.sites[0].kept(), [open], "on account of the lock");
-    world.rest();
-    world.sites.iter_mut().for_each(Site::waits);
-    world.sites[0].detach();
-    assert!(world.sites[0].state().locks(open).is_ok_and(|locks| locks.is_none()));
+    for way in WAYS {
+        let (mut world, open) = way.with_an_open_file();
+        let lock = LockRange { start: 0, end: 9, kind: LockKind::Write, owner: 1, pid: 1, flock: false };
+        world.run(0, Op::SetLock { ino: open, lock, wait: false }, b"").expect("it is locked");
+        world.put(1, "a.txt", b"by site 1");
+        way.rest(&mut world);
+        append(&mut world, 0, open, b", and more");
+        assert_eq!(world.sites[0].kept(), [open], "on account of the lock");
+        world.rest();
+        world.sites.iter_mut().for_each(Site::waits);
+        world.sites[0].detach();
+        assert!(world.sites[0].state().locks(open).is_ok_and(|locks| locks.is_none()));
+    }
 }

@@ -26,6 +26,8 @@ pub(super) const ISLAND: IslandId = IslandId(0);
 const SESSION: SessionId = SessionId(1);
 /// The volume.
 const VOLUME: u64 = 1;
+/// What other sites take away rests until it has so many bytes: no run makes that many.
+const TRASH_BYTES: u64 = 1 << 30;
 /// Microseconds between two looks for an answer.
 const WAIT_US: u64 = 50_000;
 /// An answer comes at the latest after so many.
@@ -117,8 +119,8 @@ impl Place {
     pub(super) fn new(number: usize, clock: SimClock, window: Window, rows_max: usize, seed: u64) -> Self {
         // The others it hears of.
         let members = BTreeSet::from([0, number]).into_iter().map(member).collect();
-        let site = SiteId(writer_of(number).0);
-        let config = SiteConfig { volume: VOLUME, site, island: ISLAND, members, window };
+        let (site, trash_bytes) = (SiteId(writer_of(number).0), TRASH_BYTES);
+        let config = SiteConfig { volume: VOLUME, site, island: ISLAND, members, window, trash_bytes };
         Self {
             number,
             disk: SimDisk::new(seed ^ number as u64),

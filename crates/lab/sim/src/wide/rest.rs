@@ -9,7 +9,7 @@ use atoll_island::Event;
 use atoll_model::{Dump, Strictness};
 use atoll_posix::{Errno, Kind};
 use atoll_state::RowKey;
-use atoll_wide::rows::{DIRS, DirBeside, DirRow, FILES, FileBeside, FileRow};
+use atoll_wide::rows::{DIRS, DirBeside, DirRow, FILES, FileBeside, FileRow, TRASH, trash_of};
 
 use super::place::{ISLAND, Place};
 use crate::cause::Failure;
@@ -17,6 +17,9 @@ use crate::invariants::read;
 
 /// What was made once each: targets of symbolic links, and words in files. By them these are known wherever they are shown.
 pub(super) type Tokens = BTreeSet<Vec<u8>>;
+
+/// Those that somebody has removed, or may have, with the sites at which that was done.
+pub(super) type Removed = BTreeMap<Vec<u8>, BTreeSet<usize>>;
 
 /// Times of directories are each site's own.
 const STRICT: Strictness = Strictness { mtime_ctime: false, ..Strictness::FULL };
@@ -47,20 +50,64 @@ pub(super) fn tokens_in(bytes: &[u8]) -> Tokens {
     words.filter(|word| word.starts_with(b"w")).map(<[u8]>::to_vec).collect()
 }
 
+/// The rows of a side table in a site's snapshot.
+fn table(place: &Place, table: u8) -> Result<Vec<(u128, Vec<u8>)>, Failure> {
+    let engine = place.engine().ok_or_else(|| Failure::new("a site is down at rest"))?;
+    let (first, last) = (RowKey::Side(table, 0), RowKey::Side(table, u128::MAX));
+    let rows = engine.snapshot().range(&first.to_bytes(), &last.to_bytes(), usize::MAX);
+    let rows = rows.map_err(|why| Failure::new(format!("site {}: {why}", place.number)))?;
+    let id = |(key, row): (Vec<u8>, Vec<u8>)| match RowKey::from_bytes(&key) {
+        Some(RowKey::Side(_, id)) => Some((id, row)),
+        _ => None,
+    };
+    Ok(rows.into_iter().filter_map(id).collect())
+}
+
 /// What a site knows of each object, whether it shows it or not.
 fn states(place: &Place, rows: &Rows) -> Result<BTreeMap<FileId, Vec<u8>>, Failure> {
-    let engine = place.engine().ok_or_else(|| Failure::new("a site is down at rest"))?;
-    let failed = |why: String| Failure::new(format!("site {}: {why}", place.number));
     let mut states = BTreeMap::new();
-    for table in [FILES, DIRS] {
-        let (first, last) = (RowKey::Side(table, 0), RowKey::Side(table, u128::MAX));
-        let range = engine.snapshot().range(&first.to_bytes(), &last.to_bytes(), usize::MAX);
-        for (key, row) in range.map_err(|why| failed(why.to_string()))? {
-            let Some(RowKey::Side(_, id)) = RowKey::from_bytes(&key) else { continue };
-            states.insert(FileId(id), state(table, &row, rows).map_err(|why| failed(why.to_string()))?);
+    for of in [FILES, DIRS] {
+        for (id, row) in table(place, of)? {
+            let state = state(of, &row, rows);
+            let state = state.map_err(|why| Failure::new(format!("site {}: {why}", place.number)))?;
+            states.insert(FileId(id), state);
         }
     }
     Ok(states)
+}
+
+/// The bodies that rest at a site. Each body without a name that is the machine's own rests, or is kept for a file that is not shown.
+fn resting(place: &Place, rows: &Rows) -> Result<BTreeSet<Ino>, Failure> {
+    let resting: BTreeSet<Ino> = table(place, TRASH)?.into_iter().map(|(key, _)| trash_of(key).1).collect();
+    let mut owned = resting.clone();
+    for (id, row) in table(place, FILES)? {
+        if let Ok(FileRow::Hidden { kept: Some(kept), .. }) = FileRow::from_slice(&row)
+            && !owned.insert(kept.ino)
+        {
+            return Err(Failure::new(format!("site {}: {id:x} keeps what rests", place.number)));
+        }
+    }
+    let is_nameless =
+        |row: &&atoll_proto::Inode| row.attr.nlink == 0 && row.beside.is_some() && row.orphan_of.is_empty();
+    let nameless: BTreeSet<Ino> = rows.inodes.values().filter(is_nameless).map(|row| row.attr.ino).collect();
+    if nameless == owned {
+        return Ok(resting);
+    }
+    let differ = nameless.symmetric_difference(&owned).map(|ino| (ino, rows.inodes.get(ino)));
+    let differ: Vec<_> = differ.collect();
+    Err(Failure::new(format!("site {}: of no use, or not there: {differ:?}", place.number)))
+}
+
+/// The tokens in what rests at a site.
+fn tokens_at_rest(place: &mut Place, resting: BTreeSet<Ino>, rows: &Rows) -> Result<Tokens, Failure> {
+    let mut tokens = Tokens::new();
+    for ino in resting {
+        match rows.inodes.get(&ino).and_then(|row| row.target.clone()) {
+            Some(target) => drop(tokens.insert(target.iter().copied().collect())),
+            None => tokens.extend(tokens_in(&place.bytes(ino)?.unwrap_or_default())),
+        }
+    }
+    Ok(tokens)
 }
 
 /// The state in a row, or beside the row that this one names.
@@ -84,8 +131,9 @@ fn state(table: u8, row: &[u8], rows: &Rows) -> Result<Vec<u8>, Malformed> {
     })
 }
 
-/// All sites know the same, show the same, and their rows hold together. What they show.
-pub(super) fn judge(places: &mut [Place], seed: u64) -> Result<(Dump, Tokens), Failure> {
+/// All sites know the same, show the same, and their rows hold together. What they show, and the tokens in what rests at each.
+pub(super) fn judge(places: &mut [Place], seed: u64) -> Result<(Dump, Tokens, Vec<Tokens>), Failure> {
+    let mut rest = Vec::new();
     let mut first: Option<(Dump, Tokens, BTreeMap<FileId, Vec<u8>>)> = None;
     let of = places.len();
     for place in places {
@@ -105,8 +153,10 @@ pub(super) fn judge(places: &mut [Place], seed: u64) -> Result<(Dump, Tokens), F
         let engine = place.engine().ok_or_else(|| Failure::new("a site is down at rest"))?;
         let (rows, _) = read(engine, ISLAND)?;
         let known = states(place, &rows)?;
+        let resting = resting(place, &rows)?;
+        rest.push(tokens_at_rest(place, resting, &rows)?);
         let volume = Volume { table: Table::new(1), seed };
-        if let Some(finding) = check_at_rest(&volume, &[rows]).first() {
+        if let Some(finding) = check_at_rest(&volume, std::slice::from_ref(&rows)).first() {
             return Err(Failure::new(format!("site {}: {finding}", place.number)));
         }
         match &first {
@@ -134,7 +184,7 @@ pub(super) fn judge(places: &mut [Place], seed: u64) -> Result<(Dump, Tokens), F
             }
         }
     }
-    first.map(|(tree, tokens, _)| (tree, tokens)).ok_or_else(|| Failure::new("there is no site"))
+    first.map(|(tree, tokens, _)| (tree, tokens, rest)).ok_or_else(|| Failure::new("there is no site"))
 }
 
 /// An object of which two sites know different things.
@@ -142,20 +192,44 @@ fn differs(one: &BTreeMap<FileId, Vec<u8>>, other: &BTreeMap<FileId, Vec<u8>>) -
     one.keys().chain(other.keys()).find(|id| one.get(id) != other.get(id)).copied()
 }
 
-/// What was gone at rest never comes back, and what all sites had at rest before (`told`) is there unless somebody has removed it.
+/// What was gone at rest never comes back, and what all sites had at rest before (`told`) is there, or rests somewhere, unless somebody has
+/// removed it.
 pub(super) fn judge_tokens(
-    now: &Tokens,
+    (now, rest): (&Tokens, &[Tokens]),
     gone: &Tokens,
     told: &Tokens,
-    removed: &Tokens,
+    removed: &Removed,
 ) -> Result<(), Failure> {
     let shown = |token: &[u8]| token.escape_ascii().to_string();
     if let Some(token) = gone.iter().find(|token| now.contains(*token)) {
         return Err(Failure::new(format!("{} was gone at rest and is back", shown(token))));
     }
-    let lost = told.iter().find(|token| !now.contains(*token) && !removed.contains(*token));
-    match lost {
+    let is_lost = |token: &&Vec<u8>| {
+        !now.contains(*token)
+            && !removed.contains_key(*token)
+            && !rest.iter().any(|tokens| tokens.contains(*token))
+    };
+    match told.iter().find(is_lost) {
         Some(token) => Err(Failure::new(format!("{} is lost: nobody has removed it", shown(token)))),
         None => Ok(()),
     }
+}
+
+/// What all sites had at rest before (`had`) and have no more rests at each site whose own users have not removed it.
+pub(super) fn judge_trash(
+    (now, rest): (&Tokens, &[Tokens]),
+    had: &Tokens,
+    removed: &Removed,
+) -> Result<(), Failure> {
+    for token in had.iter().filter(|token| !now.contains(*token)) {
+        for (site, rests) in rest.iter().enumerate() {
+            if !rests.contains(token) && !removed.get(token).is_some_and(|by| by.contains(&site)) {
+                let token = token.escape_ascii();
+                return Err(Failure::new(format!(
+                    "{token} was taken away at site {site}, and does not rest"
+                )));
+            }
+        }
+    }
+    Ok(())
 }

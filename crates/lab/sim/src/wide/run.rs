@@ -6,18 +6,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use atoll_causal::FileId;
-use atoll_core::{Decode, Ino, Name};
+use atoll_core::{Decode, Encode, Ino, Name};
 use atoll_disk::sim::Fault;
-use atoll_island::Event;
+use atoll_island::{BesideEvent, Event};
 use atoll_model::rng::Rng;
 use atoll_posix::{Answer, Kind, Op, RenameMode, SetAttr, XattrMode};
+use atoll_wide::asks::SiteAsks;
 use atoll_wide::contents::pieces::PIECE_BYTES;
 use atoll_wide::peers::Window;
 use atoll_wide::peers::message::WideMessage;
+use atoll_wide::rows::trash_of;
 use bytes::Bytes;
 
 use super::place::{Place, name};
-use super::rest::{Tokens, judge, judge_tokens, tokens_in};
+use super::rest::{Removed, Tokens, judge, judge_tokens, judge_trash, tokens_in};
 use super::ways::Ways;
 use crate::cause::Failure;
 use crate::clocks::{Paces, SimClock, TrueTime};
@@ -54,7 +56,7 @@ struct Sim<'r> {
     /// Tokens that were made, each once.
     made: Tokens,
     /// Those of them of which somebody has removed a name, or over which somebody has written who had seen them, or may have.
-    removed: Tokens,
+    removed: Removed,
     /// What users have open.
     open: Vec<OpenFile>,
     /// By files, the tokens that were written there.
@@ -65,6 +67,8 @@ struct Sim<'r> {
     at_risk: BTreeSet<usize>,
     /// Those that all sites had at rest, and those that one has had from another since.
     told: Tokens,
+    /// Those that all sites had at rest.
+    had: Tokens,
     /// Those that no site had at rest any more.
     gone: Tokens,
 }
@@ -84,10 +88,10 @@ pub(crate) fn run(run: &mut Run) -> Result<(), Failure> {
     });
     let places = places.collect();
     let ways = Ways::new(sites, rng.percent(30));
-    let (made, removed, told, gone) = Default::default();
+    let (made, removed, told, had, gone) = Default::default();
     let (open, written, fresh, at_risk) = Default::default();
     let mut sim =
-        Sim { rng, run, time, places, ways, made, removed, open, written, fresh, at_risk, told, gone };
+        Sim { rng, run, time, places, ways, made, removed, open, written, fresh, at_risk, told, had, gone };
     for at in 0..sites {
         sim.start(at)?;
     }
@@ -220,7 +224,7 @@ impl Sim<'_> {
         }
         self.run.virtual_us = self.time.us();
         let seed = self.run.seed;
-        let (tree, now) = judge(&mut self.places, seed)?;
+        let (tree, now, rest) = judge(&mut self.places, seed)?;
         self.note(format_args!(
             "at rest: {:?}",
             tree.items.keys().map(|path| path.escape_ascii().to_string()).collect::<Vec<_>>()
@@ -228,8 +232,10 @@ impl Sim<'_> {
         let fresh = std::mem::take(&mut self.fresh).into_iter();
         self.told.extend(fresh.filter(|(at, _)| !self.at_risk.contains(at)).map(|(_, token)| token));
         self.at_risk.clear();
-        judge_tokens(&now, &self.gone, &self.told, &self.removed)?;
+        judge_tokens((&now, &rest), &self.gone, &self.told, &self.removed)?;
+        judge_trash((&now, &rest), &self.had, &self.removed)?;
         self.gone.extend(self.made.iter().filter(|token| !now.contains(*token)).cloned());
+        self.had = now.clone();
         self.told = now;
         self.ways.take(&mut self.places)
     }
@@ -280,6 +286,30 @@ impl Sim<'_> {
         ids.flat_map(|id| self.written.get(&id).cloned().unwrap_or_default()).collect()
     }
 
+    /// The user of a site removes these, or may have.
+    fn removes(&mut self, at: usize, tokens: Tokens) {
+        for token in tokens {
+            self.removed.entry(token).or_default().insert(at);
+        }
+    }
+
+    /// Somebody gives a name to what rests at a site.
+    fn restore(&mut self, at: usize, dir: Ino, name: Name) -> Result<(), Failure> {
+        let keys = self.places[at].with_site(|site| site.trash().keys().collect::<Vec<_>>());
+        let Some(keys) = keys.filter(|keys| !keys.is_empty()) else { return Ok(()) };
+        let key = *self.rng.pick(&keys);
+        let ino = trash_of(key).1;
+        let Some(read) = self.places[at].run(Op::Readlink { ino })? else { return Ok(()) };
+        let tokens = match read {
+            Ok((_, target)) => Tokens::from([target]),
+            Err(_) => self.places[at].bytes(ino)?.map(|bytes| tokens_in(&bytes)).unwrap_or_default(),
+        };
+        self.gone.retain(|token| !tokens.contains(token));
+        self.note(format_args!("site {at} restores {ino} as {name:?} in {dir}"));
+        let bytes = SiteAsks::TrashRestore { key, dir, name }.to_vec().into();
+        self.places[at].hear(BesideEvent::Asked { id: 1, bytes })
+    }
+
     /// A user opens a file, writes to one that he has open, whatever has become of its name, or closes it.
     fn uses_open(&mut self, at: usize, found: Option<(Ino, Kind, Tokens)>) -> Result<(), Failure> {
         let open: Vec<usize> = (0..self.open.len()).filter(|nth| self.open[*nth].at == at).collect();
@@ -315,7 +345,7 @@ impl Sim<'_> {
             let set = SetAttr { size: Some(0), ..SetAttr::default() };
             let done = place.run(Op::SetAttr { ino, set })?;
             if !matches!(done, Some(Err(_))) {
-                self.removed.extend(seen);
+                self.removes(at, seen);
             }
             if !matches!(done, Some(Ok(_))) {
                 return Ok(());
@@ -334,7 +364,7 @@ impl Sim<'_> {
         if append || !overwrites {
             // Whatever is in the way is overwritten.
             let there = if append { None } else { self.places[at].bytes(ino)? };
-            self.removed.extend(there.map(|bytes| tokens_in(&bytes)).unwrap_or_default());
+            self.removes(at, there.map(|bytes| tokens_in(&bytes)).unwrap_or_default());
         }
         let done = self.places[at].run_with(Op::Write { ino, offset, append, kill_set_id: false }, &data)?;
         self.note(format_args!(
@@ -378,12 +408,15 @@ impl Sim<'_> {
         let mode = *self.rng.pick(&[0o644, 0o600, 0o750]);
         let (umask, rdev, exclusive, target) = (0, 0, true, Bytes::new());
         let mut removes = Tokens::new();
-        let what = self.rng.weighted(&[14, 14, 14, 30, 5, 12, 12, 6, 6, 6, 2, 40, 30]);
+        let what = self.rng.weighted(&[14, 14, 14, 30, 5, 12, 12, 6, 6, 6, 2, 40, 30, 4]);
         if let (11, Some((ino, Kind::Regular, seen))) = (what, &found) {
             return self.write(at, *ino, seen.clone(), false);
         }
         if what == 12 {
             return self.uses_open(at, found);
+        }
+        if what == 13 {
+            return self.restore(at, dir, name);
         }
         let gone = |sim: &Self, found: &Option<(Ino, Kind, Tokens)>| -> Tokens {
             found.iter().flat_map(|(ino, _, seen)| seen.iter().cloned().chain(sim.known(at, *ino))).collect()
@@ -431,7 +464,7 @@ impl Sim<'_> {
         ));
         self.run.operations += 1;
         if !matches!(done, Some(Err(_))) {
-            self.removed.extend(removes);
+            self.removes(at, removes);
         }
         Ok(())
     }

@@ -103,6 +103,8 @@ impl Ways {
                             link[way].push_back(bytes);
                         }
                     }
+                    // Whether what rested has a name again is seen in the tree.
+                    BesideSays::Answers { .. } => {}
                     BesideSays::End { peer, why } => {
                         return Err(Failure::new(format!(
                             "site {at} ends its link with site {}: {why}",

@@ -26,6 +26,10 @@ pub struct BesideView<'a> {
     pub synced: u64,
     /// A record may be decided now.
     pub may_decide: bool,
+    /// A record that only removes files without a name, and side rows, may be decided now: also on a full disk.
+    pub may_free: bool,
+    /// Bytes that may still be used up before the disk counts as full; none before the first look at it. Each tick is a look at it.
+    pub room: Option<u64>,
     /// Files that are being changed by operations that are not decided yet: their bytes may be other ones already.
     pub busy: &'a BTreeSet<Ino>,
 }
@@ -75,10 +79,10 @@ pub struct BesideRecord {
     /// else belongs to them, or keeps it for mounts that may have them open. What was beside the row of a file stays beside it then. The
     /// machine may give such a file a name again, if its row and its locks are in memory: mounts go on in it, and keep it no more.
     ///
-    /// A file without a name, with bytes in `beside` and nobody in `orphan_of`, is the machine's own: nobody else knows it. It stays until
-    /// the machine gives it a name or removes its row. A file that has a name and bytes never becomes absent; one without bytes may. The
-    /// length of a file that has bytes is set by an operation ([`BesideStep::Do`]). The bytes of a file are synced before a record says
-    /// that they are here.
+    /// A file without a name, with bytes in `beside` and nobody in `orphan_of`, is the machine's own. It stays until the machine gives it
+    /// a name or removes its row. If it is absent, nobody else knows it; else mounts may have it open since it had a name.
+    /// A file that has a name and bytes never becomes absent; one without bytes may. The length of a file that has bytes is set by an
+    /// operation ([`BesideStep::Do`]). The bytes of a file are synced before a record says that they are here.
     pub record: Record,
     /// Files that it makes. They have no bytes yet.
     pub made: Vec<Ino>,
@@ -148,9 +152,9 @@ impl Ctx {
     /// are set by that, of which `changed` notes what users see.
     pub(super) fn witness(&mut self, seq: u64, record: &mut Record, changed: &mut UntoldChanges) -> usize {
         let now = self.now_of_beside();
-        let Self { beside: Some(beside), state, durability, .. } = self else { return 0 };
-        let view =
-            BesideView { state, now, synced: durability.synced(), may_decide: true, busy: &BTreeSet::new() };
+        let Self { beside: Some(beside), state, durability, room, .. } = self else { return 0 };
+        let (synced, room, busy) = (durability.synced(), room.left(), BTreeSet::new());
+        let view = BesideView { state, now, synced, may_decide: true, may_free: true, room, busy: &busy };
         let first = beside.first(view, record);
         self.note_changed(&first, changed);
         let Self { beside: Some(beside), state, .. } = self else { return 0 };

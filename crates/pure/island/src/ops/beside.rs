@@ -28,13 +28,12 @@ impl Island {
         }
         let mut left = STEPS_PER_EVENT;
         while left > 0 && !self.ctx.beside_waits {
-            let may_decide = self.requests.decides()
-                && !self.requests.is_log_stuck()
-                && !self.quiesce.is_quiescing()
-                && self.ctx.room.is_left();
+            let may_free =
+                self.requests.decides() && !self.requests.is_log_stuck() && !self.quiesce.is_quiescing();
+            let may_decide = may_free && self.ctx.room.is_left();
             let busy = self.bodies.undecided();
             match self.ctx.beside_step(|beside, view, mint| {
-                beside.step(BesideView { may_decide, busy: &busy, ..view }, mint)
+                beside.step(BesideView { may_decide, may_free, busy: &busy, ..view }, mint)
             }) {
                 BesideStep::Rest | BesideStep::Refuse => break,
                 BesideStep::Ids => {
@@ -160,8 +159,11 @@ impl Ctx {
     ) -> BesideStep {
         let now = self.now_of_beside();
         let synced = self.durability.synced();
-        let Self { beside: Some(beside), state, issuer, config, .. } = self else { return BesideStep::Rest };
-        let view = BesideView { state, now, synced, may_decide: true, busy: &BTreeSet::new() };
+        let Self { beside: Some(beside), state, issuer, config, room, .. } = self else {
+            return BesideStep::Rest;
+        };
+        let (room, busy) = (room.left(), BTreeSet::new());
+        let view = BesideView { state, now, synced, may_decide: true, may_free: true, room, busy: &busy };
         step(&mut **beside, view, &mut || issuer.mint(config.id))
     }
 
@@ -219,10 +221,15 @@ impl Ctx {
         let row = self.state.inode(ino).ok().flatten().expect("what goes was looked at");
         // Mounts may have it open. If a user changes it, the machine is to know what it was.
         let mut row = row.clone();
-        // What had no name was the machine's own.
-        let dirs = before.dirs_of(ino).filter(|_| row.attr.nlink > 0);
-        let openers = dirs.flat_map(|dir| self.possible_openers(dir));
-        let holders: BTreeSet<SessionId> = openers.collect();
+        let holders: BTreeSet<SessionId> = if row.attr.nlink > 0 {
+            before.dirs_of(ino).flat_map(|dir| self.possible_openers(dir)).collect()
+        } else if row.is_absent {
+            // It never had a name.
+            BTreeSet::new()
+        } else {
+            // It had one, nobody knows where.
+            self.mounts().into_iter().filter(|mount| !self.replies.is_ending(*mount)).collect()
+        };
         row.attr.nlink = 0;
         row.attr.ctime = row.attr.ctime.max(now);
         self.file_without_name(decision, row, holders.into_iter().collect(), None);

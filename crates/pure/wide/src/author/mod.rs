@@ -331,7 +331,7 @@ fn learn_bases(spine: &mut Spine, mut bases: BTreeMap<FileId, SpinePlace>) -> Re
 }
 
 /// Microseconds since 1970.
-fn micros(time: Time) -> u64 {
+pub(crate) fn micros(time: Time) -> u64 {
     let secs = u64::try_from(time.secs).unwrap_or(0);
     secs.saturating_mul(1_000_000).saturating_add(u64::from(time.nanos / 1_000))
 }

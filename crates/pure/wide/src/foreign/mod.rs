@@ -11,6 +11,7 @@ mod names;
 mod near;
 mod numbers;
 mod objects;
+mod rests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -138,16 +139,26 @@ pub fn decide(
     if changes.len() > OBJECTS_MAX {
         return Err(Waits::TooMany);
     }
-    decide_all(here, changes, &NewBodies::new(), &BTreeSet::new(), mint)
+    let bodies = HereBodies { new: &NewBodies::new(), busy: &BTreeSet::new(), rest: None };
+    decide_all(here, changes, bodies, mint)
 }
 
-/// The same, of however many changes: those of this site are counted elsewhere. `bodies`: what is new in bodies. `busy`: files in whose
-/// bodies somebody is. They count as those that have bytes which no version has, and are not shown as one with others.
+/// What is known of bodies.
+#[derive(Clone, Copy)]
+pub(crate) struct HereBodies<'a> {
+    /// What is new in them.
+    pub(crate) new: &'a NewBodies,
+    /// Files in whose bodies somebody is. They count as those that have bytes which no version has, and are not shown as one with others.
+    pub(crate) busy: &'a BTreeSet<Ino>,
+    /// Bodies that go rest in the trash, if they take at most so many bytes; none if no body rests.
+    pub(crate) rest: Option<u64>,
+}
+
+/// The same, of however many changes: those of this site are counted elsewhere.
 pub(crate) fn decide_all(
     here: Here<'_>,
     changes: &[BundleChange],
-    bodies: &NewBodies,
-    busy: &BTreeSet<Ino>,
+    bodies: HereBodies<'_>,
     mint: &mut dyn FnMut() -> Option<Ino>,
 ) -> Result<ForeignDecision, Waits> {
     let rows = SiteRows::new(here.state);
@@ -157,7 +168,7 @@ pub(crate) fn decide_all(
     loaded()?;
     let (as_before, site) = (HeldChanges::default(), BesideRows { spine: here.spine, name: here.site });
     let before = HeldObjects::new(&rows, here.spine, &as_before, here.site);
-    let start = Affected::start(&before, &rows, &mut judged, bodies, site);
+    let start = Affected::start(&before, &rows, &mut judged, bodies.new, site);
     loaded()?;
     let after = HeldObjects::new(&rows, here.spine, &judged.changes, here.site);
     let affected = start.close(&before, &after);
@@ -165,8 +176,7 @@ pub(crate) fn decide_all(
     let mut mint = Mint { give: mint, lacks: 0 };
     let numbers = Numbers::new(&rows, &before, &after, &affected, &mut mint);
     loaded()?;
-    let mut writing =
-        Writing::new(here, &rows, (&before, &after), &judged, &affected, &numbers, (bodies, busy));
+    let mut writing = Writing::new(here, &rows, (&before, &after), &judged, &affected, &numbers, bodies);
     writing.write(&mut mint);
     loaded()?;
     if mint.lacks > 0 {

@@ -17,12 +17,12 @@ use super::draft::RowDraft;
 use super::judge::Judged;
 use super::names::{Leads, ShownNames};
 use super::numbers::Numbers;
-use super::{Here, Mint};
+use super::{Here, HereBodies, Mint};
 use crate::contents::pieces::no_rows;
 use crate::held::{HeldDir, HeldFile, HeldObjects, SiteRows};
 use crate::rows::{
     BEHIND, BehindRow, BesideRow, DIRS, DirBeside, DirRow, FILES, FeedPlace, FeedRow, FileBeside, FileBytes,
-    FileRow, KeptBody, MOVES, MoveRow, fed, set, stamp_key,
+    FileRow, KeptBody, MOVES, MoveRow, TrashCause, fed, set, stamp_key,
 };
 
 /// The twelve permission bits. Another site may say more.
@@ -32,7 +32,7 @@ const MODE_BITS: u32 = 0o7777;
 pub(super) struct Writing<'a> {
     pub(super) here: Here<'a>,
     pub(super) rows: &'a SiteRows<'a>,
-    before: &'a HeldObjects<'a>,
+    pub(super) before: &'a HeldObjects<'a>,
     pub(super) after: &'a HeldObjects<'a>,
     judged: &'a Judged<'a>,
     pub(super) affected: &'a Affected,
@@ -51,6 +51,8 @@ pub(super) struct Writing<'a> {
     busy: &'a BTreeSet<Ino>,
     /// Files that are shown as one.
     together: Vec<Vec<FileId>>,
+    /// Bodies that go rest, if they take at most so many bytes.
+    pub(super) rest: Option<u64>,
     /// A file that goes and has bytes that no version has, or one that may have some: its body, and the files on whose account it goes.
     pub(super) unversioned: Option<(Ino, BTreeSet<FileId>)>,
 }
@@ -63,7 +65,7 @@ impl<'a> Writing<'a> {
         judged: &'a Judged<'a>,
         affected: &'a Affected,
         numbers: &'a Numbers<'a>,
-        (bodies, busy): (&'a NewBodies, &'a BTreeSet<Ino>),
+        HereBodies { new: bodies, busy, rest }: HereBodies<'a>,
     ) -> Self {
         Self {
             here,
@@ -81,6 +83,7 @@ impl<'a> Writing<'a> {
             bodies,
             busy,
             together: Vec::new(),
+            rest,
             unversioned: None,
         }
     }
@@ -375,9 +378,15 @@ impl<'a> Writing<'a> {
         if let Some(old) = had.filter(|old| *old != ino)
             && !self.bodies.values().any(|body| body.ino == Some(old))
         {
-            let has = held.as_ref().and_then(|file| file.bytes.has);
-            self.draft.sides.extend(no_rows(old, has));
-            self.draft.drop_file(old);
+            let (Some(held), Some(row)) = (&held, self.rows.inode(old)) else { return };
+            self.draft.sides.extend(no_rows(old, held.bytes.has));
+            if self.rests(row, &held.bytes) {
+                let by = self.after.file(id).and_then(|state| latest(&state)).map(|(dot, _)| dot.writer);
+                let by = by.expect("a version has replaced it");
+                self.rest(id, row.clone(), held.bytes.has, (TrashCause::Replaced {}, by));
+            } else {
+                self.draft.drop_file(old);
+            }
         }
     }
 
@@ -400,7 +409,19 @@ impl<'a> Writing<'a> {
             self.unversioned = Some((ino, others.copied().chain([id]).collect()));
         }
         self.hidden.insert(id);
-        let is_kept = !was_shown || row.attr.kind == Kind::Regular && bytes.has.is_some() && !is_dead;
+        let has_some = match row.attr.kind {
+            Kind::Regular => bytes.has.is_some(),
+            // It has no bytes. If it dies before it is shown again, it is to rest.
+            kind => kind == Kind::Symlink,
+        };
+        let is_kept = !was_shown || has_some && !is_dead;
+        if let Some(grave) = state.grave.as_ref().filter(|_| is_dead && self.rests(&row, &bytes)) {
+            self.draft.sides.extend(no_rows(ino, bytes.has));
+            self.rest(id, row, bytes.has, (TrashCause::Removed {}, grave.stamp.writer));
+            let row = FileRow::Hidden { state: Box::new(state), at, kept: None };
+            self.draft.sides.push(set(FILES, id.0, &row));
+            return;
+        }
         if is_dead && !was_shown {
             self.is_to_be_looked_at(id, 0);
         } else if is_kept {

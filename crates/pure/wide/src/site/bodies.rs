@@ -136,6 +136,9 @@ impl Site {
                 sides.push(set(BEHIND, file.0, &BehindRow::Behind { staged: None, bytes }));
                 behind.push((*file, bytes));
             }
+            // Where they were gathered before the file went, and came back without bytes.
+            let other = rows.staged(*file).filter(|other| other != ino && rows.inode(*other).is_some());
+            sides.extend(other.map(|ino| RowChange::Inode { ino, row: None }));
             sides.extend(pieces::new_rows(*ino, None, hashes));
             let has = if *is_lost {
                 steps.version(*file, &held.bytes, (0, pieces::NO_BYTES), view.now.wall)
@@ -212,7 +215,7 @@ impl Site {
         record
     }
 
-    /// The record of changes of this site, and of what is new in bodies.
+    /// The record of changes of this site, and of what is new in bodies. What goes by it goes on account of other sites.
     pub(super) fn record_of(
         &mut self,
         view: BesideView<'_>,
@@ -222,7 +225,7 @@ impl Site {
         mint: MintIno<'_>,
     ) -> Result<BesideStep, NotYet> {
         rows.loaded()?;
-        let decision = self.decide(view, &changes, bodies, mint)?;
+        let decision = self.decide(view, &changes, (bodies, true), mint)?;
         assert!(decision.wants.is_empty() && decision.refused == 0, "a site takes its own changes");
         let ForeignDecision { mut record, files, spine, .. } = decision;
         self.author.hear(view.now, spine, &[]);
@@ -231,7 +234,7 @@ impl Site {
             let bundle = Bundle { position: view.position(), changes };
             record.changes.push(self.author.wrote(pen, bundle));
         }
-        self.contents.noted(&record, view.now.ms);
+        self.noted(&record, view.now.ms);
         Ok(BesideStep::Decide(BesideRecord { record, made: files }))
     }
 

@@ -1,5 +1,6 @@
 //! Bodies that have lost their names to what other sites have made, while somebody had them open. If a user is about to change the bytes of
-//! one, it becomes a file beside the one that it was, and he goes on in it. Owns when that is so. Changes no bytes.
+//! one, it becomes a file beside the one that it was, and he goes on in it. So does what rests in the trash. Owns when that is so. Changes no
+//! bytes.
 //!
 //! What a user of this site has removed has nothing beside its row, so it is none of them.
 
@@ -13,7 +14,7 @@ use super::{NotYet, Site};
 use crate::contents::pieces::no_rows;
 use crate::foreign::bodies::{NewBodies, NewBody};
 use crate::held::{HeldChanges, HeldObjects, SiteRows};
-use crate::rows::{BesideRow, FILES, FileBytes, FileRow, UNCUT, UncutRow, set};
+use crate::rows::{BesideRow, FILES, FileBytes, FileRow, TRASH, UNCUT, UncutRow, remove, set};
 use crate::watch::ByteRanges;
 
 /// The file whose bytes an operation of a user changes.
@@ -41,9 +42,9 @@ impl Site {
             return Ok(None);
         };
         let ino = row.attr.ino;
-        let (of, is_own) = match BesideRow::from_slice(beside).expect("this site has written it") {
-            BesideRow::File { file } => (file.id, false),
-            BesideRow::Nameless { of } => (of, true),
+        let of = match BesideRow::from_slice(beside).expect("this site has written it") {
+            BesideRow::File { file } => file.id,
+            BesideRow::Nameless { of } => of,
             BesideRow::Dir { .. } => return Ok(None),
         };
         let file = rows.file(of);
@@ -51,7 +52,7 @@ impl Site {
         rows.loaded()?;
         let file = file.ok_or(NotYet::Refused)?;
         let is_kept = file.body == Some(ino);
-        if row.is_absent || is_own && !is_kept {
+        if row.is_absent {
             // Its bytes do not come any more, or it is none that a user can have seen.
             return Err(NotYet::Refused);
         }
@@ -66,6 +67,8 @@ impl Site {
         let bytes = FileBytes { has: Some(version), is_uncut: true, written, since: None };
         let bodies = NewBodies::from([(id, NewBody { ino: Some(ino), bytes })]);
         let mut sides = vec![set(UNCUT, ino.0.into(), &UncutRow::Uncut {})];
+        // If it rests, it does so no more: the user goes on in what was there.
+        sides.extend(self.trash.key_of(ino).map(|key| remove(TRASH, key)));
         if is_kept {
             // Those with which it is shown as one have its bytes.
             sides.extend(no_rows(ino, file.bytes.has));

@@ -1,16 +1,18 @@
 //! A site, beside its island: the author of what its users do, and what other sites have made. Owns what happens before an operation of a
 //! user that touches what is derived, and with it. Knows no socket.
 
+mod asked;
 mod bodies;
 mod left;
 mod prepare;
+mod resting;
 mod steps;
 
 use std::collections::{BTreeSet, VecDeque};
 
 use atoll_causal::Writer;
 use atoll_core::planted::{Bug, planted};
-use atoll_core::{Decode, Encode, Ino, IslandId, Malformed, wire_enum};
+use atoll_core::{Decode, Encode, Ino, IslandId, Malformed};
 use atoll_island::{Beside, BesideEvent, BesideRecord, BesideSays, BesideStep, BesideView, Now};
 use atoll_posix::{Answer, Errno, Op};
 use atoll_proto::{EntryRef, Record, RowChange};
@@ -18,16 +20,18 @@ use atoll_state::{NotInMemory, RowLoad, State};
 use bytes::Bytes;
 
 use crate::author::{Author, Bundle, BundleChange, MadeRecord, Pen};
-use crate::confirm::{CONFIRM_MAX, Confirmed, Confirms};
+use crate::confirm::{Confirmed, Confirms};
 use crate::contents::{Contents, FetchedBytes};
 use crate::foreign::bodies::NewBodies;
-use crate::foreign::{self, ForeignDecision, Here, OBJECTS_MAX, Waits};
+use crate::foreign::{self, ForeignDecision, Here, HereBodies, OBJECTS_MAX, Waits};
 use crate::held::{HeldChanges, HeldObjects, SiteRows};
-use crate::members::{NumberedSite, SiteList, SiteMember};
-use crate::peers::message::{Most, SITES_MAX, WideMessage};
+use crate::members::{SiteList, SiteMember};
+use crate::peers::message::WideMessage;
 use crate::peers::{Own, WidePeers, Window};
-use crate::rows::{BEHIND, DIRS, FeedRow, MEMBERS, MOVES, PEERS, SiteId, UNCUT, WRITERS};
+use crate::rows::{BEHIND, DIRS, FeedRow, MEMBERS, MOVES, PEERS, SiteId, TRASH, UNCUT, WRITERS};
+use crate::trash::Trash;
 use crate::watch::happened;
+use asked::SiteQuestions;
 use prepare::{Needed, SiteStep, TOGETHER_MAX};
 use steps::Steps;
 
@@ -44,6 +48,8 @@ pub struct SiteConfig {
     pub members: Vec<(SiteId, SiteMember)>,
     /// How much may be under way to another site.
     pub window: Window,
+    /// Bytes that the trash may take on the disk: a tenth of it.
+    pub trash_bytes: u64,
 }
 
 /// See the module.
@@ -55,6 +61,8 @@ pub struct Site {
     author: Author,
     peers: WidePeers,
     contents: Contents,
+    trash: Trash,
+    asked: SiteQuestions,
     /// What has come and is not heard yet, with its bytes: of each other site at most what it may have under way.
     inbox: VecDeque<(SiteId, Heard)>,
     /// What the island has done, and is not looked at yet.
@@ -67,26 +75,11 @@ pub struct Site {
     may_go: bool,
 }
 
-wire_enum! {
-    /// What whoever administers a site tells its machine.
-    #[derive(Debug, Clone, PartialEq, Eq)]
-    pub enum SiteCommand {
-        /// These sites are such.
-        1 => Know { /// They.
-            sites: Most<NumberedSite, SITES_MAX> },
-        /// Which sites have these durably?
-        2 => Confirm { /// A number that was not used since the site began.
-            number: u64, /// Files and directories, by their numbers here.
-            inos: Most<Ino, CONFIRM_MAX> },
-    }
-}
-
 /// What has come for a site.
 #[derive(Debug, Clone)]
 enum Heard {
     Link { up: bool },
     Message(WideMessage),
-    Command(SiteCommand),
 }
 
 /// What the island has done for a site.
@@ -122,7 +115,7 @@ impl From<Waits> for NotYet {
 
 impl Site {
     /// Side tables that [`Site::open`] needs whole.
-    pub const TABLES: &'static [u8] = &[BEHIND, DIRS, MEMBERS, UNCUT, MOVES, PEERS, WRITERS];
+    pub const TABLES: &'static [u8] = &[BEHIND, DIRS, MEMBERS, UNCUT, MOVES, PEERS, TRASH, WRITERS];
 
     /// A site that goes on where its rows end, those of [`Site::TABLES`]: others are not used. `position` is that of the last record.
     /// Nobody hears of the site before that one is synced.
@@ -132,21 +125,25 @@ impl Site {
         rows: impl IntoIterator<Item = (u8, u128, Bytes)>,
     ) -> Result<Self, Malformed> {
         let rows: Vec<_> = rows.into_iter().collect();
-        let SiteConfig { volume, site, island, members, window } = config;
+        let SiteConfig { volume, site, island, members, window, trash_bytes } = config;
         let members = SiteList::open(site, members, &rows)?;
         let writer = members.get(site).ok_or(Malformed::new("a site that knows itself"))?.writer;
         let peers = WidePeers::open(volume, window, position, rows.iter().cloned())?;
         let contents = Contents::open((writer, members.writers()), &rows);
+        let trash = Trash::open(trash_bytes, &rows)?;
         let author = Author::open(writer, rows)?;
         let (inbox, did, ends, begins, may_go) =
             (VecDeque::new(), Vec::new(), VecDeque::new(), position, false);
+        let (confirms, asked) = Default::default();
         Ok(Self {
             island,
             members,
-            confirms: Confirms::default(),
+            confirms,
             author,
             peers,
             contents,
+            trash,
+            asked,
             inbox,
             did,
             ends,
@@ -165,7 +162,7 @@ impl Site {
         &self.peers
     }
 
-    /// What is known of a question ([`SiteCommand::Confirm`]); none before it was looked at.
+    /// What is known of a question who has something ([`SiteAsks::Confirm`](crate::asks::SiteAsks::Confirm)); none before it was looked at.
     pub fn confirmed(&self, number: u64) -> Option<&Confirmed> {
         self.confirms.answer(number)
     }
@@ -173,6 +170,11 @@ impl Site {
     /// The sites of the volume.
     pub const fn members(&self) -> &SiteList {
         &self.members
+    }
+
+    /// What rests here that other sites have taken away.
+    pub const fn trash(&self) -> &Trash {
+        &self.trash
     }
 
     /// Whether all versions of files are cut, and the bytes of all others' versions are here.
@@ -185,11 +187,12 @@ impl Site {
         self.contents.fetched()
     }
 
+    /// `rests`: what goes is taken away by another site, and rests in the trash.
     fn decide(
         &self,
         view: BesideView<'_>,
         changes: &[BundleChange],
-        bodies: &NewBodies,
+        (bodies, rests): (&NewBodies, bool),
         mint: &mut dyn FnMut() -> Option<Ino>,
     ) -> Result<ForeignDecision, Waits> {
         let site = |writer| self.name_of(writer);
@@ -201,7 +204,15 @@ impl Site {
             position: view.position(),
             now: view.now.wall,
         };
-        foreign::decide_all(here, changes, bodies, view.busy, mint)
+        let rest = rests.then(|| self.trash.bytes_max());
+        let bodies = HereBodies { new: bodies, busy: view.busy, rest };
+        foreign::decide_all(here, changes, bodies, mint)
+    }
+
+    /// A record of this machine is decided.
+    fn noted(&mut self, record: &Record, now_ms: u64) {
+        self.contents.noted(record, now_ms);
+        self.trash.noted(record);
     }
 
     fn name_of(&self, writer: Writer) -> String {
@@ -226,6 +237,9 @@ impl Site {
         if view.may_decide && !self.members.are_written() {
             let record = Record { changes: self.members.rows(), ..Record::default() };
             return Ok(BesideStep::Decide(BesideRecord { record, made: Vec::new() }));
+        }
+        if let Some(step) = self.act_on_questions(view, mint)? {
+            return Ok(step);
         }
         if self.members.takes_part() {
             match self.take(view, mint) {
@@ -264,6 +278,9 @@ impl Site {
                 return Ok(BesideStep::Say(BesideSays::Send { peer, bytes: message.to_vec().into() }));
             }
         }
+        if let Some(step) = self.answers() {
+            return Ok(step);
+        }
         self.act_on_bytes(view, mint)
     }
 
@@ -283,16 +300,6 @@ impl Site {
                 }
                 Heard::Message(message) if message.is_about_bytes() && was_linked => {
                     self.contents.heard(site, message)
-                }
-                Heard::Command(SiteCommand::Know { sites }) => {
-                    // Who gives the order sees whether it was taken.
-                    let is_news = self.members.heard(sites).unwrap_or_default();
-                    self.know(is_news);
-                    Ok(())
-                }
-                Heard::Command(SiteCommand::Confirm { number, inos }) => {
-                    self.confirms.ask(number, inos.into_vec());
-                    Ok(())
                 }
                 Heard::Message(WideMessage::Confirm { question, objects }) if was_linked => {
                     self.confirms.heard(site, question, objects)
@@ -352,7 +359,7 @@ impl Site {
                 self.ends.push_back((step.from, why.to_string()));
                 self.link_changed(step.from, was_linked);
             }
-            self.contents.noted(&decision.record, view.now.ms);
+            self.noted(&decision.record, view.now.ms);
             let ForeignDecision { record, changed, files, spine, heard, .. } = decision;
             self.author.hear(view.now, spine, &heard);
             if !changed.is_empty() {
@@ -376,7 +383,7 @@ impl Site {
         let mut changes = changes.to_vec();
         let mut later = BTreeSet::new();
         loop {
-            let (ino, files) = match self.decide(view, &changes, &NewBodies::new(), mint) {
+            let (ino, files) = match self.decide(view, &changes, (&NewBodies::new(), true), mint) {
                 Err(Waits::Version(ino, files)) => (ino, files),
                 Err(Waits::TooMany) => unreachable!("a step has as many changes as fit"),
                 Err(waits) => return Err(waits.into()),
@@ -430,7 +437,7 @@ impl Site {
         }
         let (changes, pen, decision) = self.steps(view, &rows, &before, mint)?;
         let ForeignDecision { mut record, files, spine, .. } = decision;
-        self.contents.noted(&record, view.now.ms);
+        self.noted(&record, view.now.ms);
         self.author.hear(view.now, spine, &[]);
         let bundle = Bundle { position: view.position(), changes };
         record.changes.push(self.author.wrote(pen, bundle));
@@ -452,7 +459,7 @@ impl Site {
         steps.iter().for_each(|step| made.make(step));
         rows.loaded()?;
         let (changes, pen) = made.finish();
-        let decision = self.decide(view, &changes, &NewBodies::new(), mint)?;
+        let decision = self.decide(view, &changes, (&NewBodies::new(), false), mint)?;
         if !decision.wants.is_empty() || decision.refused > 0 {
             return Err(NotYet::Refused);
         }
@@ -478,7 +485,7 @@ impl Site {
         if !record.changes.iter().all(is_beside) {
             return Ok(Vec::new());
         }
-        self.contents.noted(&record, view.now.ms);
+        self.noted(&record, view.now.ms);
         self.author.hear(view.now, spine, &[]);
         self.author.wrote_first(pen, changes);
         Ok(record.changes)
@@ -520,12 +527,8 @@ impl Beside for Site {
 
     fn hear(&mut self, event: BesideEvent) {
         match event {
+            BesideEvent::Asked { id, bytes } => self.hear_question(id, &bytes),
             BesideEvent::Did { id, done } => self.did.push((id, done)),
-            BesideEvent::Order { bytes } => {
-                // Who gives it sees whether it was taken.
-                let command = SiteCommand::from_slice(&bytes).map(Heard::Command);
-                self.inbox.extend(command.ok().map(|command| (SiteId(0), command)));
-            }
             BesideEvent::Link { peer, up } => self.inbox.push_back((SiteId(peer), Heard::Link { up })),
             BesideEvent::Message { peer, bytes } => match WideMessage::from_slice(&bytes) {
                 Ok(message) => self.inbox.push_back((SiteId(peer), Heard::Message(message))),

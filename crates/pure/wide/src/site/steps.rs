@@ -4,11 +4,12 @@
 use std::collections::BTreeMap;
 
 use atoll_causal::{
-    DirHead, DirPart, Dot, FileChange, FileId, FilePart, FileState, FileVersion, HybridStamp, LinkPlace,
-    Taken,
+    AttrState, DirHead, DirPart, Dot, FileBirth, FileChange, FileId, FilePart, FileState, FileVersion,
+    HybridStamp, LinkPlace, Lww, Taken, XattrName, XattrValue,
 };
 use atoll_core::planted::{Bug, planted};
 use atoll_core::{Name, Time};
+use atoll_proto::{Inode, Xattrs};
 use atoll_shown::{ExplicitStep, FilePlace, NewCopy, places};
 use atoll_spine::Spine;
 
@@ -136,6 +137,32 @@ impl<'a> Steps<'a> {
         Some((copy.id, BodyVersion::of(dot, &version)))
     }
 
+    /// A file is made under this name, of what is in a row that has none. It has a version of no bytes.
+    pub(super) fn born(
+        &mut self,
+        dir: FileId,
+        name: Name,
+        row: &Inode,
+        xattrs: Option<&Xattrs>,
+    ) -> Option<(FileId, BodyVersion)> {
+        let entry = self.dir(dir)?.dot;
+        let stamp = self.stamp_above(dir, HybridStamp::ZERO)?;
+        let (dot, target) = (self.pen.dot(), row.target.clone().unwrap_or_default());
+        let birth = FileBirth { kind: row.attr.kind, rdev: 0, target, copy_of: None };
+        let mut attrs = AttrState::new(stamp, row.attr.mode, row.attr.uid, row.attr.gid, row.attr.mtime);
+        for (name, value) in xattrs.into_iter().flat_map(|xattrs| &xattrs.0) {
+            let name = XattrName::new(name.clone()).expect("the island refuses other names");
+            let value = XattrValue::new(value.clone()).expect("the island refuses longer values");
+            attrs.xattrs.apply(&name, &[], dot, Some(Lww::new(stamp, value)));
+        }
+        let version = FileVersion { stamp, size: 0, mtime: row.attr.mtime, root: NO_BYTES };
+        let place = LinkPlace { stamp, dir, name, entry };
+        let state = Box::new(FileState::new(birth, dot, attrs, place, version));
+        let id = FileId::born(dot);
+        self.full.push(BundleChange::FileBorn { id, state });
+        Some((id, BodyVersion::of(dot, &version)))
+    }
+
     fn rename(&mut self, place: &FilePlace, name: &Name) {
         let link = place.link.expect("what is renamed has a link");
         let Some(to) = self.place(place, name) else { return };
@@ -190,10 +217,15 @@ impl<'a> Steps<'a> {
 
     /// A stamp that is later than all of a file, and than a directory that it is in.
     fn stamp(&mut self, file: FileId, dir: FileId) -> Option<HybridStamp> {
+        let latest = self.rows.file(file)?.state.latest();
+        self.stamp_above(dir, latest)
+    }
+
+    /// One that is later than this one, and than a directory.
+    fn stamp_above(&mut self, dir: FileId, latest: HybridStamp) -> Option<HybridStamp> {
         let head = self.rows.dir(dir)?.head.latest();
         let moved = self.spine.place(dir).map_or(HybridStamp::ZERO, |place| place.since);
-        let above = self.rows.file(file)?.state.latest().max(head).max(moved);
-        self.last = self.pen.stamp(above.max(self.last));
+        self.last = self.pen.stamp(latest.max(head).max(moved).max(self.last));
         Some(self.last)
     }
 

@@ -8,12 +8,15 @@ use atoll_causal::Writer;
 use atoll_core::{Decode, Ino, SessionId};
 use atoll_island::{BesideEvent, BesideSays};
 use atoll_posix::{Answer, Caller, Errno, Kind, Op, SetAttr};
+use atoll_wide::asks::{SiteAnswers, SiteAsks};
 use atoll_wide::peers::Window;
 use atoll_wide::peers::message::WideMessage;
+use atoll_wide::rows::trash_of;
 use atoll_wide::site::Site as Machine;
+use atoll_wide::trash::TrashEntry;
 use bytes::Bytes;
 
-use crate::site::{Memory, Site, named, opened_at};
+use crate::site::{Memory, Site, named, opened_with};
 
 /// Sites that tell each other everything within so many looks.
 const LOOKS_MAX: usize = 400;
@@ -29,12 +32,20 @@ pub(crate) struct World {
     pub(crate) bytes_a_look: Option<usize>,
     /// What is on its way on such links, and how much of it has been carried.
     slow: BTreeMap<(usize, usize), (VecDeque<Bytes>, usize)>,
+    /// Answers to those who have asked a site, by their numbers.
+    pub(crate) answers: BTreeMap<u64, SiteAnswers>,
 }
 
 impl World {
     pub(crate) fn new(count: usize) -> Self {
+        Self::with_trash(count, 1 << 20)
+    }
+
+    /// Each site has a trash of so many bytes.
+    pub(crate) fn with_trash(count: usize, trash_bytes: u64) -> Self {
         let site = |at: usize| {
-            let machine = opened_at(Writer(1 + at as u64), 0, Window::MOST, []).expect("no rows");
+            let machine = opened_with(Writer(1 + at as u64), 0, (Window::MOST, trash_bytes), []);
+            let machine = machine.expect("no rows");
             let mut site = Site::new(Memory::Swept, &[SessionId(1)], true, Some(Box::new(machine)));
             site.watch_no_more();
             site
@@ -46,6 +57,7 @@ impl World {
             breaks_after: None,
             bytes_a_look: None,
             slow: BTreeMap::new(),
+            answers: BTreeMap::new(),
         };
         for to in 0..count {
             (0..to).for_each(|from| world.link(from, to, true));
@@ -77,6 +89,11 @@ impl World {
             for says in self.sites[at].take_said() {
                 let (peer, bytes) = match says {
                     BesideSays::Send { peer, bytes } => (peer as usize - 1, bytes),
+                    BesideSays::Answers { id, bytes } => {
+                        let answer = SiteAnswers::from_slice(&bytes).expect("a site has written it");
+                        assert_eq!(self.answers.insert(id, answer), None, "one answer to each question");
+                        continue;
+                    }
                     BesideSays::End { peer, why } => panic!("site {at} ends its link with {peer}: {why}"),
                 };
                 let pair = (at.min(peer), at.max(peer));
@@ -104,6 +121,45 @@ impl World {
             }
         }
         is_some
+    }
+
+    /// Somebody asks a site.
+    pub(crate) fn ask(&mut self, at: usize, asks: &SiteAsks) -> SiteAnswers {
+        self.asks(at, u64::MAX, asks);
+        for _ in 0..LOOKS_MAX {
+            if let Some(answer) = self.answers.remove(&u64::MAX) {
+                return answer;
+            }
+            self.passes(1);
+        }
+        panic!("no answer to {asks:?}");
+    }
+
+    /// Somebody asks a site by a number, and does not wait.
+    pub(crate) fn asks(&mut self, at: usize, id: u64, asks: &SiteAsks) {
+        let bytes = atoll_core::Encode::to_vec(asks).into();
+        self.sites[at].hear(BesideEvent::Asked { id, bytes });
+    }
+
+    /// What rests at a site, the oldest first, with its bytes, or its target.
+    pub(crate) fn rests(&mut self, at: usize) -> Vec<(String, Vec<u8>)> {
+        self.trash(at).into_iter().map(|entry| self.told(at, &entry)).collect()
+    }
+
+    pub(crate) fn trash(&mut self, at: usize) -> Vec<TrashEntry> {
+        match self.ask(at, &SiteAsks::TrashList { from: 0 }) {
+            SiteAnswers::TrashList { entries, next: None } => entries,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn told(&self, at: usize, entry: &TrashEntry) -> (String, Vec<u8>) {
+        let path = String::from_utf8(entry.rested.path.to_vec()).expect("names are text");
+        (path, self.sites[at].body(trash_of(entry.key).1).to_vec())
+    }
+
+    pub(crate) fn unlink(&mut self, at: usize, name: &str) {
+        self.run(at, Op::Unlink { dir: Ino::ROOT, name: named(name) }, b"").expect("it is removed");
     }
 
     pub(crate) fn machine(&self, at: usize) -> &Machine {
@@ -233,7 +289,9 @@ impl World {
         let wanted: BTreeMap<String, Vec<u8>> =
             files.iter().map(|(name, bytes)| ((*name).to_owned(), bytes.to_vec())).collect();
         for at in 0..self.sites.len() {
-            assert!(self.files(at) == wanted, "site {at} has {:?}", self.files(at).keys());
+            let files = self.files(at);
+            let told: Vec<_> = files.iter().map(|(name, bytes)| (name, bytes.len())).collect();
+            assert!(files == wanted, "site {at} has {told:?}");
         }
     }
 }

@@ -16,7 +16,7 @@ use atoll_wide::author::BundleChange;
 use atoll_wide::foreign::{ForeignDecision, Here, Waits, decide};
 use atoll_wide::rows::{
     BEHIND, DIRS, DirBeside, DirRow, FEED, FILES, FeedPlace, FeedRow, FileBeside, FileRow, MOVES, MoveRow,
-    NEAR, NearRow, PEERS, PIECES, UNCUT, WRITERS, near_key, root_head,
+    NEAR, NearRow, PEERS, PIECES, TRASH, TrashRow, UNCUT, WRITERS, near_key, root_head, trash_of,
 };
 use bytes::Bytes;
 
@@ -258,6 +258,12 @@ impl Receiver {
                         let is_near = names.iter().any(|(dir, name)| near_key(*dir, name) == id);
                         assert!(is_near, "{near:?} is near a name that it has not: {names:?}");
                     }
+                }
+                TRASH => {
+                    let TrashRow::Rests { rested } = TrashRow::from_slice(&row).unwrap();
+                    let body = &self.checked.inodes[&trash_of(id).1];
+                    assert_eq!((body.attr.nlink, body.is_absent), (0, false), "{rested:?}");
+                    assert!(body.beside.is_some() && !rested.path.is_empty(), "{rested:?}");
                 }
                 BEHIND | DIRS | UNCUT | FILES | MOVES | PEERS | PIECES | WRITERS => {}
                 other => panic!("table {other}"),

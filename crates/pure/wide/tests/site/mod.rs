@@ -61,6 +61,8 @@ pub(crate) struct Site {
     sessions: BTreeMap<SessionId, u64>,
     wall_ns: u64,
     ms: u64,
+    /// Bytes that are free on its disk.
+    free: u64,
     next_id: u64,
     pub(crate) records: u64,
     /// Records of which all rows that were needed were in the island's memory.
@@ -104,6 +106,7 @@ impl Site {
             sessions: sessions.iter().map(|session| (*session, 0)).collect(),
             wall_ns,
             ms,
+            free: 1 << 40,
             next_id: 0,
             records: 0,
             watched_in_memory: 0,
@@ -217,6 +220,13 @@ impl Site {
         }
     }
 
+    /// All clients have let go of what they keep.
+    pub(crate) fn release_all(&mut self) {
+        let kept = self.kept();
+        self.release(&kept);
+        (0..4).for_each(|_| self.pass());
+    }
+
     /// What clients keep that has no name.
     pub(crate) fn kept(&self) -> Vec<Ino> {
         let rows = self.sessions.keys().filter_map(|session| self.shadow.session(*session));
@@ -273,6 +283,23 @@ impl Site {
     pub(crate) fn decides(&mut self, may: bool) {
         self.queue.push_back(Event::Decides(may));
         self.settle();
+    }
+
+    /// So many bytes are free on its disk from here on, beyond those that nobody may use.
+    pub(crate) fn has_free(&mut self, bytes: u64) {
+        self.free = self.island.config().reserve_bytes + bytes;
+        self.pass();
+    }
+
+    /// Days pass by the wall clock.
+    pub(crate) fn days_pass(&mut self, days: u64) {
+        self.wall_ns += days * 24 * 3_600 * 1_000_000_000;
+        self.pass();
+    }
+
+    /// The bodies that it has.
+    pub(crate) const fn bodies(&self) -> &BTreeMap<Ino, Vec<u8>> {
+        &self.bodies
     }
 
     /// Time passes.
@@ -349,7 +376,7 @@ impl Site {
 
     fn tick(&mut self, ms: u64) {
         self.ms += ms;
-        self.queue.push_back(Event::Tick { bytes_available: 1 << 40 });
+        self.queue.push_back(Event::Tick { bytes_available: self.free });
         self.settle();
     }
 
@@ -602,9 +629,20 @@ pub(crate) fn opened_at(
     window: Window,
     rows: impl IntoIterator<Item = (u8, u128, Bytes)>,
 ) -> Result<Machine, Malformed> {
+    // A few small files.
+    opened_with(writer, position, (window, 50_000), rows)
+}
+
+/// The same, with a trash of so many bytes.
+pub(crate) fn opened_with(
+    writer: Writer,
+    position: u64,
+    (window, trash_bytes): (Window, u64),
+    rows: impl IntoIterator<Item = (u8, u128, Bytes)>,
+) -> Result<Machine, Malformed> {
     let site = SiteId(writer.0);
     let members = vec![(site, member(writer))];
-    let config = SiteConfig { volume: 1, site, island: IslandId(0), members, window };
+    let config = SiteConfig { volume: 1, site, island: IslandId(0), members, window, trash_bytes };
     let known = (1..=120)
         .chain([5_000])
         .map(|n: u64| (MEMBERS, n.into(), MemberRow::Member { member: member(Writer(n)) }));
