@@ -20,6 +20,7 @@ use atoll_posix::Errno;
 use atoll_proto::control::{FillStage, FillStatus, IslandWeight, Trace};
 use atoll_proto::{SiteCondition, SiteOrder, SiteReply, SiteSettings, SiteTold, VolumeConfig};
 use atoll_rpc::{Address, Closed, Frame, Handler, Link};
+use atoll_shown::COPIES_MAX;
 use atoll_sites::{JoinAsk, Joined, SiteKey, SiteLinks, SiteVolume};
 use atoll_wide::asks::{SiteAnswers, SiteAsks};
 use atoll_wide::confirm::CONFIRM_MAX;
@@ -236,8 +237,16 @@ impl<D: Disk> Serve for Wide<D> {
         let site = SiteId(settings.site);
         members.retain(|(host, _)| *host != site);
         members.push((site, member(&settings, &key)));
-        let (volume_id, window, trash_bytes) = (at.config.id.0, Window::MOST, 0);
-        let config = SiteConfig { volume: volume_id, site, island: ISLAND, members, window, trash_bytes };
+        let volume_id = at.config.id.0;
+        let config = SiteConfig {
+            volume: volume_id,
+            site,
+            island: ISLAND,
+            members,
+            window: Window::MOST,
+            copies_max: COPIES_MAX,
+            trash_bytes: 0,
+        };
         let maker = SiteMaker { config, folder: at.folder.join(ISLAND.to_string()) };
         let cluster = Cluster {
             options: VolumeOptions {

@@ -61,9 +61,9 @@ fn member(writer: u64) -> SiteMember {
 
 impl Victim {
     fn new() -> Self {
-        let (site, island, window) = (SiteId(1), IslandId(0), Window::MOST);
+        let (site, island, window, copies_max) = (SiteId(1), IslandId(0), Window::MOST, 2);
         let (members, trash_bytes) = (vec![(site, member(1)), (SiteId(2), member(2))], 1 << 20);
-        let config = SiteConfig { volume: VOLUME, site, island, members, window, trash_bytes };
+        let config = SiteConfig { volume: VOLUME, site, island, members, window, copies_max, trash_bytes };
         let site = Site::open(config, 0, []).expect("it has no rows");
         let config = Config::new(IslandId(0), 1, Table::new(1), vec![IslandId(0)]);
         let mut island = Island::new(config, State::new(1), PreviousEnd::Orderly, Now::default());

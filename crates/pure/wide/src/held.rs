@@ -19,8 +19,9 @@ use atoll_state::{NotInMemory, RowLoad, State};
 use bytes::Bytes;
 
 use crate::rows::{
-    BEHIND, BehindRow, DIRS, DirBeside, DirRow, FILES, FeedPlace, FileBeside, FileBytes, FileRow, NEAR,
-    NearRow, PIECES, PiecesRow, Rested, SiteDir, TRASH, TrashRow, near_key, near_keys, pieces_key,
+    BEHIND, BehindRow, COPIES, CopiesRow, DIRS, DirBeside, DirRow, FILES, FeedPlace, FileBeside, FileBytes,
+    FileRow, NEAR, NearRow, PIECES, PiecesRow, Rested, SiteDir, TRASH, TrashRow, near_key, near_keys,
+    pieces_key,
 };
 
 /// A file that a site holds.
@@ -177,6 +178,13 @@ impl<'a> SiteRows<'a> {
         let row = self.ask(self.state.side(PIECES, pieces_key(ino, nth)))?;
         let PiecesRow::Pieces { hashes } = PiecesRow::from_slice(row).expect("this site has written it");
         Some(hashes)
+    }
+
+    /// The copies of a file that conflicts have made, and those among them that are gone or used.
+    pub(crate) fn copies(&self, of: FileId) -> Vec<FileId> {
+        let Some(row) = self.ask(self.state.side(COPIES, of.0)) else { return Vec::new() };
+        let CopiesRow::Copies { ids } = CopiesRow::from_slice(row).expect("this site has written it");
+        ids
     }
 
     /// A body that rests in the trash.

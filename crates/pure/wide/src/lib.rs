@@ -13,6 +13,7 @@ pub mod asks;
 pub mod author;
 pub mod confirm;
 pub mod contents;
+mod copies;
 pub mod foreign;
 pub mod held;
 pub mod members;

@@ -42,6 +42,8 @@ pub const PIECES: u8 = b'h';
 
 /// Side table of what rests in the trash, by [`trash_key`]: [`TrashRow`].
 pub const TRASH: u8 = b't';
+/// Side table of the copies of files that conflicts have made, by the ids of those files: [`CopiesRow`].
+pub const COPIES: u8 = b'x';
 
 /// The number of a site in its volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -196,6 +198,16 @@ wire_enum! {
         1 => Behind { /// The body in which they are gathered, if they may not be put in place one by one.
             staged: Option<Ino>, /// Bytes of that version, as far as it was known when this was written.
             bytes: u64 },
+    }
+}
+
+wire_enum! {
+    /// Copies that conflicts have made of a file.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub enum CopiesRow {
+        /// They.
+        1 => Copies { /// Their ids, sorted. Some may have been used or removed since.
+            ids: Vec<FileId> },
     }
 }
 

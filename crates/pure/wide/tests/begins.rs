@@ -13,12 +13,13 @@ use atoll_wide::site::{Site, SiteConfig};
 
 #[test]
 fn a_site_says_nothing_before_all_that_it_begins_with_is_synced() {
-    let (site, island, window, trash_bytes) = (SiteId(1), IslandId(0), Window::MOST, 0);
+    let (site, island, window) = (SiteId(1), IslandId(0), Window::MOST);
+    let (copies_max, trash_bytes) = (10, 0);
     let (name, key) = ("a".to_owned(), vec![1; 32].into());
     let (state, writer, addresses) = (SiteStanding::Active, Writer(1), Vec::new());
     let me = SiteMember { version: 1, state, writer, name, addresses, key };
     let members = vec![(site, me)];
-    let config = SiteConfig { volume: 1, site, island, members, window, trash_bytes };
+    let config = SiteConfig { volume: 1, site, island, members, window, copies_max, trash_bytes };
     let mut site = Site::open(config, 5, []).unwrap();
     site.hear(BesideEvent::Link { peer: 2, up: true });
     let state = State::new(1);

@@ -116,11 +116,17 @@ fn member(number: usize) -> (SiteId, SiteMember) {
 }
 
 impl Place {
-    pub(super) fn new(number: usize, clock: SimClock, window: Window, rows_max: usize, seed: u64) -> Self {
+    pub(super) fn new(
+        number: usize,
+        clock: SimClock,
+        window: Window,
+        (rows_max, copies_max): (usize, usize),
+        seed: u64,
+    ) -> Self {
         // The others it hears of.
         let members = BTreeSet::from([0, number]).into_iter().map(member).collect();
-        let (site, trash_bytes) = (SiteId(writer_of(number).0), TRASH_BYTES);
-        let config = SiteConfig { volume: VOLUME, site, island: ISLAND, members, window, trash_bytes };
+        let (site, island, trash_bytes) = (SiteId(writer_of(number).0), ISLAND, TRASH_BYTES);
+        let config = SiteConfig { volume: VOLUME, site, island, members, window, copies_max, trash_bytes };
         Self {
             number,
             disk: SimDisk::new(seed ^ number as u64),

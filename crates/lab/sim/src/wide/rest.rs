@@ -76,6 +76,31 @@ fn states(place: &Place, rows: &Rows) -> Result<BTreeMap<FileId, Vec<u8>>, Failu
     Ok(states)
 }
 
+/// No file has more copies than stay, of those that nobody has used.
+fn judge_copies(states: &BTreeMap<FileId, Vec<u8>>, copies_max: usize) -> Result<(), Failure> {
+    let mut copies: BTreeMap<FileId, usize> = BTreeMap::new();
+    let states = states.iter().filter_map(|(id, state)| Some((*id, FileState::from_slice(state).ok()?)));
+    for (id, state) in states {
+        let mut links = state.places();
+        let (Some(of), Some((link, place)), None) = (state.birth.copy_of, links.next(), links.next()) else {
+            continue;
+        };
+        let mut versions = state.versions.iter();
+        let is_as_made = versions.next().is_some_and(|(dot, version)| {
+            // Another one is a file in which somebody went on.
+            let is_copy = dot == link && id != FileId::born(link);
+            is_copy && version.stamp == place.stamp && versions.next().is_none()
+        });
+        *copies.entry(of).or_default() += usize::from(is_as_made);
+    }
+    match copies.iter().find(|(_, count)| **count > copies_max) {
+        Some((of, count)) => {
+            Err(Failure::new(format!("{of:?} has {count} copies, and {copies_max} may stay")))
+        }
+        None => Ok(()),
+    }
+}
+
 /// The bodies that rest at a site. Each body without a name that is the machine's own rests, or is kept for a file that is not shown.
 fn resting(place: &Place, rows: &Rows) -> Result<BTreeSet<Ino>, Failure> {
     let resting: BTreeSet<Ino> = table(place, TRASH)?.into_iter().map(|(key, _)| trash_of(key).1).collect();
@@ -132,7 +157,10 @@ fn state(table: u8, row: &[u8], rows: &Rows) -> Result<Vec<u8>, Malformed> {
 }
 
 /// All sites know the same, show the same, and their rows hold together. What they show, and the tokens in what rests at each.
-pub(super) fn judge(places: &mut [Place], seed: u64) -> Result<(Dump, Tokens, Vec<Tokens>), Failure> {
+pub(super) fn judge(
+    places: &mut [Place],
+    (seed, copies_max): (u64, usize),
+) -> Result<(Dump, Tokens, Vec<Tokens>), Failure> {
     let mut rest = Vec::new();
     let mut first: Option<(Dump, Tokens, BTreeMap<FileId, Vec<u8>>)> = None;
     let of = places.len();
@@ -153,6 +181,7 @@ pub(super) fn judge(places: &mut [Place], seed: u64) -> Result<(Dump, Tokens, Ve
         let engine = place.engine().ok_or_else(|| Failure::new("a site is down at rest"))?;
         let (rows, _) = read(engine, ISLAND)?;
         let known = states(place, &rows)?;
+        judge_copies(&known, copies_max)?;
         let resting = resting(place, &rows)?;
         rest.push(tokens_at_rest(place, resting, &rows)?);
         let volume = Volume { table: Table::new(1), seed };

@@ -51,6 +51,8 @@ struct Sim<'r> {
     rng: Rng,
     run: &'r mut Run,
     time: Arc<TrueTime>,
+    /// Copies of one file that stay.
+    copies_max: usize,
     places: Vec<Place>,
     ways: Ways,
     /// Tokens that were made, each once.
@@ -79,19 +81,35 @@ pub(crate) fn run(run: &mut Run) -> Result<(), Failure> {
     let time = Arc::new(TrueTime::default());
     let mut paces = Paces::new(run.seed, rng.percent(80));
     let sites = 2 + rng.index(4);
+    let copies_max = *rng.pick(&[0, 1, 10]);
     let small = Window { messages: 3, bytes: 600, news: 4 };
     let places = (0..sites).map(|at| {
         let window = if rng.percent(30) { small } else { Window::MOST };
         let rows_max = *rng.pick(&[2, 100, 100_000]);
         let clock = SimClock::new(Arc::clone(&time), paces.next());
-        Place::new(at, clock, window, rows_max, run.seed)
+        Place::new(at, clock, window, (rows_max, copies_max), run.seed)
     });
     let places = places.collect();
     let ways = Ways::new(sites, rng.percent(30));
     let (made, removed, told, had, gone) = Default::default();
     let (open, written, fresh, at_risk) = Default::default();
-    let mut sim =
-        Sim { rng, run, time, places, ways, made, removed, open, written, fresh, at_risk, told, had, gone };
+    let mut sim = Sim {
+        rng,
+        run,
+        time,
+        copies_max,
+        places,
+        ways,
+        made,
+        removed,
+        open,
+        written,
+        fresh,
+        at_risk,
+        told,
+        had,
+        gone,
+    };
     for at in 0..sites {
         sim.start(at)?;
     }
@@ -224,7 +242,7 @@ impl Sim<'_> {
         }
         self.run.virtual_us = self.time.us();
         let seed = self.run.seed;
-        let (tree, now, rest) = judge(&mut self.places, seed)?;
+        let (tree, now, rest) = judge(&mut self.places, (seed, self.copies_max))?;
         self.note(format_args!(
             "at rest: {:?}",
             tree.items.keys().map(|path| path.escape_ascii().to_string()).collect::<Vec<_>>()

@@ -21,8 +21,8 @@ use super::{Here, HereBodies, Mint};
 use crate::contents::pieces::no_rows;
 use crate::held::{HeldDir, HeldFile, HeldObjects, SiteRows};
 use crate::rows::{
-    BEHIND, BehindRow, BesideRow, DIRS, DirBeside, DirRow, FILES, FeedPlace, FeedRow, FileBeside, FileBytes,
-    FileRow, KeptBody, MOVES, MoveRow, TrashCause, fed, set, stamp_key,
+    BEHIND, BehindRow, BesideRow, COPIES, CopiesRow, DIRS, DirBeside, DirRow, FILES, FeedPlace, FeedRow,
+    FileBeside, FileBytes, FileRow, KeptBody, MOVES, MoveRow, TrashCause, fed, set, stamp_key,
 };
 
 /// The twelve permission bits. Another site may say more.
@@ -45,6 +45,8 @@ pub(super) struct Writing<'a> {
     /// Bodies that files take over from others with the same bytes: by the files, and from which.
     taken: BTreeMap<FileId, Ino>,
     heirs: BTreeMap<Ino, FileId>,
+    /// Copies that conflicts have made and that come with this record, by the files of which they are.
+    copies: BTreeMap<FileId, BTreeSet<FileId>>,
     /// What is new in bodies.
     bodies: &'a NewBodies,
     /// Files in whose bodies somebody is.
@@ -80,6 +82,7 @@ impl<'a> Writing<'a> {
             hidden: BTreeSet::new(),
             taken: BTreeMap::new(),
             heirs: BTreeMap::new(),
+            copies: BTreeMap::new(),
             bodies,
             busy,
             together: Vec::new(),
@@ -111,6 +114,7 @@ impl<'a> Writing<'a> {
         files.into_iter().for_each(|id| self.file(id));
         self.dir_rows();
         self.near();
+        self.copies();
         self.feed();
     }
 
@@ -301,6 +305,9 @@ impl<'a> Writing<'a> {
         let is_changed = self.judged.is_changed(FeedRow::File { id });
         let at = self.feed_place(FeedRow::File { id }).or_else(|| held.as_ref().map(|file| file.at));
         let Some(at) = at else { return };
+        if let Some(of) = state.birth.copy_of.filter(|_| held.is_none() && !places(id, &state).is_empty()) {
+            self.copies.entry(of).or_default().insert(id);
+        }
         let new = self.bodies.get(&id);
         let had = held.as_ref().and_then(|file| file.body);
         if had.is_some_and(|ino| self.heirs.get(&ino) == Some(&id)) {
@@ -484,6 +491,15 @@ impl<'a> Writing<'a> {
         }
         let is_dead = self.after.life(id) == atoll_shown::Life::Dead;
         self.after.place(id).filter(|_| !is_dead).into_iter().collect()
+    }
+
+    /// The rows of files of which there are more copies.
+    fn copies(&mut self) {
+        for (of, mut ids) in std::mem::take(&mut self.copies) {
+            ids.extend(self.rows.copies(of));
+            let row = CopiesRow::Copies { ids: ids.into_iter().collect() };
+            self.draft.sides.push(set(COPIES, of.0, &row));
+        }
     }
 
     // --------------------------------------------------------------------- feed

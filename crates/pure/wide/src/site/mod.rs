@@ -3,6 +3,7 @@
 
 mod asked;
 mod bodies;
+mod copying;
 mod left;
 mod prepare;
 mod resting;
@@ -22,13 +23,14 @@ use bytes::Bytes;
 use crate::author::{Author, Bundle, BundleChange, MadeRecord, Pen};
 use crate::confirm::{Confirmed, Confirms};
 use crate::contents::{Contents, FetchedBytes};
+use crate::copies::CopiesOfFiles;
 use crate::foreign::bodies::NewBodies;
 use crate::foreign::{self, ForeignDecision, Here, HereBodies, OBJECTS_MAX, Waits};
 use crate::held::{HeldChanges, HeldObjects, SiteRows};
 use crate::members::{SiteList, SiteMember};
 use crate::peers::message::WideMessage;
 use crate::peers::{Own, WidePeers, Window};
-use crate::rows::{BEHIND, DIRS, FeedRow, MEMBERS, MOVES, PEERS, SiteId, TRASH, UNCUT, WRITERS};
+use crate::rows::{BEHIND, COPIES, DIRS, FeedRow, MEMBERS, MOVES, PEERS, SiteId, TRASH, UNCUT, WRITERS};
 use crate::trash::Trash;
 use crate::watch::happened;
 use asked::SiteQuestions;
@@ -48,6 +50,8 @@ pub struct SiteConfig {
     pub members: Vec<(SiteId, SiteMember)>,
     /// How much may be under way to another site.
     pub window: Window,
+    /// Copies of one file that stay, of those that conflicts make: [`atoll_shown::COPIES_MAX`]. It must be the same at all sites.
+    pub copies_max: usize,
     /// Bytes that the trash may take on the disk: a tenth of it.
     pub trash_bytes: u64,
 }
@@ -61,6 +65,7 @@ pub struct Site {
     author: Author,
     peers: WidePeers,
     contents: Contents,
+    copies: CopiesOfFiles,
     trash: Trash,
     asked: SiteQuestions,
     /// What has come and is not heard yet, with its bytes: of each other site at most what it may have under way.
@@ -115,7 +120,7 @@ impl From<Waits> for NotYet {
 
 impl Site {
     /// Side tables that [`Site::open`] needs whole.
-    pub const TABLES: &'static [u8] = &[BEHIND, DIRS, MEMBERS, UNCUT, MOVES, PEERS, TRASH, WRITERS];
+    pub const TABLES: &'static [u8] = &[BEHIND, COPIES, DIRS, MEMBERS, UNCUT, MOVES, PEERS, TRASH, WRITERS];
 
     /// A site that goes on where its rows end, those of [`Site::TABLES`]: others are not used. `position` is that of the last record.
     /// Nobody hears of the site before that one is synced.
@@ -125,11 +130,12 @@ impl Site {
         rows: impl IntoIterator<Item = (u8, u128, Bytes)>,
     ) -> Result<Self, Malformed> {
         let rows: Vec<_> = rows.into_iter().collect();
-        let SiteConfig { volume, site, island, members, window, trash_bytes } = config;
+        let SiteConfig { volume, site, island, members, window, copies_max, trash_bytes } = config;
         let members = SiteList::open(site, members, &rows)?;
         let writer = members.get(site).ok_or(Malformed::new("a site that knows itself"))?.writer;
         let peers = WidePeers::open(volume, window, position, rows.iter().cloned())?;
         let contents = Contents::open((writer, members.writers()), &rows);
+        let copies = CopiesOfFiles::open(copies_max, &rows)?;
         let trash = Trash::open(trash_bytes, &rows)?;
         let author = Author::open(writer, rows)?;
         let (inbox, did, ends, begins, may_go) =
@@ -142,6 +148,7 @@ impl Site {
             author,
             peers,
             contents,
+            copies,
             trash,
             asked,
             inbox,
@@ -212,6 +219,7 @@ impl Site {
     /// A record of this machine is decided.
     fn noted(&mut self, record: &Record, now_ms: u64) {
         self.contents.noted(record, now_ms);
+        self.copies.noted(record);
         self.trash.noted(record);
     }
 
@@ -279,6 +287,9 @@ impl Site {
             }
         }
         if let Some(step) = self.answers() {
+            return Ok(step);
+        }
+        if let Some(step) = self.bound_copies(view, mint)? {
             return Ok(step);
         }
         self.act_on_bytes(view, mint)

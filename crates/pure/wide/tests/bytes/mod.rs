@@ -9,14 +9,15 @@ use atoll_core::{Decode, Ino, SessionId};
 use atoll_island::{BesideEvent, BesideSays};
 use atoll_posix::{Answer, Caller, Errno, Kind, Op, SetAttr};
 use atoll_wide::asks::{SiteAnswers, SiteAsks};
+use atoll_wide::members::{NumberedSite, SiteMember, SiteStanding};
 use atoll_wide::peers::Window;
-use atoll_wide::peers::message::WideMessage;
+use atoll_wide::peers::message::{Most, WideMessage};
 use atoll_wide::rows::trash_of;
 use atoll_wide::site::Site as Machine;
 use atoll_wide::trash::TrashEntry;
 use bytes::Bytes;
 
-use crate::site::{Memory, Site, named, opened_with};
+use crate::site::{Memory, SITES, Site, member, named, opened_with};
 
 /// Sites that tell each other everything within so many looks.
 const LOOKS_MAX: usize = 400;
@@ -59,6 +60,14 @@ impl World {
             slow: BTreeMap::new(),
             answers: BTreeMap::new(),
         };
+        // All take part.
+        for site in SITES + 1..=count as u64 {
+            let member = SiteMember { version: 2, state: SiteStanding::Active, ..member(Writer(site)) };
+            let sites = Most::new(vec![NumberedSite { site, member }]);
+            for at in 0..count {
+                world.asks(at, 1_000 * site + at as u64, &SiteAsks::Know { sites: sites.clone() });
+            }
+        }
         for to in 0..count {
             (0..to).for_each(|from| world.link(from, to, true));
         }

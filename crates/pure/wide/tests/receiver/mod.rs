@@ -15,8 +15,9 @@ use atoll_state::{NotInMemory, RowLoad, State};
 use atoll_wide::author::BundleChange;
 use atoll_wide::foreign::{ForeignDecision, Here, Waits, decide};
 use atoll_wide::rows::{
-    BEHIND, DIRS, DirBeside, DirRow, FEED, FILES, FeedPlace, FeedRow, FileBeside, FileRow, MOVES, MoveRow,
-    NEAR, NearRow, PEERS, PIECES, TRASH, TrashRow, UNCUT, WRITERS, near_key, root_head, trash_of,
+    BEHIND, COPIES, CopiesRow, DIRS, DirBeside, DirRow, FEED, FILES, FeedPlace, FeedRow, FileBeside, FileRow,
+    MOVES, MoveRow, NEAR, NearRow, PEERS, PIECES, TRASH, TrashRow, UNCUT, WRITERS, near_key, root_head,
+    trash_of,
 };
 use bytes::Bytes;
 
@@ -258,6 +259,12 @@ impl Receiver {
                         let is_near = names.iter().any(|(dir, name)| near_key(*dir, name) == id);
                         assert!(is_near, "{near:?} is near a name that it has not: {names:?}");
                     }
+                }
+                COPIES => {
+                    let CopiesRow::Copies { ids } = CopiesRow::from_slice(&row).unwrap();
+                    assert!(ids.is_sorted_by(|a, b| a < b), "{ids:?}");
+                    let of = |copy| plain.files.get(copy).and_then(|state| state.birth.copy_of);
+                    assert!(ids.iter().all(|copy| of(copy) == Some(FileId(id))), "{ids:?} of {id:x}");
                 }
                 TRASH => {
                     let TrashRow::Rests { rested } = TrashRow::from_slice(&row).unwrap();

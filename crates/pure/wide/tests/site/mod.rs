@@ -13,6 +13,7 @@ use atoll_island::{
 };
 use atoll_posix::{Answer, Caller, Errno, Kind, Op, Whence};
 use atoll_proto::{ClientOp, Notice, Outcome, Record, Request, RowChange};
+use atoll_shown::COPIES_MAX;
 use atoll_state::{CheckpointRows, LoadedRows, NotInMemory, RowKey, RowLoad, State};
 use atoll_wide::members::{MemberRow, SiteMember, SiteStanding};
 use atoll_wide::peers::Window;
@@ -24,7 +25,7 @@ use bytes::Bytes;
 /// An answer comes at the latest when time has passed so often.
 const PASSES: usize = 40;
 /// Sites of a volume, if there are fewer: only when all of them are known to lack a version is it lost.
-const SITES: u64 = 3;
+pub(crate) const SITES: u64 = 3;
 /// The wall clock between two operations: more than two times that one operation gives are apart.
 const STEP_NS: u64 = 1_000_000;
 
@@ -642,7 +643,8 @@ pub(crate) fn opened_with(
 ) -> Result<Machine, Malformed> {
     let site = SiteId(writer.0);
     let members = vec![(site, member(writer))];
-    let config = SiteConfig { volume: 1, site, island: IslandId(0), members, window, trash_bytes };
+    let (island, copies_max) = (IslandId(0), COPIES_MAX);
+    let config = SiteConfig { volume: 1, site, island, members, window, copies_max, trash_bytes };
     let known = (1..=120)
         .chain([5_000])
         .map(|n: u64| (MEMBERS, n.into(), MemberRow::Member { member: member(Writer(n)) }));
@@ -654,7 +656,7 @@ pub(crate) fn opened_with(
 }
 
 /// A site of the volume.
-fn member(writer: Writer) -> SiteMember {
+pub(crate) fn member(writer: Writer) -> SiteMember {
     let state = if writer.0 <= SITES { SiteStanding::Active } else { SiteStanding::Left };
     let key = vec![1; 32].into();
     SiteMember { version: 1, state, writer, name: site_name(writer), addresses: Vec::new(), key }
