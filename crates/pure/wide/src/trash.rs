@@ -154,3 +154,47 @@ impl Trash {
         bytes
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rows::trash_key;
+
+    /// So many bodies of a kilobyte each, a microsecond apart.
+    fn with(bodies: u64) -> Trash {
+        let mut trash = Trash { bytes_max: u64::MAX, ..Trash::default() };
+        (0..bodies).for_each(|nth| trash.add(trash_key(nth, Ino(nth + 16)), 1_024));
+        trash
+    }
+
+    #[test]
+    fn of_too_many_bodies_the_oldest_go() {
+        let mut trash = with(BODIES_MAX as u64 + 2);
+        let room = (None, 0);
+        let keys = [trash_key(0, Ino(16)), trash_key(1, Ino(17))];
+        assert_eq!(trash.going(None, 10, room), keys);
+        keys.iter().for_each(|key| trash.bytes -= trash.bodies.remove(key).unwrap());
+        assert!(trash.going(None, 10, room).is_empty());
+        assert_eq!((trash.bodies(), trash.bytes()), (BODIES_MAX, 1_024 * BODIES_MAX as u64));
+    }
+
+    #[test]
+    fn what_goes_with_one_record_and_what_is_listed_in_one_answer_is_bounded() {
+        let mut trash = with(2_500);
+        assert_eq!(trash.going(Some(u128::MAX), 0, (None, 0)).len(), GO_AT_ONCE);
+        let (mut from, mut counts) = (Some(0), Vec::new());
+        while let Some(at) = from {
+            let (keys, next) = trash.page(at);
+            counts.push(keys.len());
+            from = next;
+        }
+        assert_eq!(counts, [LISTED_MAX, LISTED_MAX, 500]);
+    }
+
+    #[test]
+    fn a_disk_that_nobody_has_looked_at_takes_nothing_away() {
+        let mut trash = Trash { bytes_max: 1 << 20, ..with(2) };
+        assert!(trash.going(None, 0, (None, 0)).is_empty());
+        assert_eq!(trash.going(None, 0, (Some(0), 0)).len(), 2);
+    }
+}

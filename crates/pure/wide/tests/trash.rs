@@ -364,3 +364,26 @@ fn what_was_gathered_for_a_file_goes_when_the_file_went_and_came_back_without_by
     let bodies: Vec<&Vec<u8>> = world.sites[1].bodies().values().collect();
     assert_eq!(bodies.len(), 2, "{bodies:?}");
 }
+
+#[test]
+fn more_questions_than_a_site_takes_are_to_be_asked_again() {
+    let mut world = World::new(2);
+    world.put(0, "a", b"some bytes");
+    world.rest();
+    world.unlink(0, "a");
+    world.rest();
+    let key = world.trash(1)[0].key;
+    // While nothing may be decided, they wait.
+    world.sites[1].decides(false);
+    let asks = SiteAsks::TrashRestore { key, dir: Ino::ROOT, name: named("a") };
+    (0..64).for_each(|id| world.asks(1, id, &asks));
+    assert_eq!(world.ask(1, &asks), SiteAnswers::Failed { errno: Errno::EAGAIN });
+    world.sites[1].decides(true);
+    world.rest();
+    world.all_have(&[("a", b"some bytes")]);
+    let restored = |answer: &&SiteAnswers| matches!(answer, SiteAnswers::Restored { .. });
+    assert_eq!((world.answers.len(), world.answers.values().filter(restored).count()), (64, 1));
+    world.asks_bytes(1, 64, b"no question");
+    world.passes(1);
+    assert_eq!(world.answers[&64], SiteAnswers::Failed { errno: Errno::EINVAL });
+}

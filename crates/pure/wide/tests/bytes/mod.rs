@@ -146,8 +146,12 @@ impl World {
 
     /// Somebody asks a site by a number, and does not wait.
     pub(crate) fn asks(&mut self, at: usize, id: u64, asks: &SiteAsks) {
-        let bytes = atoll_core::Encode::to_vec(asks).into();
-        self.sites[at].hear(BesideEvent::Asked { id, bytes });
+        self.asks_bytes(at, id, &atoll_core::Encode::to_vec(asks));
+    }
+
+    /// The same of what need be no question.
+    pub(crate) fn asks_bytes(&mut self, at: usize, id: u64, bytes: &[u8]) {
+        self.sites[at].hear(BesideEvent::Asked { id, bytes: Bytes::copy_from_slice(bytes) });
     }
 
     /// What rests at a site, the oldest first, with its bytes, or its target.
