@@ -179,7 +179,9 @@ pub const fn shown_by(bug: Bug) -> Shown {
         | Bug::MovedIntoRemoved
         | Bug::CutUnsynced
         | Bug::VersionSeesAll
-        | Bug::LeftIsLost => "wide_sites",
+        | Bug::LeftIsLost
+        | Bug::GoneBackUnseen
+        | Bug::PlacedWithoutRoom => "wide_sites",
         Bug::NoRelay => "link",
         Bug::OneWayCounts => "unanswered",
         Bug::NotRecalled | Bug::DroppedTooSoon => "recalls",

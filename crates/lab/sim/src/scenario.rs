@@ -446,7 +446,7 @@ pub const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "wide_sites",
-        what: "two to five sites of a wide volume; links break, processes die, power fails, and clocks are hours off",
+        what: "two to five sites of a wide volume; links break, processes die, power fails, clocks are hours off, disks are full or older copies",
         steps: 300,
         body: crate::wide::run,
     },

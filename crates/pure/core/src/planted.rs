@@ -175,6 +175,8 @@ bugs! {
     CutUnsynced: "a version of a file says of bytes what a power cut may take",
     VersionSeesAll: "a version of a file counts as having seen those whose bytes were not here",
     LeftIsLost: "what is written to a body that another site has replaced or removed goes when it is closed",
+    GoneBackUnseen: "a site whose disk is replaced by a backup is greeted by those who know more of it",
+    PlacedWithoutRoom: "a piece of a file for which there is no room counts as written",
     MovedIntoRemoved: "a directory that is made in or moved into a removed one does not bring that back",
     AbsentIsRemoved: "a join takes what the other state has not for removed, whatever its context says",
     RemovalSeesAll: "a removal counts as having seen all that was done",

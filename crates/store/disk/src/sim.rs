@@ -92,6 +92,14 @@ impl SimDisk {
         Self { world: Arc::clone(&self.world), generation: world.generation }
     }
 
+    /// Another disk with all that is on this one: a backup, as a snapshot of the device makes it. Faults that wait to happen stay behind.
+    pub fn image(&self) -> Self {
+        let mut world = self.world().clone();
+        world.revive(Fault::ProcessDeath);
+        let generation = world.generation;
+        Self { world: Arc::new(Mutex::new(world)), generation }
+    }
+
     /// Calls so far that change something or sync, over all lives.
     pub fn effects(&self) -> u64 {
         self.world().effects

@@ -100,6 +100,12 @@ pub(super) struct Place {
     next_id: u64,
     /// What happens to it when its disk dies.
     fault: Option<Fault>,
+    /// Its disk has little room, or had in this life of its process.
+    is_full: bool,
+    /// What its disk was like once.
+    backup: Option<SimDisk>,
+    /// Its disk went back, and the others go on without it.
+    pub(super) is_out: bool,
 }
 
 /// The writer of a site.
@@ -142,6 +148,9 @@ impl Place {
             seq: 0,
             next_id: 0,
             fault: None,
+            is_full: false,
+            backup: None,
+            is_out: false,
         }
     }
 
@@ -154,6 +163,11 @@ impl Place {
         self.engine.as_ref()
     }
 
+    /// Its last record.
+    pub(super) fn position(&self) -> Option<u64> {
+        Some(self.engine.as_ref()?.with_state(|state| state.seq()))
+    }
+
     /// No power cut takes anything that it has decided.
     pub(super) fn is_synced(&self) -> bool {
         self.engine
@@ -163,6 +177,9 @@ impl Place {
 
     /// Its process starts. False if its disk died meanwhile.
     pub(super) fn start(&mut self) -> Result<bool, Failure> {
+        if self.is_out {
+            return Ok(false);
+        }
         self.life += 1;
         self.clock.begin_life(self.life);
         self.mouth = Arc::default();
@@ -192,7 +209,7 @@ impl Place {
                 self.is_made = true;
                 self.engine = Some(Arc::new(engine));
             }
-            Err(_) if self.disk.is_dead() => {}
+            Err(_) if self.disk.is_dead() || self.is_full => {}
             Err(why) => return Err(Failure::new(format!("site {} cannot be opened: {why}", self.number))),
         }
         // A user comes with each process, when that knows how much room its disk has.
@@ -208,6 +225,10 @@ impl Place {
         let Some(id) = self.ask(0, ClientOp::Attach { mount: true }, &[]) else { return Ok(()) };
         match self.answer(id)? {
             None | Some((Outcome::Attached { .. }, _)) => Ok(()),
+            Some((Outcome::Failed { errno: Errno::ENOSPC }, _)) if self.is_full => {
+                self.die(Fault::ProcessDeath);
+                Ok(())
+            }
             Some((other, _)) => Err(Failure::new(format!("site {}: attach gave {other:?}", self.number))),
         }
     }
@@ -231,13 +252,39 @@ impl Place {
         self.end();
     }
 
+    /// Its disk has room for so many bytes more than are there.
+    pub(super) fn fill(&mut self, left: u64) {
+        self.disk.set_space(Some(self.disk.used() + left));
+        self.is_full = true;
+    }
+
+    /// Its disk has room again. What was refused is told with the next life, or a moment later.
+    pub(super) fn empty(&mut self) {
+        self.disk.set_space(None);
+    }
+
+    /// Somebody makes a backup of its disk, whatever the site does meanwhile.
+    pub(super) fn back_up(&mut self) {
+        self.backup = self.is_made.then(|| self.disk.image());
+    }
+
+    /// Its disk is replaced by the backup, as a machine finds it that had lost its power then. False if there is none.
+    pub(super) fn restore_backup(&mut self, seed: u64) -> bool {
+        let Some(backup) = self.backup.take() else { return false };
+        self.die(Fault::ProcessDeath);
+        self.disk = backup;
+        self.die(Fault::PowerCut { seed });
+        self.is_full = false;
+        true
+    }
+
     /// Its process stops in order.
     pub(super) fn stop(&mut self) -> Result<(), Failure> {
         if let Some(engine) = &self.engine {
             engine.enter(Event::Stopping);
             let stopped = engine.stop();
             self.look()?;
-            if let (Err(why), true) = (stopped, self.is_up()) {
+            if let (Err(why), true) = (stopped, self.is_up() && !self.is_full) {
                 return Err(Failure::new(format!("site {} cannot stop: {why}", self.number)));
             }
             self.end();
@@ -341,6 +388,11 @@ impl Place {
                 return Ok(None);
             }
             self.pass()?;
+        }
+        if self.is_full {
+            // Nothing is written while the log has no room: its user ends the process.
+            self.die(Fault::ProcessDeath);
+            return Ok(None);
         }
         Err(Failure::new(format!("site {} does not answer", self.number)))
     }

@@ -165,6 +165,10 @@ pub(super) fn judge(
     let mut first: Option<(Dump, Tokens, BTreeMap<FileId, Vec<u8>>)> = None;
     let of = places.len();
     for place in places {
+        if place.is_out {
+            rest.push(Tokens::new());
+            continue;
+        }
         place.enter(Event::CheckpointWanted)?;
         for _ in 0..4 {
             place.pass()?;
@@ -244,14 +248,16 @@ pub(super) fn judge_tokens(
     }
 }
 
-/// What all sites had at rest before (`had`) and have no more rests at each site whose own users have not removed it.
+/// What all sites had at rest before (`had`) and have no more rests at each site whose own users have not removed it, but for those that
+/// are out, or had no room.
 pub(super) fn judge_trash(
     (now, rest): (&Tokens, &[Tokens]),
     had: &Tokens,
     removed: &Removed,
+    out: &BTreeSet<usize>,
 ) -> Result<(), Failure> {
     for token in had.iter().filter(|token| !now.contains(*token)) {
-        for (site, rests) in rest.iter().enumerate() {
+        for (site, rests) in rest.iter().enumerate().filter(|(site, _)| !out.contains(site)) {
             if !rests.contains(token) && !removed.get(token).is_some_and(|by| by.contains(&site)) {
                 let token = token.escape_ascii();
                 return Err(Failure::new(format!(

@@ -13,14 +13,15 @@ use atoll_model::rng::Rng;
 use atoll_posix::{Answer, Kind, Op, RenameMode, SetAttr, XattrMode};
 use atoll_wide::asks::SiteAsks;
 use atoll_wide::contents::pieces::PIECE_BYTES;
+use atoll_wide::members::{NumberedSite, SiteMember, SiteStanding};
 use atoll_wide::peers::Window;
-use atoll_wide::peers::message::WideMessage;
-use atoll_wide::rows::trash_of;
+use atoll_wide::peers::message::{Most, WideMessage};
+use atoll_wide::rows::{SiteId, trash_of};
 use bytes::Bytes;
 
 use super::place::{Place, name};
 use super::rest::{Removed, Tokens, judge, judge_tokens, judge_trash, tokens_in};
-use super::ways::Ways;
+use super::ways::{Ways, number};
 use crate::cause::Failure;
 use crate::clocks::{Paces, SimClock, TrueTime};
 use crate::scenario::Run;
@@ -73,6 +74,12 @@ struct Sim<'r> {
     had: Tokens,
     /// Those that no site had at rest any more.
     gone: Tokens,
+    /// Sites that had little room since all were at rest: they have given up what rests there.
+    were_full: BTreeSet<usize>,
+    /// Disks are full now and then.
+    fills: bool,
+    /// Disks are restored from backups.
+    restores: bool,
 }
 
 /// Runs one.
@@ -81,7 +88,9 @@ pub(crate) fn run(run: &mut Run) -> Result<(), Failure> {
     let time = Arc::new(TrueTime::default());
     let mut paces = Paces::new(run.seed, rng.percent(80));
     let sites = 2 + rng.index(4);
-    let copies_max = *rng.pick(&[0, 1, 10]);
+    let (fills, restores) = (rng.percent(40), rng.percent(40));
+    // Copies that are too many rest in the trash, which gives way on a full disk: there the bound is that of the product.
+    let copies_max = *rng.pick(if fills { &[10][..] } else { &[0, 1, 10] });
     let small = Window { messages: 3, bytes: 600, news: 4 };
     let places = (0..sites).map(|at| {
         let window = if rng.percent(30) { small } else { Window::MOST };
@@ -92,7 +101,7 @@ pub(crate) fn run(run: &mut Run) -> Result<(), Failure> {
     let places = places.collect();
     let ways = Ways::new(sites, rng.percent(30));
     let (made, removed, told, had, gone) = Default::default();
-    let (open, written, fresh, at_risk) = Default::default();
+    let (open, written, fresh, at_risk, were_full) = Default::default();
     let mut sim = Sim {
         rng,
         run,
@@ -108,6 +117,9 @@ pub(crate) fn run(run: &mut Run) -> Result<(), Failure> {
         at_risk,
         told,
         had,
+        were_full,
+        fills,
+        restores,
         gone,
     };
     for at in 0..sites {
@@ -133,7 +145,9 @@ impl Sim<'_> {
     fn step(&mut self) -> Result<(), Failure> {
         let at = self.rng.index(self.places.len());
         let pair = *self.rng.pick(&self.ways.pairs());
-        match self.rng.weighted(&[60, 30, 15, 3, 8, 1, 1, 1, 10, 2]) {
+        let (fills, restores) = (u32::from(self.fills), u32::from(self.restores));
+        match self.rng.weighted(&[60, 30, 15, 3, 8, 1, 1, 1, 10, 2, 2 * fills, 4 * fills, restores, restores])
+        {
             0 => self.operation(at)?,
             1 => {
                 for _ in 0..1 + self.rng.below(8) {
@@ -167,7 +181,23 @@ impl Sim<'_> {
                 self.places[at].stop()?;
             }
             8 => self.start(at)?,
-            _ => self.places[at].enter(Event::CheckpointWanted)?,
+            9 => self.places[at].enter(Event::CheckpointWanted)?,
+            10 => {
+                let left = self.rng.below(300_000);
+                self.note(format_args!("site {at} has {left} bytes of room left"));
+                self.run.injected.full += 1;
+                self.were_full.insert(at);
+                self.places[at].fill(left);
+            }
+            11 => {
+                self.note(format_args!("site {at} has room"));
+                self.places[at].empty();
+            }
+            12 => {
+                self.note(format_args!("a backup of site {at} is made"));
+                self.places[at].back_up();
+            }
+            _ => self.restores_backup(at)?,
         }
         self.ways.take(&mut self.places)?;
         self.ways.look(&mut self.places)
@@ -202,6 +232,92 @@ impl Sim<'_> {
         Ok(())
     }
 
+    /// The disk of a site is replaced by a backup. It meets the others before its users go on. If one of them knows more of it, or it has
+    /// acknowledged more, the two refuse each other, and the others go on without it.
+    fn restores_backup(&mut self, at: usize) -> Result<(), Failure> {
+        // One that is away may know more of it, and nobody would notice if it makes as many changes again before the two meet ("Known faults").
+        let mut others = self.places.iter().filter(|place| place.number != at && !place.is_out);
+        if !others.clone().all(|place| place.is_up() && place.is_synced()) || others.nth(1).is_none() {
+            return Ok(());
+        }
+        let site = SiteId(number(at));
+        // What they have durably of it, and what it has acknowledged of theirs.
+        let others = self.places.iter().filter(|place| place.number != at);
+        let known =
+            |other: &Place| Some((other.number, other.with_site(|machine| machine.peers().upto(site))?));
+        let known: BTreeMap<usize, (u64, u64)> = others.filter_map(known).collect();
+        let seed = self.rng.bits();
+        if !self.places[at].restore_backup(seed) {
+            return Ok(());
+        }
+        self.ways.cut(&mut self.places, at)?;
+        self.note(format_args!("site {at} is restored from a backup"));
+        self.run.injected.wiped += 1;
+        self.at_risk.insert(at);
+        self.open.retain(|open| open.at != at);
+        self.start(at)?;
+        let own = self.places[at].with_site(|machine| {
+            let has = |other: &usize| machine.peers().upto(SiteId(number(*other))).0;
+            known.keys().map(|other| (*other, has(other))).collect::<BTreeMap<_, _>>()
+        });
+        let position = self.places[at].position();
+        let (Some(own), Some(position)) = (own, position) else {
+            return Err(Failure::new(format!("site {at} does not start from its backup")));
+        };
+        self.ways.may_end(Some(at));
+        let pairs = self.ways.pairs().into_iter().filter(|pair| pair.0 == at || pair.1 == at);
+        let pairs: Vec<_> = pairs.collect();
+        for pair in &pairs {
+            self.ways.set(&mut self.places, *pair, true)?;
+        }
+        let linked: Vec<_> = pairs.iter().filter(|pair| self.ways.is_up(**pair)).copied().collect();
+        let mut refused = BTreeSet::new();
+        while self.deliver()? {
+            refused.append(&mut self.ways.take_ended(&mut self.places)?);
+        }
+        self.ways.may_end(None);
+        for pair in linked {
+            let other = pair.0 + pair.1 - at;
+            let Some((taken, acked)) = known.get(&other) else { continue };
+            let is_stale = *taken > position || *acked > own[&other];
+            if is_stale && !refused.contains(&pair) {
+                return Err(Failure::new(format!(
+                    "site {at} has gone back to {position}, site {other} has {taken} of it, and they go on"
+                )));
+            }
+        }
+        if !refused.is_empty() {
+            self.note(format_args!("site {at} is out"));
+            self.run.injected.removed += 1;
+            self.places[at].die(Fault::ProcessDeath);
+            self.places[at].is_out = true;
+            self.ways.forget(&mut self.places, at)?;
+            // What nobody else had is lost with it.
+            self.fresh.retain(|(made_at, _)| *made_at != at);
+            let had = &self.had;
+            self.told.retain(|token| had.contains(token));
+        }
+        self.ways.look(&mut self.places)
+    }
+
+    /// Somebody of a site that goes on says that these others are out, unless it knows.
+    fn forgets(&mut self) -> Result<(), Failure> {
+        let out: Vec<u64> =
+            self.places.iter().filter(|place| place.is_out).map(|place| number(place.number)).collect();
+        let Some(at) = self.places.iter().position(|place| !place.is_out && place.is_up()) else {
+            return Ok(());
+        };
+        for site in out {
+            let known =
+                self.places[at].with_site(|machine| machine.members().get(SiteId(site)).cloned()).flatten();
+            let Some(member) = known.filter(SiteMember::is_active) else { continue };
+            let member = SiteMember { version: member.version + 1, state: SiteStanding::Forgotten, ..member };
+            let asks = SiteAsks::Know { sites: Most::new(vec![NumberedSite { site, member }]) };
+            self.places[at].hear(BesideEvent::Asked { id: 2, bytes: asks.to_vec().into() })?;
+        }
+        Ok(())
+    }
+
     /// Time passes everywhere.
     fn pass(&mut self) -> Result<(), Failure> {
         self.time.set(self.time.us() + 1_000 + self.rng.below(LOOK_US));
@@ -213,6 +329,7 @@ impl Sim<'_> {
     /// Everything works, and all sites tell each other everything. Then all is judged.
     fn rest(&mut self) -> Result<(), Failure> {
         self.places.iter_mut().for_each(Place::dies_now);
+        self.places.iter_mut().for_each(Place::empty);
         self.ways.look(&mut self.places)?;
         let mut quiet = 0;
         for looks in 0.. {
@@ -222,6 +339,7 @@ impl Sim<'_> {
             for pair in self.ways.pairs() {
                 self.ways.set(&mut self.places, pair, true)?;
             }
+            self.forgets()?;
             let mut is_silent = true;
             while self.deliver()? {
                 is_silent = false;
@@ -231,7 +349,8 @@ impl Sim<'_> {
             self.ways.take(&mut self.places)?;
             self.ways.look(&mut self.places)?;
             // Machines hear of a sync with the next event.
-            let is_quiet = is_silent && self.places.iter().all(|place| self.ways.are_quiet(place));
+            let mut places = self.places.iter().filter(|place| !place.is_out);
+            let is_quiet = is_silent && places.all(|place| self.ways.are_quiet(place));
             quiet = if is_quiet { quiet + 1 } else { 0 };
             if quiet == 3 {
                 break;
@@ -251,7 +370,9 @@ impl Sim<'_> {
         self.told.extend(fresh.filter(|(at, _)| !self.at_risk.contains(at)).map(|(_, token)| token));
         self.at_risk.clear();
         judge_tokens((&now, &rest), &self.gone, &self.told, &self.removed)?;
-        judge_trash((&now, &rest), &self.had, &self.removed)?;
+        let mut out = std::mem::take(&mut self.were_full);
+        out.extend(self.places.iter().filter(|place| place.is_out).map(|place| place.number));
+        judge_trash((&now, &rest), &self.had, &self.removed, &out)?;
         self.gone.extend(self.made.iter().filter(|token| !now.contains(*token)).cloned());
         self.had = now.clone();
         self.told = now;

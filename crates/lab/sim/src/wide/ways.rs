@@ -1,6 +1,6 @@
 //! Links between sites, as TCP makes them: in order, and what is on its way is lost when one breaks. Never judges.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use atoll_island::{BesideEvent, BesideSays};
 use atoll_model::rng::Rng;
@@ -19,10 +19,13 @@ type Pair = (usize, usize);
 pub(super) struct Ways {
     /// What is on its way from the first to the second, and back; none while the link is down.
     links: BTreeMap<Pair, Option<[VecDeque<Bytes>; 2]>>,
+    /// A site whose links may be refused, and those that were.
+    may_end: Option<usize>,
+    ended: BTreeSet<Pair>,
 }
 
 /// The number by which others know a site.
-const fn number(site: usize) -> u64 {
+pub(super) const fn number(site: usize) -> u64 {
     1 + site as u64
 }
 
@@ -35,7 +38,32 @@ impl Ways {
     pub(super) fn new(sites: usize, in_a_row: bool) -> Self {
         let pairs = (0..sites).flat_map(|to| (0..to).map(move |from| (from, to)));
         let links = pairs.filter(|(from, to)| !in_a_row || to - from == 1).map(|pair| (pair, None)).collect();
-        Self { links }
+        Self { links, may_end: None, ended: BTreeSet::new() }
+    }
+
+    /// The links of a site may be refused from now on, or none.
+    pub(super) fn may_end(&mut self, site: Option<usize>) {
+        self.may_end = site;
+    }
+
+    /// The links that were refused since the last call. They are down now.
+    pub(super) fn take_ended(&mut self, places: &mut [Place]) -> Result<BTreeSet<Pair>, Failure> {
+        let ended = std::mem::take(&mut self.ended);
+        ended.iter().try_for_each(|pair| self.set(places, *pair, false))?;
+        Ok(ended)
+    }
+
+    /// A site has no links any more. Those between which it stood are linked with each other.
+    pub(super) fn forget(&mut self, places: &mut [Place], site: usize) -> Result<(), Failure> {
+        self.cut(places, site)?;
+        let of_it = |(one, other): &Pair| *one == site || *other == site;
+        let beside: Vec<usize> =
+            self.links.keys().filter(|pair| of_it(pair)).map(|(one, other)| one + other - site).collect();
+        self.links.retain(|pair, _| !of_it(pair));
+        for pairs in beside.windows(2) {
+            self.links.entry((pairs[0].min(pairs[1]), pairs[0].max(pairs[1]))).or_default();
+        }
+        Ok(())
     }
 
     pub(super) fn pairs(&self) -> Vec<Pair> {
@@ -105,6 +133,11 @@ impl Ways {
                     }
                     // Whether what rested has a name again is seen in the tree.
                     BesideSays::Answers { .. } => {}
+                    BesideSays::End { peer, .. }
+                        if [at, peer as usize - 1].map(Some).contains(&self.may_end) =>
+                    {
+                        self.ended.insert(pair(at, peer as usize - 1).0);
+                    }
                     BesideSays::End { peer, why } => {
                         return Err(Failure::new(format!(
                             "site {at} ends its link with site {}: {why}",

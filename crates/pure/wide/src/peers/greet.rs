@@ -1,6 +1,8 @@
 //! What two sites say to each other first, and why a site ends a link. Owns the rule by which it is noticed that one of them has gone back
 //! to an earlier state (`docs/design/023-wide.md`, W3). Changes nothing.
 
+use atoll_core::planted::{Bug, planted};
+
 use super::Own;
 use super::message::Hello;
 
@@ -43,6 +45,9 @@ pub(super) struct Remembered {
 pub(super) fn judge(own: Own<'_>, here: Remembered, hello: &Hello) -> Result<(), Refused> {
     if hello.volume != here.volume {
         return Err(Refused::Volume);
+    }
+    if planted(Bug::GoneBackUnseen) {
+        return Ok(());
     }
     let has_seen_more = |(writer, n): &(_, u64)| *writer == own.writer && *n > own.n;
     if hello.has > here.synced || hello.writers.iter().any(has_seen_more) {

@@ -42,7 +42,7 @@ pub(super) struct NameOp {
 }
 
 /// All unsynced name operations of a disk, in order.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Names {
     next: u64,
     pending: BTreeMap<u64, Pending>,

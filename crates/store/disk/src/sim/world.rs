@@ -64,14 +64,14 @@ impl Attr {
 }
 
 /// The state that surely survives a power cut.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Stored {
     pub(super) attr: Attr,
     pub(super) content: Content,
     pub(super) entries: BTreeMap<Vec<u8>, u64>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Inode {
     pub(super) kind: FileKind,
     pub(super) rdev: u32,
@@ -98,7 +98,7 @@ pub(super) struct Inode {
     pub(super) unreadable: Vec<Range<u64>>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct World {
     pub(super) inodes: BTreeMap<u64, Inode>,
     pub(super) names: Names,
