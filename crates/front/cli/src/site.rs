@@ -314,6 +314,9 @@ fn how(site: &SiteTold) -> String {
         SiteCondition::Here if site.files_behind > 0 => {
             let bytes = say::bytes(site.bytes_behind);
             parts.push(format!("waits for the bytes of {} files, {bytes}", site.files_behind));
+            if site.files_without_room > 0 {
+                parts.push(format!("NO ROOM for {} of them", site.files_without_room));
+            }
         }
         SiteCondition::Here if !site.is_even => parts.push("has changes that are not told yet".to_owned()),
         SiteCondition::Connected if site.is_even => parts.push("has the same".to_owned()),
@@ -348,6 +351,7 @@ pub(crate) fn for_programs(site: &SiteTold) -> serde_json::Value {
         "even": site.is_even,
         "files_behind": site.files_behind,
         "bytes_behind": site.bytes_behind,
+        "files_without_room": site.files_without_room,
         "sent_bytes": site.sent,
         "received_bytes": site.received,
         "clock_ahead_ms": site.clock_ahead_ms,

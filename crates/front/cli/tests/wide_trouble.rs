@@ -10,6 +10,7 @@ use std::process::Command;
 use atoll_needs::needs;
 use common::sites::{Sites, names};
 use common::{Cluster, bad, eventually, good, run, text};
+use serde_json::json;
 
 fn shell(words: &[&str]) {
     let output = Command::new(words[0]).args(&words[1..]).output().unwrap();
@@ -81,14 +82,12 @@ fn a_site_without_room_says_so_keeps_its_own_and_catches_up_when_there_is_some()
     fs::write(sites.path(0, "large"), &large).unwrap();
     fs::write(sites.path(0, "small"), b"small").unwrap();
     let room = || rustix::fs::statvfs(&data).map_or(0, |fs| fs.f_bavail * fs.f_frsize);
-    eventually("it has as much as fits", || room() < 8 << 20);
-    let told = sites.told(1, 1);
-    assert_eq!(told["files_behind"], 1);
-    assert!(
-        told["bytes_behind"].as_u64().is_some_and(|left| (50_000_000..160_000_000).contains(&left)),
-        "{told}"
-    );
+    eventually("it says that there is no room", || sites.told(1, 1)["files_without_room"] == 1);
     sites.has(1, "small", b"small");
+    let told = sites.told(1, 1);
+    assert_eq!((&told["files_behind"], &told["bytes_behind"]), (&json!(1), &json!(160_000_000)), "{told}");
+    assert!(good(["site", "list", "--data", text(&data)]).contains("NO ROOM for 1 of them"));
+    assert!(room() > 8 << 20, "users have room: {}", room());
     fs::write(sites.path(1, "mine"), b"mine").unwrap();
     sites.has(0, "mine", b"mine");
     assert_eq!(fs::read(sites.path(1, "own")).unwrap(), b"own");

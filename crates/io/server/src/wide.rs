@@ -201,7 +201,7 @@ fn hosts(settings: &SiteSettings) -> Result<Vec<(SiteId, SiteMember)>, Malformed
 
 /// How far a site is with the bytes that it gets; none if it has all.
 fn filling(site: &Site) -> Option<FillStatus> {
-    let FetchedBytes { files_left, bytes_left, files, bytes } = site.fetched();
+    let FetchedBytes { files_left, bytes_left, files, bytes, .. } = site.fetched();
     let status = FillStatus {
         stage: FillStage::Bytes,
         files: files + files_left,
@@ -432,6 +432,7 @@ impl<D: Disk> ServedSite<D> {
                 is_even,
                 files_behind: if id.0 == me { fetched.files_left } else { 0 },
                 bytes_behind: if id.0 == me { fetched.bytes_left } else { 0 },
+                files_without_room: if id.0 == me { fetched.files_without_room } else { 0 },
                 sent: link.sent,
                 received: link.received,
                 clock_ahead_ms: ahead_ms.max(0) as u64,

@@ -130,8 +130,10 @@ wire_struct! {
         pub is_even: bool,
         /// Of this site: files whose latest bytes are not here.
         pub files_behind: u64,
-        /// and those bytes.
+        /// and those bytes,
         pub bytes_behind: u64,
+        /// and how many of those files there is no room for.
+        pub files_without_room: u64,
         /// Bytes that were sent to it since the node began,
         pub sent: u64,
         /// and received.

@@ -116,6 +116,11 @@ impl Trash {
         (keys.by_ref().take(LISTED_MAX).collect(), keys.next())
     }
 
+    /// Bytes that may be used up by what is fetched, of so many that are left: what rests gives way, and some stays free for users.
+    pub(crate) fn room(&self, left: u64) -> u64 {
+        left.saturating_add(self.bytes).saturating_sub(self.bytes_max / 2)
+    }
+
     /// The bodies that go next: those up to a key, those that are too old, and the oldest of those that are too many, take too much, or
     /// for which the disk has no room.
     pub(crate) fn going(

@@ -497,6 +497,7 @@ fn site_replies() -> Vec<(&'static str, SiteReply)> {
         is_even: true,
         files_behind: 3,
         bytes_behind: 4,
+        files_without_room: 1,
         sent: 5,
         received: 6,
         clock_ahead_ms: 7,

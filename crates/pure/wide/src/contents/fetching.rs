@@ -47,6 +47,8 @@ pub struct FetchedBytes {
     pub files: u64,
     /// and these bytes, also if they were here and were only put together.
     pub bytes: u64,
+    /// Files that are left and for which the disk has no room.
+    pub files_without_room: u64,
 }
 
 /// A file that is behind.
@@ -62,6 +64,8 @@ struct Behind {
     has_some: bool,
     /// The version that is lacking, and the other sites that have not got it, each with whether it has an earlier one.
     without: Option<(Dot, BTreeMap<Writer, bool>)>,
+    /// There was no room for them when it was looked at last.
+    lacks_room: bool,
     /// It is asked first how the bytes are to be had.
     asks_how: bool,
     /// The version of which nobody had all pieces, and until when it is not asked for.
@@ -70,8 +74,9 @@ struct Behind {
 
 impl Behind {
     const fn new(bytes: u64, has_some: bool) -> Self {
+        let (wait_ms, lacks_room, asks_how) = (AGAIN_MS.0, false, false);
         let tried = BTreeSet::new();
-        Self { bytes, wait_ms: AGAIN_MS.0, tried, has_some, without: None, asks_how: false, lacking: None }
+        Self { bytes, wait_ms, tried, has_some, without: None, lacks_room, asks_how, lacking: None }
     }
 }
 
@@ -154,7 +159,8 @@ impl Fetching {
         let under_way: u64 = self.fetches.values().map(Fetch::placed_bytes).sum();
         let all: u64 = self.behind.values().map(|behind| behind.bytes).sum();
         let (files_left, bytes_left) = (self.behind.len() as u64, all.saturating_sub(under_way));
-        FetchedBytes { files_left, bytes_left, files, bytes: done + under_way }
+        let files_without_room = self.behind.values().filter(|behind| behind.lacks_room).count() as u64;
+        FetchedBytes { files_left, bytes_left, files, bytes: done + under_way, files_without_room }
     }
 
     /// Whether none is.
@@ -275,7 +281,9 @@ impl Fetching {
             self.due.set(file, moment.ms + LOOK_MS);
             return None;
         }
-        if version.size > pieces::FILE_BYTES_MAX {
+        let needed = self.fetches.values().map(Fetch::needs_bytes).sum::<u64>().saturating_add(version.size);
+        behind.lacks_room = needed > moment.room && version.size > 0;
+        if version.size > pieces::FILE_BYTES_MAX || behind.lacks_room {
             self.again(file, moment.ms);
             return None;
         }

@@ -66,6 +66,8 @@ pub(crate) struct ContentsNow<'a> {
     pub(crate) may_decide: bool,
     /// Files in whose bodies somebody is.
     pub(crate) busy: &'a BTreeSet<Ino>,
+    /// Bytes that may be used up by what is fetched.
+    pub(crate) room: u64,
 }
 
 /// See the module.

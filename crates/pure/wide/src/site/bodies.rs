@@ -33,7 +33,8 @@ impl Site {
         mint: MintIno<'_>,
     ) -> Result<BesideStep, NotYet> {
         let rows = SiteRows::new(view.state);
-        let moment = ContentsNow { ms: view.now.ms, may_decide: view.may_decide, busy: view.busy };
+        let room = view.room.map_or(u64::MAX, |left| self.trash.room(left));
+        let moment = ContentsNow { ms: view.now.ms, may_decide: view.may_decide, busy: view.busy, room };
         let Some(step) = self.contents.step(&rows, moment)? else { return Ok(BesideStep::Rest) };
         match step {
             ContentsStep::Say(site, message) => {
