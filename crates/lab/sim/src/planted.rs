@@ -181,7 +181,10 @@ pub const fn shown_by(bug: Bug) -> Shown {
         | Bug::VersionSeesAll
         | Bug::LeftIsLost
         | Bug::GoneBackUnseen
-        | Bug::PlacedWithoutRoom => "wide_sites",
+        | Bug::PlacedWithoutRoom
+        | Bug::ReplacedGoes
+        | Bug::WrittenRestsOn
+        | Bug::RestoredUncut => "wide_sites",
         Bug::NoRelay => "link",
         Bug::OneWayCounts => "unanswered",
         Bug::NotRecalled | Bug::DroppedTooSoon => "recalls",

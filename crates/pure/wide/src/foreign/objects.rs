@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use atoll_causal::{AttrState, DirHead, FileId, FileState};
+use atoll_core::planted::{Bug, planted};
 use atoll_core::{Encode, Ino, Name, Stamp};
 use atoll_posix::acl::Acl;
 use atoll_posix::xattr::Namespace;
@@ -387,7 +388,7 @@ impl<'a> Writing<'a> {
         {
             let (Some(held), Some(row)) = (&held, self.rows.inode(old)) else { return };
             self.draft.sides.extend(no_rows(old, held.bytes.has));
-            if self.rests(row, &held.bytes) {
+            if self.rests(row, &held.bytes) && !planted(Bug::ReplacedGoes) {
                 let by = self.after.file(id).and_then(|state| latest(&state)).map(|(dot, _)| dot.writer);
                 let by = by.expect("a version has replaced it");
                 self.rest(id, row.clone(), held.bytes.has, (TrashCause::Replaced {}, by));

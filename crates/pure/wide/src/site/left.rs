@@ -68,7 +68,8 @@ impl Site {
         let bodies = NewBodies::from([(id, NewBody { ino: Some(ino), bytes })]);
         let mut sides = vec![set(UNCUT, ino.0.into(), &UncutRow::Uncut {})];
         // If it rests, it does so no more: the user goes on in what was there.
-        sides.extend(self.trash.key_of(ino).map(|key| remove(TRASH, key)));
+        let rests = self.trash.key_of(ino).filter(|_| !planted(Bug::WrittenRestsOn));
+        sides.extend(rests.map(|key| remove(TRASH, key)));
         if is_kept {
             // Those with which it is shown as one have its bytes.
             sides.extend(no_rows(ino, file.bytes.has));

@@ -1,6 +1,7 @@
 //! What rests in the trash of a site is listed, gets a name again, and goes, as people ask for that. Owns the records of these, and of what
 //! goes by itself. Puts nothing into the trash.
 
+use atoll_core::planted::{Bug, planted};
 use atoll_core::{Ino, Name};
 use atoll_island::{BesideRecord, BesideStep, BesideView};
 use atoll_posix::{Errno, Kind, Op};
@@ -159,7 +160,7 @@ impl Site {
         let (id, has) = born.expect("its directory is there");
         let mut bytes = FileBytes { has: Some(has), ..FileBytes::default() };
         let mut sides = vec![remove(TRASH, key)];
-        if kind == Kind::Regular {
+        if kind == Kind::Regular && !planted(Bug::RestoredUncut) {
             bytes.is_uncut = true;
             bytes.written.add(0..row.attr.size);
             sides.push(set(UNCUT, ino.0.into(), &UncutRow::Uncut {}));
