@@ -141,7 +141,7 @@ fn path_of(shown: &[u8], row: &ListedFile) -> Vec<u8> {
 }
 
 /// Names may hold newlines; a line is a line.
-fn printable(bytes: &[u8]) -> String {
+pub(crate) fn printable(bytes: &[u8]) -> String {
     let mut out = String::new();
     for chunk in bytes.utf8_chunks() {
         for c in chunk.valid().chars() {

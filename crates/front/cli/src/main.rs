@@ -30,6 +30,7 @@ mod signals;
 mod site;
 mod status;
 mod table;
+mod trash;
 mod umount;
 mod union;
 mod up;
@@ -84,6 +85,8 @@ enum Command {
     Confirm(confirm::ConfirmCommand),
     /// List, show and resolve conflicts of wide volumes
     Conflicts(conflicts::ConflictsCommand),
+    /// List and restore what other sites of a wide volume have removed or replaced, or remove it for good
+    Trash(trash::TrashCommand),
     /// List, invite, join and remove sites of wide volumes
     Site(site::SiteCommand),
     /// Show the status of nodes, islands and mounts
@@ -186,6 +189,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Umount(command) => return Ok(command.run()),
         Command::Volume(command) => command.run(),
         Command::Conflicts(command) => command.run(),
+        Command::Trash(command) => command.run(),
         Command::Site(command) => command.run(),
         Command::Status(command) => command.run(),
         Command::Doctor(command) => return command.run(),

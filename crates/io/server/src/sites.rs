@@ -18,7 +18,10 @@ impl Node {
             | SiteOrder::List { volume }
             | SiteOrder::Leave { volume }
             | SiteOrder::Forget { volume, .. }
-            | SiteOrder::Confirm { volume, .. } => volume.clone(),
+            | SiteOrder::Confirm { volume, .. }
+            | SiteOrder::TrashList { volume, .. }
+            | SiteOrder::TrashRestore { volume, .. }
+            | SiteOrder::TrashEmpty { volume, .. } => volume.clone(),
             SiteOrder::Join { .. } => return self.join_site(order),
         };
         let served = self.volume(&volume).ok_or_else(|| {

@@ -16,9 +16,9 @@ use atoll_disk::Disk;
 use atoll_dispatch::beside::SideRow;
 use atoll_dispatch::{BesideMaker, Clock, Engine, Fills};
 use atoll_island::{Beside, BesideEvent, BesideSays, Event, Island};
-use atoll_posix::Errno;
+use atoll_posix::{Errno, Kind};
 use atoll_proto::control::{FillStage, FillStatus, IslandWeight, Trace};
-use atoll_proto::{SiteCondition, SiteOrder, SiteReply, SiteSettings, SiteTold, VolumeConfig};
+use atoll_proto::{SiteCondition, SiteOrder, SiteReply, SiteSettings, SiteTold, TrashTold, VolumeConfig};
 use atoll_rpc::{Address, Closed, Frame, Handler, Link};
 use atoll_shown::COPIES_MAX;
 use atoll_sites::{JoinAsk, Joined, SiteKey, SiteLinks, SiteVolume};
@@ -28,8 +28,9 @@ use atoll_wide::contents::FetchedBytes;
 use atoll_wide::members::{NumberedSite, SiteMember, SiteStanding};
 use atoll_wide::peers::Window;
 use atoll_wide::peers::message::{Most, WideMessage};
-use atoll_wide::rows::SiteId;
+use atoll_wide::rows::{SiteId, TrashCause, trash_of};
 use atoll_wide::site::{Site, SiteConfig};
+use atoll_wide::trash::TrashEntry;
 use bytes::Bytes;
 
 use crate::answers::Answers;
@@ -49,6 +50,8 @@ const LOOK: Duration = Duration::from_millis(5);
 const CONFIRMED: Duration = Duration::from_secs(2);
 /// Part of the disk that the trash may take.
 const TRASH_PART: u64 = 10;
+/// How long something that is asked about the trash may take.
+const TRASH: Duration = Duration::from_secs(20);
 /// A file beside the islands of a site that has no links before it is started.
 const WAITS_FILE: &str = "waits";
 /// Longest time for which a line holds, in seconds.
@@ -490,6 +493,53 @@ impl<D: Disk> ServedSite<D> {
         }
     }
 
+    /// Asks about the trash.
+    fn trash(&self, asks: &SiteAsks) -> Result<SiteReply, String> {
+        let (_, answer) = self.ask(asks, TRASH)?;
+        let errno = match answer {
+            Some(SiteAnswers::TrashList { entries, next }) => {
+                let entries = self.trash_told(entries);
+                return Ok(SiteReply::Trash { entries, next });
+            }
+            Some(SiteAnswers::Restored { .. }) => {
+                let engine = self.engine().ok_or("The site is not open any more.")?;
+                engine.reach().map_err(|why| why.to_string())?;
+                return Ok(SiteReply::Done);
+            }
+            Some(SiteAnswers::Emptied { bodies, bytes }) => return Ok(SiteReply::Emptied { bodies, bytes }),
+            Some(SiteAnswers::Failed { errno }) => errno,
+            _ => return Err("The site does not answer now: is its disk full?".to_owned()),
+        };
+        Err(match errno {
+            Errno::ENOENT => {
+                "It does not rest at this site, or there is no such directory.\n\"atoll trash list\" shows what rests."
+            }
+            Errno::EEXIST => "The name is taken. Name another one.",
+            Errno::EBUSY | Errno::EAGAIN => "That cannot be done at this moment.\nTry again.",
+            _ => "The site does not do that.",
+        }
+        .to_owned())
+    }
+
+    fn trash_told(&self, entries: Vec<TrashEntry>) -> Vec<TrashTold> {
+        let names = self.with_site(|site| {
+            let all = site.members().all();
+            all.map(|(_, member)| (member.writer, member.name.clone())).collect::<BTreeMap<_, _>>()
+        });
+        let names = names.unwrap_or_default();
+        let told = |TrashEntry { key, kind, rested }: TrashEntry| TrashTold {
+            key,
+            since_ms: trash_of(key).0 / 1_000,
+            path: rested.path,
+            is_link: kind == Kind::Symlink,
+            is_replaced: rested.why == TrashCause::Replaced {},
+            by: names.get(&rested.by).cloned().unwrap_or_else(|| format!("{:x}", rested.by.0)),
+            size: rested.size,
+            takes: rested.takes,
+        };
+        entries.into_iter().map(told).collect()
+    }
+
     fn forget(&self, name: &str) -> Result<SiteReply, String> {
         let found = self.with_site(|machine| {
             let mut all = machine.members().all().filter(|(_, member)| member.is_active());
@@ -678,6 +728,11 @@ impl<D: Disk> Served for ServedSite<D> {
             SiteOrder::Leave { .. } => self.stands(SiteId(self.settings.site), SiteStanding::Left),
             SiteOrder::Forget { site, .. } => self.forget(&site),
             SiteOrder::Confirm { inos, .. } => self.confirm(inos),
+            SiteOrder::TrashList { from, .. } => self.trash(&SiteAsks::TrashList { from }),
+            SiteOrder::TrashRestore { key, dir, name, .. } => {
+                self.trash(&SiteAsks::TrashRestore { key, dir, name })
+            }
+            SiteOrder::TrashEmpty { upto, .. } => self.trash(&SiteAsks::TrashEmpty { upto }),
             SiteOrder::Start { .. } => {
                 match std::fs::remove_file(self.waits_file()) {
                     Err(why) if why.kind() != std::io::ErrorKind::NotFound => {

@@ -1,6 +1,6 @@
 //! What a site of a wide volume has in its configuration, orders to the node that has one, and the answers. Only shapes.
 
-use atoll_core::{Ino, wire_enum, wire_struct};
+use atoll_core::{Ino, Name, wire_enum, wire_struct};
 use bytes::Bytes;
 
 wire_struct! {
@@ -66,6 +66,20 @@ wire_enum! {
         7 => Confirm { /// The volume's name.
             volume: String, /// They, by their numbers at this site; at most 256.
             inos: Vec<Ino> },
+        /// What have other sites taken away at this one, the oldest first? `SiteReply::Trash`.
+        8 => TrashList { /// The volume's name.
+            volume: String, /// From this key on.
+            from: u128 },
+        /// What rests gets a name again. `SiteReply::Done`.
+        9 => TrashRestore { /// The volume's name.
+            volume: String, /// Its key.
+            key: u128, /// The directory, by its number at this site.
+            dir: Ino, /// A name that is free there.
+            name: Name },
+        /// What rests goes for good. `SiteReply::Emptied`.
+        10 => TrashEmpty { /// The volume's name.
+            volume: String, /// Up to this key.
+            upto: u128 },
     }
 }
 
@@ -88,6 +102,37 @@ wire_enum! {
         5 => Confirmed { /// How many of what was asked for have changes that no other site can have yet.
             not_ready: u32, /// The other sites that take part, by their names, and how many of the rest they lack; none of one that was not reached.
             sites: Vec<(String, Option<u32>)> },
+        /// This rests.
+        6 => Trash { /// At most 1,000, the oldest first.
+            entries: Vec<TrashTold>, /// The key from which on there are more.
+            next: Option<u128> },
+        /// So much is gone.
+        7 => Emptied { /// Files and symbolic links.
+            bodies: u64, /// Bytes that they took on the disk.
+            bytes: u64 },
+    }
+}
+
+wire_struct! {
+    /// A body that rests in the trash of the site that was asked.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct TrashTold {
+        /// By which it is meant.
+        pub key: u128,
+        /// Since when it rests, in milliseconds since 1970.
+        pub since_ms: u64,
+        /// A path at which it was. If it does not begin with a slash, directories above are left out.
+        pub path: Bytes,
+        /// It is a symbolic link, and else a regular file.
+        pub is_link: bool,
+        /// A later version has replaced it, and else it was removed.
+        pub is_replaced: bool,
+        /// The name of the site that has done so.
+        pub by: String,
+        /// Its length,
+        pub size: u64,
+        /// and bytes that it takes on the disk.
+        pub takes: u64,
     }
 }
 

@@ -4,10 +4,12 @@
 mod adopt;
 mod conflicts;
 mod sites;
+mod trash;
 
 pub use adopt::Adopted;
 pub use conflicts::{Keep, WideConflict, conflicts, conflicts_of, resolve};
 pub use sites::{Adopting, Place, SiteAsk, SiteWish, create, host_name, join, join_and_adopt};
+pub use trash::{Emptied, WideTrash};
 
 use std::sync::Arc;
 

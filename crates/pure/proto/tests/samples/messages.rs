@@ -19,7 +19,7 @@ use atoll_proto::{
     CutLost, DirAnswer, DirQuestion, DirReport, EntryRef, FileAt, FileHandle, FoundBy, Grant, Hint,
     Invitation, Issued, KeyOverride, LinkTarget, ListedName, Notice, Outcome, PeerMessage, PeerOp,
     PlaceVersion, Reply, Request, Resolved, SiteCondition, SiteOrder, SiteReply, SiteTold, StoredCluster,
-    Subtree, UnionOrder, UnionReply, Vote, VoteInfo,
+    Subtree, TrashTold, UnionOrder, UnionReply, Vote, VoteInfo,
 };
 use bytes::Bytes;
 
@@ -482,7 +482,18 @@ fn site_orders() -> Vec<(&'static str, SiteOrder)> {
         ("list", SiteOrder::List { volume: volume.clone() }),
         ("leave", SiteOrder::Leave { volume: volume.clone() }),
         ("forget", SiteOrder::Forget { volume: volume.clone(), site: "home".to_owned() }),
-        ("confirm", SiteOrder::Confirm { volume, inos: vec![FILE] }),
+        ("confirm", SiteOrder::Confirm { volume: volume.clone(), inos: vec![FILE] }),
+        ("trash_list", SiteOrder::TrashList { volume: volume.clone(), from: 1 << 64 }),
+        (
+            "trash_restore",
+            SiteOrder::TrashRestore {
+                volume: volume.clone(),
+                key: (2 << 64) + 3,
+                dir: Ino::ROOT,
+                name: Name::new(b"a").unwrap(),
+            },
+        ),
+        ("trash_empty", SiteOrder::TrashEmpty { volume, upto: u128::MAX }),
     ]
 }
 
@@ -503,6 +514,16 @@ fn site_replies() -> Vec<(&'static str, SiteReply)> {
         clock_ahead_ms: 7,
         clock_behind_ms: 8,
     };
+    let rests = TrashTold {
+        key: (2 << 64) + 3,
+        since_ms: 4,
+        path: Bytes::from_static(b"/a/b"),
+        is_link: false,
+        is_replaced: true,
+        by: "home".to_owned(),
+        size: 5,
+        takes: 4_096,
+    };
     vec![
         ("done", SiteReply::Done),
         ("invited", SiteReply::Invited { line: "atoll-site-1.AA".to_owned() }),
@@ -515,6 +536,8 @@ fn site_replies() -> Vec<(&'static str, SiteReply)> {
                 sites: vec![("a".to_owned(), Some(2)), ("b".to_owned(), None)],
             },
         ),
+        ("trash", SiteReply::Trash { entries: vec![rests], next: Some(3 << 64) }),
+        ("emptied", SiteReply::Emptied { bodies: 1, bytes: 4_096 }),
     ]
 }
 
@@ -771,8 +794,8 @@ pub fn all() -> Vec<Samples> {
         ),
         samples("control", 1..=22, controls()),
         samples("control_reply", 1..=15, control_replies()),
-        samples("site_order", 1..=7, site_orders()),
-        samples("site_reply", 1..=5, site_replies()),
+        samples("site_order", 1..=10, site_orders()),
+        samples("site_reply", 1..=7, site_replies()),
         samples("union_order", 1..=7, union_orders()),
         samples("union_reply", 1..=5, union_replies()),
     ]
