@@ -18,8 +18,8 @@ use atoll_proto::{
     CertificateFor, ClientOp, Cluster, ClusterClient, ClusterNode, Control, ControlPlace, ControlReply,
     CutLost, DirAnswer, DirQuestion, DirReport, EntryRef, FileAt, FileHandle, FoundBy, Grant, Hint,
     Invitation, Issued, KeyOverride, LinkTarget, ListedName, Notice, Outcome, PeerMessage, PeerOp,
-    PlaceVersion, Reply, Request, Resolved, SiteCondition, SiteOrder, SiteReply, SiteTold, StoredCluster,
-    Subtree, TrashTold, UnionOrder, UnionReply, Vote, VoteInfo,
+    PlaceVersion, Reply, Request, Resolved, SiteOrder, SiteReply, StoredCluster, Subtree, UnionOrder,
+    UnionReply, Vote, VoteInfo,
 };
 use bytes::Bytes;
 
@@ -27,6 +27,7 @@ use super::records::{
     ORIGIN, adopt, arrive, chain, count, drop_name, entry_ref, file_entry, hold, journal, journal_fixed,
     lend, link, part, renamed, seal, stamps, ticket,
 };
+use super::sites::{site_orders, site_replies};
 use super::*;
 
 const LOCK: LockRange =
@@ -461,84 +462,6 @@ fn status() -> ControlReply {
         mounts: vec![mount],
         filling: Some(filling),
     }
-}
-
-fn site_orders() -> Vec<(&'static str, SiteOrder)> {
-    let volume = "docs".to_owned();
-    vec![
-        ("invite", SiteOrder::Invite { volume: volume.clone(), for_s: 86_400 }),
-        (
-            "join",
-            SiteOrder::Join {
-                line: "atoll-site-1.AA".to_owned(),
-                name: "home".to_owned(),
-                listen: "0.0.0.0:7200".to_owned(),
-                addresses: vec!["home.example:7200".to_owned()],
-                bytes_per_s: 1_000,
-                waits: true,
-            },
-        ),
-        ("start", SiteOrder::Start { volume: volume.clone() }),
-        ("list", SiteOrder::List { volume: volume.clone() }),
-        ("leave", SiteOrder::Leave { volume: volume.clone() }),
-        ("forget", SiteOrder::Forget { volume: volume.clone(), site: "home".to_owned() }),
-        ("confirm", SiteOrder::Confirm { volume: volume.clone(), inos: vec![FILE] }),
-        ("trash_list", SiteOrder::TrashList { volume: volume.clone(), from: 1 << 64 }),
-        (
-            "trash_restore",
-            SiteOrder::TrashRestore {
-                volume: volume.clone(),
-                key: (2 << 64) + 3,
-                dir: Ino::ROOT,
-                name: Name::new(b"a").unwrap(),
-            },
-        ),
-        ("trash_empty", SiteOrder::TrashEmpty { volume, upto: u128::MAX }),
-    ]
-}
-
-fn site_replies() -> Vec<(&'static str, SiteReply)> {
-    let told = SiteTold {
-        site: 1,
-        name: "home".to_owned(),
-        addresses: vec!["home.example:7200".to_owned()],
-        condition: SiteCondition::Away,
-        since_ms: Some(2),
-        why: Some("no route".to_owned()),
-        is_even: true,
-        files_behind: 3,
-        bytes_behind: 4,
-        files_without_room: 1,
-        sent: 5,
-        received: 6,
-        clock_ahead_ms: 7,
-        clock_behind_ms: 8,
-    };
-    let rests = TrashTold {
-        key: (2 << 64) + 3,
-        since_ms: 4,
-        path: Bytes::from_static(b"/a/b"),
-        is_link: false,
-        is_replaced: true,
-        by: "home".to_owned(),
-        size: 5,
-        takes: 4_096,
-    };
-    vec![
-        ("done", SiteReply::Done),
-        ("invited", SiteReply::Invited { line: "atoll-site-1.AA".to_owned() }),
-        ("joined", SiteReply::Joined { volume: "docs".to_owned() }),
-        ("sites", SiteReply::Sites { sites: vec![told] }),
-        (
-            "confirmed",
-            SiteReply::Confirmed {
-                not_ready: 1,
-                sites: vec![("a".to_owned(), Some(2)), ("b".to_owned(), None)],
-            },
-        ),
-        ("trash", SiteReply::Trash { entries: vec![rests], next: Some(3 << 64) }),
-        ("emptied", SiteReply::Emptied { bodies: 1, bytes: 4_096 }),
-    ]
 }
 
 fn union_orders() -> Vec<(&'static str, UnionOrder)> {

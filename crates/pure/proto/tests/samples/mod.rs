@@ -4,6 +4,7 @@
 mod members;
 mod messages;
 mod records;
+mod sites;
 
 use atoll_core::{
     ClockVector, Decode, Encode, Ino, IslandId, Key, Name, NodeId, SessionId, Stamp, Table, Time, TxnId,
