@@ -4,7 +4,7 @@ mod bytes;
 mod site;
 
 use atoll_core::Ino;
-use atoll_posix::{Allocation, Answer, Errno, Kind, LockKind, LockRange, Op, SetAttr};
+use atoll_posix::{Allocation, Answer, Errno, Kind, LockKind, LockRange, Op, RenameMode, SetAttr};
 use atoll_wide::asks::{SiteAnswers, SiteAsks};
 use bytes::World;
 use site::{Site, named};
@@ -24,6 +24,13 @@ fn beside(world: &mut World, at: usize, name: &str) -> String {
 
 fn unlink(world: &mut World, at: usize, name: &str) {
     world.run(at, Op::Unlink { dir: Ino::ROOT, name: named(name) }, b"").expect("it is removed");
+}
+
+fn rename(world: &mut World, at: usize, name: &str, new_name: &str) {
+    let (dir, new_dir, name, new_name) = (Ino::ROOT, Ino::ROOT, named(name), named(new_name));
+    let (mode, meant, new_meant) = (RenameMode::Replace, None, None);
+    let op = Op::Rename { dir, name, new_dir, new_name, mode, meant, new_meant };
+    world.run(at, op, b"").expect("it is renamed");
 }
 
 fn append(world: &mut World, at: usize, ino: Ino, data: &[u8]) {
@@ -226,6 +233,48 @@ fn what_is_written_to_a_file_that_is_shown_as_one_with_an_equal_one_is_beside_th
     let copy = beside(&mut world, 0, "a");
     world.sites[0].release(&[lost]);
     all_have(&mut world, &[("a", b"by site 0"), (&copy, &[&bytes[..], b", and more"].concat())]);
+}
+
+/// Found by `wide_sites` 2004686: the file of before and the new one both had the body, if the new one's id was lower. Then the site tried to
+/// cut a version for ever.
+#[test]
+fn the_body_of_a_file_that_is_shown_as_one_with_an_equal_one_is_one_files_when_it_is_written_to() {
+    let mut lost = 0;
+    for (here, other, third) in [(0, 1, 2), (0, 2, 1), (1, 2, 0), (2, 0, 1)] {
+        for is_first in [true, false] {
+            let mut world = World::new(3);
+            world.create(third, "d");
+            world.rest();
+            for site in [here, other] {
+                world.link(site.min(third), site.max(third), false);
+            }
+            let makers = if is_first { [other, third] } else { [third, other] };
+            for maker in makers {
+                if maker == third {
+                    rename(&mut world, third, "d", "a");
+                } else {
+                    world.create(other, "a");
+                }
+                world.passes(10);
+            }
+            world.rest_of(&[here, other]);
+            let open = world.find(here, "a");
+            for site in [here, other] {
+                world.link(site.min(third), site.max(third), true);
+            }
+            world.rest();
+            world.all_have(&[("a", b"")]);
+            if world.find(here, "a") == open {
+                continue;
+            }
+            lost += 1;
+            append(&mut world, here, open, b"more");
+            let copy = beside(&mut world, here, "a");
+            world.sites[here].release(&[open]);
+            all_have(&mut world, &[("a", b""), (&copy, b"more")]);
+        }
+    }
+    assert!(lost > 0, "none has lost its name");
 }
 
 #[test]

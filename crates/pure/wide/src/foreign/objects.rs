@@ -13,7 +13,7 @@ use atoll_shown::{DirGroup, Objects, places};
 use bytes::Bytes;
 
 use super::affected::{Affected, depth};
-use super::bodies::{NewBodies, is_behind, latest, latest_bytes, mtime, of_equal, of_new, of_state};
+use super::bodies::{NewBodies, NewBody, is_behind, latest, latest_bytes, mtime, of_equal, of_new, of_state};
 use super::draft::RowDraft;
 use super::judge::Judged;
 use super::names::{Leads, ShownNames};
@@ -256,6 +256,13 @@ impl<'a> Writing<'a> {
 
     // -------------------------------------------------------------------- files
 
+    /// Whether another file gets this body of a file, which gets no other one for it.
+    fn is_given(&self, ino: Ino, of: FileId) -> bool {
+        let to_another = |(id, body): (&FileId, &NewBody)| *id != of && body.ino == Some(ino);
+        let has_new = self.bodies.get(&of).is_some_and(|body| body.ino.is_some());
+        !has_new && !self.taken.contains_key(&of) && self.bodies.iter().any(to_another)
+    }
+
     /// The body that a file has from here on; none if it has none yet.
     fn body_of(&self, id: FileId) -> Option<Ino> {
         let new = self.bodies.get(&id).and_then(|body| body.ino);
@@ -311,7 +318,7 @@ impl<'a> Writing<'a> {
         }
         let new = self.bodies.get(&id);
         let had = held.as_ref().and_then(|file| file.body);
-        if had.is_some_and(|ino| self.heirs.get(&ino) == Some(&id)) {
+        if had.is_some_and(|ino| self.heirs.get(&ino) == Some(&id) || self.is_given(ino, id)) {
             // Another file has its body now.
             self.hidden.insert(id);
             let row = FileRow::Hidden { state: Box::new(state), at, kept: None };
