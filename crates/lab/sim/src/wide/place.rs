@@ -268,6 +268,10 @@ impl Place {
         self.backup = self.is_made.then(|| self.disk.image());
     }
 
+    pub(super) const fn has_backup(&self) -> bool {
+        self.backup.is_some()
+    }
+
     /// Its disk is replaced by the backup, as a machine finds it that had lost its power then. False if there is none.
     pub(super) fn restore_backup(&mut self, seed: u64) -> bool {
         let Some(backup) = self.backup.take() else { return false };

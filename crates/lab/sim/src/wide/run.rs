@@ -146,8 +146,22 @@ impl Sim<'_> {
         let at = self.rng.index(self.places.len());
         let pair = *self.rng.pick(&self.ways.pairs());
         let (fills, restores) = (u32::from(self.fills), u32::from(self.restores));
-        match self.rng.weighted(&[60, 30, 15, 3, 8, 1, 1, 1, 10, 2, 2 * fills, 4 * fills, restores, restores])
-        {
+        match self.rng.weighted(&[
+            60,
+            30,
+            15,
+            3,
+            8,
+            1,
+            1,
+            1,
+            10,
+            2,
+            2 * fills,
+            4 * fills,
+            3 * restores,
+            3 * restores,
+        ]) {
             0 => self.operation(at)?,
             1 => {
                 for _ in 0..1 + self.rng.below(8) {
@@ -197,7 +211,14 @@ impl Sim<'_> {
                 self.note(format_args!("a backup of site {at} is made"));
                 self.places[at].back_up();
             }
-            _ => self.restores_backup(at)?,
+            _ => {
+                let kept: Vec<usize> =
+                    (0..self.places.len()).filter(|at| self.places[*at].has_backup()).collect();
+                if !kept.is_empty() {
+                    let at = *self.rng.pick(&kept);
+                    self.restores_backup(at)?;
+                }
+            }
         }
         self.ways.take(&mut self.places)?;
         self.ways.look(&mut self.places)
@@ -235,6 +256,10 @@ impl Sim<'_> {
     /// The disk of a site is replaced by a backup. It meets the others before its users go on. If one of them knows more of it, or it has
     /// acknowledged more, the two refuse each other, and the others go on without it.
     fn restores_backup(&mut self, at: usize) -> Result<(), Failure> {
+        for other in (0..self.places.len()).filter(|other| *other != at) {
+            self.start(other)?;
+        }
+        self.pass()?;
         // One that is away may know more of it, and nobody would notice if it makes as many changes again before the two meet ("Known faults").
         let mut others = self.places.iter().filter(|place| place.number != at && !place.is_out);
         if !others.clone().all(|place| place.is_up() && place.is_synced()) || others.nth(1).is_none() {

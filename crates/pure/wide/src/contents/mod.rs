@@ -38,6 +38,10 @@ use crate::peers::message::WideMessage;
 use crate::rows::{BEHIND, BehindRow, SiteId, UNCUT};
 use crate::watch::Happened;
 
+/// Milliseconds for which a site that begins cuts nothing. If its disk is an older copy, it hears that
+/// before it gives a number to a version that the others have given to another one ("Who has gone back").
+const MEETS_MS: u64 = 3_000;
+
 /// What is to be done next.
 #[derive(Debug)]
 pub(crate) enum ContentsStep {
@@ -78,6 +82,8 @@ pub(crate) struct Contents {
     fetching: Fetching,
     work: Work,
     ms: u64,
+    /// When it began.
+    began_ms: Option<u64>,
 }
 
 impl Contents {
@@ -235,7 +241,10 @@ impl Contents {
         if let Some((site, message)) = self.serving.answer(rows, &self.fetching)? {
             return Ok(Some(ContentsStep::Say(site, message)));
         }
-        self.cutting.begin(rows, moment.ms)?;
+        let began_ms = *self.began_ms.get_or_insert(moment.ms);
+        if moment.ms >= began_ms + MEETS_MS {
+            self.cutting.begin(rows, moment.ms)?;
+        }
         if self.work.has_room() {
             if let Some(op) = self.cutting.ask(&mut self.work) {
                 return Ok(Some(ContentsStep::Do(op)));
