@@ -400,7 +400,15 @@ impl Objects for HeldObjects<'_> {
             let names = self.names_in(dir, child).into_iter();
             near.extend(names.map(|name| EntryKey { name, child }));
         }
-        near.extend(self.changes.near.get(&dir).into_iter().flatten().cloned());
+        match (self.changes.near.get(&dir), name) {
+            (Some(changed), Some(name)) => {
+                // Each change of a record may ask for its name: to look at all of them each time would take the square of that.
+                let key = |child| EntryKey { name: name.clone(), child: FileId(child) };
+                near.extend(changed.range(key(0)..=key(u128::MAX)).cloned());
+            }
+            (Some(changed), None) => near.extend(changed.iter().cloned()),
+            (None, _) => {}
+        }
         near.into_iter().filter(|key| name.is_none_or(|name| key.name == *name)).collect()
     }
 
