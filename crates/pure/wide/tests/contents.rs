@@ -7,6 +7,7 @@ use atoll_core::Ino;
 use atoll_posix::{Op, RenameMode};
 use atoll_wide::contents::FetchedBytes;
 use atoll_wide::contents::pieces::PIECE_BYTES;
+use atoll_wide::peers::Window;
 use bytes::{World, noise};
 use site::{Site, named};
 
@@ -210,7 +211,9 @@ fn a_version_that_is_lost_waits_while_nothing_may_be_decided() {
         assert!((0..100).any(|_| knows(&mut world)));
         world.sites.iter_mut().for_each(Site::waits);
         for _ in 0..at {
-            world.deliver();
+            if !world.deliver() {
+                world.sites.iter_mut().for_each(Site::waits);
+            }
         }
         at += 1;
         if world.machine(1).fetched().files_left == 0 {
@@ -224,6 +227,36 @@ fn a_version_that_is_lost_waits_while_nothing_may_be_decided() {
         world.all_have(&[("b", b"at first")]);
     }
     assert!(waited > 1, "{waited}");
+}
+
+/// Found by `atoll-wan hour`: the other site took the bytes for lost before it had heard that the file was removed. It made a version of
+/// what was left, which the removal had not seen, so the file was there again.
+#[test]
+fn a_file_that_was_removed_does_not_come_back_where_that_is_heard_later_than_of_its_bytes() {
+    for (count, earlier) in [(2, None), (2, Some(b"at first")), (3, None), (3, Some(b"at first"))] {
+        // One message at a time.
+        let mut world = World::within(count, Window { messages: 1, ..Window::MOST });
+        if let Some(bytes) = earlier {
+            world.put(0, "a", bytes);
+            world.rest();
+        }
+        (1..count).for_each(|other| world.link(0, other, false));
+        world.put(0, "a", b"seen by nobody else");
+        world.rest_of(&[0]);
+        let others: Vec<String> = (0..30).map(|nth| format!("b{nth:02}")).collect();
+        for name in &others {
+            world.create(0, name);
+        }
+        world.run(0, Op::Unlink { dir: Ino::ROOT, name: named("a") }, b"").expect("it is removed");
+        world.bytes_a_look = Some(400);
+        (1..count).for_each(|other| world.link(0, other, true));
+        world.passes(200);
+        world.bytes_a_look = None;
+        world.rest();
+        let files: Vec<String> = world.files(1).into_keys().collect();
+        assert_eq!(files, others, "{count} sites, {earlier:?}");
+        assert_eq!(world.files(0), world.files(1));
+    }
 }
 
 /// Found by `wide_sites` 86: each of the two sites took the other's copy for its own.

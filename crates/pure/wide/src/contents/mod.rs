@@ -33,8 +33,8 @@ use work::{Work, WorkFor};
 
 use crate::foreign::OBJECTS_MAX;
 use crate::held::SiteRows;
-use crate::peers::Refused;
 use crate::peers::message::WideMessage;
+use crate::peers::{Refused, WidePeers};
 use crate::rows::{BEHIND, BehindRow, SiteId, UNCUT};
 use crate::watch::Happened;
 
@@ -72,6 +72,8 @@ pub(crate) struct ContentsNow<'a> {
     pub(crate) busy: &'a BTreeSet<Ino>,
     /// Bytes that may be used up by what is fetched.
     pub(crate) room: u64,
+    /// What other sites have heard of this one.
+    pub(crate) peers: &'a WidePeers,
 }
 
 /// See the module.
@@ -238,7 +240,7 @@ impl Contents {
         moment: ContentsNow<'_>,
     ) -> Result<Option<ContentsStep>, Vec<RowLoad>> {
         self.ms = moment.ms;
-        if let Some((site, message)) = self.serving.answer(rows, &self.fetching)? {
+        if let Some((site, message)) = self.serving.answer(rows, &self.fetching, moment.peers)? {
             return Ok(Some(ContentsStep::Say(site, message)));
         }
         let began_ms = *self.began_ms.get_or_insert(moment.ms);

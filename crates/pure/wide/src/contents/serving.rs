@@ -18,8 +18,8 @@ use super::kept::{CutBefore, KeptVersions};
 use super::pieces;
 use super::work::{Work, WorkFor, WorkOp};
 use crate::held::{HeldFile, SiteRows};
-use crate::peers::Refused;
 use crate::peers::message::{ContentsPlan, Most, PLAN_MAX, SiteWithout, WideMessage};
+use crate::peers::{Refused, WidePeers};
 use crate::rows::{BodyVersion, FileBytes, SiteId, VersionDelta};
 
 /// Questions of one site that are not answered.
@@ -114,6 +114,7 @@ impl Serving {
         &mut self,
         rows: &SiteRows<'_>,
         fetching: &Fetching,
+        peers: &WidePeers,
     ) -> Result<Option<(SiteId, WideMessage)>, Vec<RowLoad>> {
         if let Some((_, question, _)) = self.read.front() {
             let source = self.source(rows, *question);
@@ -142,7 +143,9 @@ impl Serving {
                     let since = since.zip(base).map(|(since, base)| self.kept.since(file, &since, base));
                     plan(hashes, size, since, base, from)
                 });
-                let gone = || ContentsPlan::Gone { without: Most::new(without(rows, fetching, file, dot)) };
+                let gone = || ContentsPlan::Gone {
+                    without: Most::new(without(rows, fetching, (file, dot), |at| peers.has_heard(site, at))),
+                };
                 Some(WideMessage::Plan { file, dot, plan: plan.unwrap_or_else(gone) })
             }
             QuestionKind::Bytes { .. } => match self.source(rows, question) {
@@ -241,9 +244,17 @@ fn body(rows: &SiteRows<'_>, file: FileId) -> Option<ServedBody> {
     Some(ServedBody { ino, has, size: rows.inode(ino)?.attr.size, held })
 }
 
-/// The sites that have not got the bytes of a version, as far as this one knows; none if it may have them later.
-fn without(rows: &SiteRows<'_>, fetching: &Fetching, file: FileId, dot: Dot) -> Vec<SiteWithout> {
+/// The sites that have not got the bytes of a version, as far as this one knows; none if it may have them later, or if the asker has not
+/// heard yet what has become of the file here. Else it would make a version of what is left of a file that is removed, which the removal
+/// has not seen: the file would be there again.
+fn without(
+    rows: &SiteRows<'_>,
+    fetching: &Fetching,
+    (file, dot): (FileId, Dot),
+    is_heard: impl Fn(u64) -> bool,
+) -> Vec<SiteWithout> {
     let held = rows.file(file).filter(|held| held.state.context.covers(dot) && !held.bytes.is_uncut);
+    let held = held.filter(|held| is_heard(held.at.position));
     held.map_or_else(Vec::new, |held| fetching.without(file, dot, has_earlier(&held)))
 }
 

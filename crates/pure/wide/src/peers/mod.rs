@@ -207,6 +207,13 @@ impl WidePeers {
         self.synced >= position && self.is_quiet(site)
     }
 
+    /// Whether a peer that is linked has all of this site's feed up to a position, synced, as it has said.
+    pub fn has_heard(&self, site: SiteId, position: u64) -> bool {
+        let Some(Peer { link: Link::Up(live), acked, .. }) = self.peers.get(&site) else { return false };
+        // It acknowledges no records of which it need not hear, so these count as soon as nothing else is under way.
+        position <= *acked || live.telling.has_told(position)
+    }
+
     // ------------------------------------------------------------------- links
 
     /// A link is up. What was under way on one before is told again.

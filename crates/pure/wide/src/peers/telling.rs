@@ -168,6 +168,11 @@ impl Telling {
         self.ready.is_none() && self.under_way.is_empty()
     }
 
+    /// Whether the peer was told everything up to a position, and nothing is under way.
+    pub(super) fn has_told(&self, position: u64) -> bool {
+        position <= self.told && self.is_quiet()
+    }
+
     pub(super) fn check(&self) {
         assert!(self.under_way.iter().is_sorted_by(|(a, _), (b, _)| a < b));
         assert!(self.under_way.back().is_none_or(|(last, _)| *last <= self.told));

@@ -34,7 +34,8 @@ impl Site {
     ) -> Result<BesideStep, NotYet> {
         let rows = SiteRows::new(view.state);
         let room = view.room.map_or(u64::MAX, |left| self.trash.room(left));
-        let moment = ContentsNow { ms: view.now.ms, may_decide: view.may_decide, busy: view.busy, room };
+        let (ms, may_decide, busy) = (view.now.ms, view.may_decide, view.busy);
+        let moment = ContentsNow { ms, may_decide, busy, room, peers: &self.peers };
         let Some(step) = self.contents.step(&rows, moment)? else { return Ok(BesideStep::Rest) };
         match step {
             ContentsStep::Say(site, message) => {

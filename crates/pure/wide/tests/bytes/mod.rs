@@ -39,13 +39,22 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) fn new(count: usize) -> Self {
-        Self::with_trash(count, 1 << 20)
+        Self::with(count, Window::MOST, 1 << 20)
     }
 
     /// Each site has a trash of so many bytes.
     pub(crate) fn with_trash(count: usize, trash_bytes: u64) -> Self {
+        Self::with(count, Window::MOST, trash_bytes)
+    }
+
+    /// Sites that tell each other so much at once.
+    pub(crate) fn within(count: usize, window: Window) -> Self {
+        Self::with(count, window, 1 << 20)
+    }
+
+    fn with(count: usize, window: Window, trash_bytes: u64) -> Self {
         let site = |at: usize| {
-            let machine = opened_with(Writer(1 + at as u64), 0, (Window::MOST, trash_bytes), []);
+            let machine = opened_with(Writer(1 + at as u64), 0, (window, trash_bytes), []);
             let machine = machine.expect("no rows");
             let mut site = Site::new(Memory::Swept, &[SessionId(1)], true, Some(Box::new(machine)));
             site.watch_no_more();
