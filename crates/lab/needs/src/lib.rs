@@ -37,6 +37,8 @@ pub enum Need {
     LoopDevices,
     /// Network namespaces: root, and a kernel that has them.
     Networks,
+    /// Devices that give IP packets to a program: root and `/dev/net/tun`.
+    Tun,
     /// Programs in the search path.
     Programs(&'static [&'static str]),
     /// A user of this name.
@@ -60,6 +62,8 @@ impl Need {
             Self::LoopDevices => device(Path::new("/dev/loop-control").exists(), "loop devices"),
             Self::Networks if !is_root => Some("root".into()),
             Self::Networks => device(Path::new("/proc/self/ns/net").exists(), "network namespaces"),
+            Self::Tun if !is_root => Some("root".into()),
+            Self::Tun => device(Path::new("/dev/net/tun").exists(), "/dev/net/tun"),
             Self::Programs(names) => {
                 let missing: Vec<&str> = names.iter().copied().filter(|name| !is_program(name)).collect();
                 (!missing.is_empty()).then(|| format!("the program {}", missing.join(" and ")))

@@ -107,19 +107,21 @@ impl Launch {
 
 /// A process in the foreground that mounts a volume. Killed and unmounted when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Mount {
-    pub(crate) point: PathBuf,
-    pub(crate) process: Process,
+pub struct Mount {
+    /// Where.
+    pub point: PathBuf,
+    /// The process.
+    pub process: Process,
 }
 
 impl Mount {
     /// Waits until the volume is mounted.
-    pub(crate) fn wait_mounted(&mut self, patience: Duration) -> Result<()> {
+    pub fn wait_mounted(&mut self, patience: Duration) -> Result<()> {
         self.process.wait_until("mounted", patience, |_| is_fuse(&self.point))
     }
 
     /// Stops it in order.
-    pub(crate) fn stop(&mut self) -> Result<()> {
+    pub fn stop(&mut self) -> Result<()> {
         self.process.stop()?;
         ensure!(!is_fuse(&self.point), "it has stopped, but the mount is still there");
         Ok(())

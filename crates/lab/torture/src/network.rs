@@ -23,10 +23,17 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A network namespace, which lives as long as this.
 #[derive(Debug)]
-struct Space(Child);
+pub struct Space(Child);
 
 impl Space {
-    fn new() -> Result<Self> {
+    /// A new one, without a network.
+    pub fn new() -> Result<Self> {
+        for program in PROGRAMS {
+            ensure!(
+                is_program(program),
+                "program {program} is not installed (packages iproute2, util-linux)"
+            );
+        }
         let mut command = Command::new("setpriv");
         // The signal comes when the thread ends that made it, so also when the process is killed.
         command.args(["--pdeathsig", "KILL", "unshare", "--net", "sleep", "infinity"]);
@@ -43,7 +50,8 @@ impl Space {
         Ok(space)
     }
 
-    fn path(&self) -> String {
+    /// The file by which threads enter it.
+    pub fn path(&self) -> String {
         format!("/proc/{}/ns/net", self.0.id())
     }
 
@@ -54,7 +62,15 @@ impl Space {
         command
     }
 
-    fn ip(&self, args: &str) -> Result<()> {
+    /// A program that will run in it. It is told to stop when the thread ends that starts it.
+    pub fn program(&self, program: &Path) -> Command {
+        let mut command = self.command(Path::new("setpriv"));
+        command.args(["--pdeathsig", "TERM"]).arg(program);
+        command
+    }
+
+    /// Runs `ip` there.
+    pub fn ip(&self, args: &str) -> Result<()> {
         run(self.command(Path::new("ip")).args(args.split(' '))).map(drop)
     }
 }
@@ -82,12 +98,6 @@ impl Network {
     /// Makes it, with so many hosts.
     pub fn new(hosts: usize) -> Result<Self> {
         ensure!((1..=64).contains(&hosts), "1 to 64 hosts");
-        for program in PROGRAMS {
-            ensure!(
-                is_program(program),
-                "program {program} is not installed (packages iproute2, util-linux)"
-            );
-        }
         let mut network = Self { hub: Space::new()?, hosts: Vec::new() };
         let hub = &network.hub;
         hub.ip("link add bridge type bridge").context("a bridge cannot be made")?;
@@ -120,9 +130,7 @@ impl Network {
     /// A program that will run at a host; without one beside all of them, where no cut reaches. It is told to stop
     /// when the thread ends that starts it.
     pub fn command(&self, host: Option<usize>, program: &Path) -> Command {
-        let mut command = host.map_or(&self.hub, |host| &self.hosts[host]).command(Path::new("setpriv"));
-        command.args(["--pdeathsig", "TERM"]).arg(program);
-        command
+        host.map_or(&self.hub, |host| &self.hosts[host]).program(program)
     }
 
     /// From now on what one host sends to the other is lost, or arrives again.

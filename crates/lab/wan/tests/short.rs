@@ -1,0 +1,59 @@
+//! The short forms of `atoll-wan`: each measures something, with little data. Times are not judged: the machine may be busy.
+
+use std::time::Duration;
+
+use atoll_needs::needs;
+use atoll_torture::network::PROGRAMS;
+use atoll_torture::place::Place;
+use atoll_wan::bytes::Bytes;
+use atoll_wan::hour::Hour;
+use atoll_wan::sites::Sites;
+use atoll_wan::visible::Visible;
+use atoll_wan::wire::{LinkTerms, Wire};
+use atoll_wan::{bytes, hour, visible};
+
+const TERMS: LinkTerms = LinkTerms { round_trip: Duration::from_millis(20), rate: None, loss_ppm: 0 };
+
+fn said(line: String) {
+    eprintln!("{line}");
+}
+
+#[test]
+fn what_is_sent_for_a_change_is_about_what_has_changed() {
+    needs!(Mounts, Networks, Tun, Programs(&PROGRAMS));
+    let place = Place::new("wan-bytes").unwrap();
+    let sites = Sites::both(Wire::new(LinkTerms::FREE).unwrap(), place.path()).unwrap();
+    let watched = Duration::from_secs(1);
+    let what = Bytes { terms: TERMS, large: 10_000_000, files: 50, rounds: 1, watched };
+    let figures = bytes::run(&what, &sites, &mut said).unwrap().json();
+    let rows = figures["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 5);
+    for row in rows {
+        // Messages of an idle link are in it, more of them if the machine is slow.
+        let payload = row["payload"].as_u64().unwrap();
+        assert!(payload > 0 && payload < row["bar"].as_u64().unwrap() + 2000, "{row}");
+    }
+}
+
+#[test]
+fn a_file_is_seen_at_the_other_site_behind_the_delay_of_the_link() {
+    needs!(Mounts, Networks, Tun, Programs(&PROGRAMS));
+    let place = Place::new("wan-visible").unwrap();
+    let sites = Sites::both(Wire::new(LinkTerms::FREE).unwrap(), place.path()).unwrap();
+    let terms = LinkTerms { round_trip: Duration::from_millis(300), ..TERMS };
+    let figures = visible::run(&Visible { terms, files: 2 }, &sites, &mut said).unwrap().json();
+    for row in figures["rows"].as_array().unwrap() {
+        assert!(row["median_s"].as_f64().unwrap() >= 0.15, "{row}");
+    }
+}
+
+#[test]
+fn what_two_sites_did_while_they_were_cut_off_is_at_both_when_they_have_met() {
+    needs!(Mounts, Networks, Tun, Programs(&PROGRAMS));
+    let place = Place::new("wan-hour").unwrap();
+    let sites = Sites::both(Wire::new(LinkTerms::FREE).unwrap(), place.path()).unwrap();
+    let cut = Duration::from_secs(2);
+    let what = Hour { terms: TERMS, cut, operations: 200, files: 60, seed: 4 };
+    let figures = hour::run(&what, &sites, &mut said).unwrap().json();
+    assert!(figures["rows"][0]["files"].as_u64().unwrap() > 0);
+}
