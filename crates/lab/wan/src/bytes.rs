@@ -121,11 +121,13 @@ pub fn run(what: &Bytes, pair: &dyn Pair, said: &mut dyn FnMut(String)) -> Resul
             times.push(seen);
         }
         said(format!("{}: {name}: {payloads:?}", pair.name()));
-        let payload = median(&payloads);
-        let holds = if payload <= bar { "yes" } else { "no" };
+        let (payload, idle) = (median(&payloads), median(&idles));
+        let own = payload.saturating_sub(idle);
+        let holds = if own <= bar { "yes" } else { "no" };
         let row = [
             json!(payload),
-            json!(median(&idles)),
+            json!(idle),
+            json!(own),
             json!(median(&all)),
             seconds(median(&times)),
             json!(bar),

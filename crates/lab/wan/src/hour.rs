@@ -255,6 +255,10 @@ pub fn run(what: &Hour, sites: &Sites, said: &mut dyn FnMut(String)) -> Result<F
         before.write(path)?;
     }
     sites.wait_even(EVEN_MAX)?;
+    wait("both have all words", EVEN_MAX, Duration::from_secs(1), || {
+        let (here, there) = (words(sites.folder(0))?.0, words(sites.folder(1))?.0);
+        Ok(here.len() == before.files.len() && here.keys().eq(there.keys()))
+    })?;
     sites.wire().set(what.terms);
     let first: BTreeSet<Word> = before.files.values().copied().collect();
     let mut workers = [0, 1].map(|site| Worker {

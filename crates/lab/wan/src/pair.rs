@@ -7,6 +7,9 @@ use anyhow::{Result, bail};
 
 use crate::wire::Wire;
 
+/// How often in a row both say that they have the same.
+const EVEN_IN_A_ROW: u32 = 5;
+
 /// Two folders that are kept equal.
 pub trait Pair {
     /// Who keeps them.
@@ -21,9 +24,14 @@ pub trait Pair {
     /// Whether both say that they have the same, and nothing is under way.
     fn is_even(&self) -> Result<bool>;
 
-    /// Waits until it is so.
+    /// Waits until it is so several times in a row. What is not on the disk yet is told to nobody, so it may be so for a moment before that.
     fn wait_even(&self, patience: Duration) -> Result<()> {
-        wait("both have the same", patience, Duration::from_millis(300), || self.is_even()).map(drop)
+        let mut in_a_row = 0;
+        wait("both have the same", patience, Duration::from_millis(300), || {
+            in_a_row = if self.is_even()? { in_a_row + 1 } else { 0 };
+            Ok(in_a_row >= EVEN_IN_A_ROW)
+        })
+        .map(drop)
     }
 }
 
