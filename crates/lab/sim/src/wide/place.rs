@@ -268,8 +268,9 @@ impl Place {
         self.backup = self.is_made.then(|| self.disk.image());
     }
 
+    /// Whether its disk may be replaced by a backup.
     pub(super) const fn has_backup(&self) -> bool {
-        self.backup.is_some()
+        self.backup.is_some() && !self.is_out
     }
 
     /// Its disk is replaced by the backup, as a machine finds it that had lost its power then. False if there is none.
