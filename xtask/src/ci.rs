@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 const CARGO_DENY: &str = "0.20.2";
 
 /// Seeds of each scenario of the simulator: about two minutes on two cores.
-const SEEDS: &str = "50";
+const SEEDS: &str = "25";
 
 /// How a step ended.
 enum Outcome {

@@ -201,6 +201,7 @@ pub const fn shown_by(bug: Bug) -> Shown {
 const fn first_seed(bug: Bug) -> u64 {
     match bug {
         Bug::AttributesWhileNamed => 60,
+        Bug::ReturnsWithoutComparing => 4,
         Bug::NotWrittenAgain => 75,
         Bug::HasBeforePlaced => 40,
         Bug::ReadBesideLease => 40,
