@@ -225,22 +225,21 @@ fn differs(one: &BTreeMap<FileId, Vec<u8>>, other: &BTreeMap<FileId, Vec<u8>>) -
     one.keys().chain(other.keys()).find(|id| one.get(id) != other.get(id)).copied()
 }
 
-/// What was gone at rest never comes back, and what all sites had at rest before (`told`) is there, or rests somewhere, unless somebody has
-/// removed it.
+/// What was gone at rest never comes back, and what all sites had at rest before (`told`) is there unless somebody has removed it. If so few
+/// copies of a file stay that others go (`may_rest`), it may rest somewhere instead.
 pub(super) fn judge_tokens(
     (now, rest): (&Tokens, &[Tokens]),
     gone: &Tokens,
     told: &Tokens,
-    removed: &Removed,
+    (removed, may_rest): (&Removed, bool),
 ) -> Result<(), Failure> {
     let shown = |token: &[u8]| token.escape_ascii().to_string();
     if let Some(token) = gone.iter().find(|token| now.contains(*token)) {
         return Err(Failure::new(format!("{} was gone at rest and is back", shown(token))));
     }
     let is_lost = |token: &&Vec<u8>| {
-        !now.contains(*token)
-            && !removed.contains_key(*token)
-            && !rest.iter().any(|tokens| tokens.contains(*token))
+        let rests = may_rest && rest.iter().any(|tokens| tokens.contains(*token));
+        !(now.contains(*token) || removed.contains_key(*token) || rests)
     };
     match told.iter().find(is_lost) {
         Some(token) => Err(Failure::new(format!("{} is lost: nobody has removed it", shown(token)))),

@@ -28,6 +28,8 @@ use crate::scenario::Run;
 
 /// Names for which sites quarrel.
 const NAMES: [&str; 4] = ["a", "b", "c", "d.txt"];
+/// Copies of a file that stay in the product. Runs with fewer look at those that go.
+const COPIES_MAX: usize = 10;
 /// Effects within which a process dies once it is going to.
 const EFFECTS_MAX: u64 = 25;
 /// All is told after so many looks, 300 ms apart.
@@ -90,7 +92,7 @@ pub(crate) fn run(run: &mut Run) -> Result<(), Failure> {
     let sites = 2 + rng.index(4);
     let (fills, restores) = (rng.percent(40), rng.percent(40));
     // Copies that are too many rest in the trash, which gives way on a full disk: there the bound is that of the product.
-    let copies_max = *rng.pick(if fills { &[10][..] } else { &[0, 1, 10] });
+    let copies_max = *rng.pick(if fills { &[COPIES_MAX][..] } else { &[0, 1, COPIES_MAX] });
     let small = Window { messages: 3, bytes: 600, news: 4 };
     let places = (0..sites).map(|at| {
         let window = if rng.percent(30) { small } else { Window::MOST };
@@ -394,7 +396,8 @@ impl Sim<'_> {
         let fresh = std::mem::take(&mut self.fresh).into_iter();
         self.told.extend(fresh.filter(|(at, _)| !self.at_risk.contains(at)).map(|(_, token)| token));
         self.at_risk.clear();
-        judge_tokens((&now, &rest), &self.gone, &self.told, &self.removed)?;
+        let may_rest = self.copies_max < COPIES_MAX;
+        judge_tokens((&now, &rest), &self.gone, &self.told, (&self.removed, may_rest))?;
         let mut out = std::mem::take(&mut self.were_full);
         out.extend(self.places.iter().filter(|place| place.is_out).map(|place| place.number));
         judge_trash((&now, &rest), &self.had, &self.removed, &out)?;
