@@ -75,15 +75,8 @@ impl ConflictsCommand {
 
 impl List {
     fn run(self) -> Result<()> {
-        let mut all = Vec::new();
-        conflicts(&self.path, &mut |one| match self.json {
-            true => all.push(for_programs(&one)),
-            false => say::line(format_args!("{}", one.path.display())),
-        })?;
-        if self.json {
-            say::json(&json!(all));
-        }
-        Ok(())
+        let for_people = |one: &WideConflict| one.path.display().to_string();
+        say::list(self.json, |visit| conflicts(&self.path, visit), for_programs, for_people)
     }
 }
 

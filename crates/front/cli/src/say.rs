@@ -16,6 +16,24 @@ pub(crate) fn json(value: &serde_json::Value) {
     line(format_args!("{value:#}"));
 }
 
+/// Writes what `walk` finds: each in a line as it comes, or all in one JSON list.
+pub(crate) fn list<T>(
+    json_list: bool,
+    walk: impl FnOnce(&mut dyn FnMut(T)) -> anyhow::Result<()>,
+    for_programs: impl Fn(&T) -> serde_json::Value,
+    for_people: impl Fn(&T) -> String,
+) -> anyhow::Result<()> {
+    let mut all = Vec::new();
+    walk(&mut |found| match json_list {
+        true => all.push(for_programs(&found)),
+        false => line(for_people(&found)),
+    })?;
+    if json_list {
+        json(&all.into());
+    }
+    Ok(())
+}
+
 /// Bytes with a unit, three digits or so.
 pub(crate) fn bytes(n: u64) -> String {
     const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];

@@ -66,15 +66,8 @@ impl TrashCommand {
 
 impl List {
     fn run(self) -> Result<()> {
-        let mut all = Vec::new();
-        WideTrash::of(&self.path)?.list(&mut |told| match self.json {
-            true => all.push(for_programs(&told)),
-            false => say::line(for_people(&told)),
-        })?;
-        if self.json {
-            say::json(&json!(all));
-        }
-        Ok(())
+        let trash = WideTrash::of(&self.path)?;
+        say::list(self.json, |visit| trash.list(visit), for_programs, for_people)
     }
 }
 

@@ -601,7 +601,7 @@ impl Cluster {
 }
 
 /// Whether a node has said that it serves.
-pub(crate) fn listens(process: &Process) -> bool {
+pub fn listens(process: &Process) -> bool {
     process.said().lines().any(|line| line.starts_with("volumes"))
 }
 

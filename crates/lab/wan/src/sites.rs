@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use atoll_torture::cluster::listens;
 use atoll_torture::daemon::{Mount, binary};
 use atoll_torture::place::run;
 use atoll_torture::process::{PATIENCE, Process};
@@ -48,9 +49,7 @@ impl Station {
         command.args(["serve", "--no-restart", "--listen", listen, "--data"]).arg(&self.data);
         let log = (0..).map(|life| self.data.with_extension(format!("{life}.log"))).find(|log| !log.exists());
         let mut node = Process::spawn(&mut command, log.context("no name for a log")?, LIFE_MAX)?;
-        node.wait_until("it listens", PATIENCE, |node| {
-            node.said().lines().any(|line| line.starts_with("volumes"))
-        })?;
+        node.wait_until("it listens", PATIENCE, listens)?;
         self.node = Some(node);
         Ok(())
     }

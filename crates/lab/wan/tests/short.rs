@@ -14,6 +14,13 @@ use atoll_wan::{bytes, hour, visible};
 
 const TERMS: LinkTerms = LinkTerms { round_trip: Duration::from_millis(20), rate: None, loss_ppm: 0 };
 
+/// Two sites behind a link that takes no time yet, and the folder of all that is theirs.
+fn two_sites(name: &str) -> (Place, Sites) {
+    let place = Place::new(name).unwrap();
+    let sites = Sites::both(Wire::new(LinkTerms::FREE).unwrap(), place.path()).unwrap();
+    (place, sites)
+}
+
 fn said(line: String) {
     eprintln!("{line}");
 }
@@ -21,8 +28,7 @@ fn said(line: String) {
 #[test]
 fn what_is_sent_for_a_change_is_about_what_has_changed() {
     needs!(Mounts, Networks, Tun, Programs(&PROGRAMS));
-    let place = Place::new("wan-bytes").unwrap();
-    let sites = Sites::both(Wire::new(LinkTerms::FREE).unwrap(), place.path()).unwrap();
+    let (_place, sites) = two_sites("wan-bytes");
     let watched = Duration::from_secs(1);
     let what = Bytes { terms: TERMS, large: 10_000_000, files: 50, rounds: 1, watched };
     let figures = bytes::run(&what, &sites, &mut said).unwrap().json();
@@ -38,8 +44,7 @@ fn what_is_sent_for_a_change_is_about_what_has_changed() {
 #[test]
 fn a_file_is_seen_at_the_other_site_behind_the_delay_of_the_link() {
     needs!(Mounts, Networks, Tun, Programs(&PROGRAMS));
-    let place = Place::new("wan-visible").unwrap();
-    let sites = Sites::both(Wire::new(LinkTerms::FREE).unwrap(), place.path()).unwrap();
+    let (_place, sites) = two_sites("wan-visible");
     let terms = LinkTerms { round_trip: Duration::from_millis(300), ..TERMS };
     let figures = visible::run(&Visible { terms, files: 2 }, &sites, &mut said).unwrap().json();
     for row in figures["rows"].as_array().unwrap() {
@@ -50,8 +55,7 @@ fn a_file_is_seen_at_the_other_site_behind_the_delay_of_the_link() {
 #[test]
 fn what_two_sites_did_while_they_were_cut_off_is_at_both_when_they_have_met() {
     needs!(Mounts, Networks, Tun, Programs(&PROGRAMS));
-    let place = Place::new("wan-hour").unwrap();
-    let sites = Sites::both(Wire::new(LinkTerms::FREE).unwrap(), place.path()).unwrap();
+    let (_place, sites) = two_sites("wan-hour");
     let cut = Duration::from_secs(2);
     let what = Hour { terms: TERMS, cut, operations: 200, files: 60, seed: 4 };
     let figures = hour::run(&what, &sites, &mut said).unwrap().json();
