@@ -23,16 +23,19 @@ pub(crate) struct Loads {
 impl Loads {
     /// Has something go on when these are in memory; those that nobody has asked for yet, in the order in which to ask.
     pub(crate) fn wait(&mut self, loads: Vec<RowLoad>, parked: Next) -> Vec<RowLoad> {
-        let mut parked = Some(parked);
         let mut first = Vec::new();
-        for load in loads.into_iter().rev() {
-            let is_first = !self.loading.contains_key(&load);
-            let waiting = self.loading.entry(load.clone()).or_default();
-            // It goes on with the last one: the others are in memory by then, or asked for again.
-            waiting.extend(parked.take());
-            if is_first {
-                first.push(load);
+        let mut last = None;
+        for load in loads {
+            if !self.loading.contains_key(&load) {
+                self.loading.insert(load.clone(), Vec::new());
+                first.push(load.clone());
             }
+            last = Some(load);
+        }
+        // It goes on with what is asked for last: the others are in memory by then, or asked for again.
+        let last = first.last().cloned().or(last).and_then(|load| self.loading.get_mut(&load));
+        if let Some(waiting) = last {
+            waiting.push(parked);
         }
         first
     }
@@ -77,5 +80,27 @@ impl Loads {
             Next::Start(call) => Some(call),
             _ => None,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use atoll_core::Ino;
+    use atoll_state::RowKey;
+
+    use super::*;
+
+    #[test]
+    fn what_needs_several_rows_goes_on_once_with_the_one_that_is_asked_for_last() {
+        let mut loads = Loads::default();
+        let [a, b, c, d] = [1, 2, 3, 4].map(|ino| RowLoad::Row(RowKey::Inode(Ino(ino))));
+        let all = vec![a.clone(), b.clone(), c.clone()];
+        assert_eq!(loads.wait(all.clone(), Next::Beside), all);
+        // What another one asks for too is read once.
+        assert_eq!(loads.wait(vec![d.clone(), a.clone()], Next::Beside), std::slice::from_ref(&d));
+        assert!(loads.wait(vec![a.clone()], Next::Beside).is_empty());
+        let goes_on = |load| loads.take(load).len();
+        assert_eq!([&a, &b, &c, &d].map(goes_on), [1, 0, 1, 1]);
+        assert!(loads.is_empty());
     }
 }
