@@ -266,17 +266,22 @@ impl Lane {
         // What is being sent, and what is left of it.
         let mut frame = Bytes::new();
         let (mut last_sent, mut last_heard) = (Instant::now(), Instant::now());
+        // Nothing more comes than what has arrived.
+        let mut is_closed = false;
         loop {
-            while let Some(next) = next_frame(&mut self.arrived, FRAME_BYTES_MAX)? {
-                match next {
-                    LinkFrame::Message { bytes } => heard(bytes),
-                    LinkFrame::Alive { wall_us } => {
-                        let ahead = wall_us as i64 - wall_now_us() as i64;
-                        traffic.ahead_us.store(ahead as u64, Ordering::Relaxed);
-                    }
-                    LinkFrame::Refused { why } => return Err(LaneError::Refused(why)),
-                    _ => return Err(Malformed::new("a greeting on a connection in use").into()),
+            // One at a time: what is heard may take long, and the other end is to hear of this one meanwhile.
+            let next = next_frame(&mut self.arrived, FRAME_BYTES_MAX)?;
+            let has_heard = next.is_some();
+            match next {
+                None if is_closed => return Err(LaneError::Closed),
+                None => {}
+                Some(LinkFrame::Message { bytes }) => heard(bytes),
+                Some(LinkFrame::Alive { wall_us }) => {
+                    let ahead = wall_us as i64 - wall_now_us() as i64;
+                    traffic.ahead_us.store(ahead as u64, Ordering::Relaxed);
                 }
+                Some(LinkFrame::Refused { why }) => return Err(LaneError::Refused(why)),
+                Some(_) => return Err(Malformed::new("a greeting on a connection in use").into()),
             }
             if let Some(why) = outbox.ended() {
                 return Ok(why);
@@ -306,21 +311,24 @@ impl Lane {
                 }
             }
             let is_full = self.flush()?;
-            let timeout = if waits_for_rate { RATE_LOOK } else { Duration::from_secs(1) };
+            let timeout = match (has_heard, waits_for_rate) {
+                // There may be another frame.
+                (true, _) => Duration::ZERO,
+                (false, true) => RATE_LOOK,
+                (false, false) => Duration::from_secs(1),
+            };
             self.wait(outbox, is_full, timeout)?;
-            loop {
+            if has_heard {
+                last_heard = Instant::now();
+            }
+            // What is whole is handed over before more is read.
+            while !is_closed && self.arrived.len() <= FRAME_BYTES_MAX {
                 match self.tls.read_tls(&mut Limited(&self.stream, READ_BYTES)) {
-                    Ok(0) => return Err(LaneError::Closed),
+                    Ok(0) => is_closed = true,
                     Ok(n) => {
                         traffic.received.fetch_add(n as u64, Ordering::Relaxed);
                         last_heard = Instant::now();
-                        if !self.decrypt()? && self.arrived.is_empty() {
-                            return Err(LaneError::Closed);
-                        }
-                        // What is whole is handed over before more is read.
-                        if self.arrived.len() > FRAME_BYTES_MAX {
-                            break;
-                        }
+                        is_closed = !self.decrypt()?;
                     }
                     Err(why) if why.kind() == ErrorKind::WouldBlock => break,
                     Err(why) if why.kind() == ErrorKind::Interrupted => {}

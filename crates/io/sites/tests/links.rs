@@ -22,10 +22,14 @@ enum Event {
     Heard(u64, Bytes),
 }
 
+/// What is done when something is heard, before it is noted.
+type Hearing = Box<dyn Fn(&Bytes) + Send>;
+
 struct Noting {
     me: u64,
     sites: Mutex<Vec<NumberedSite>>,
     events: Mutex<Vec<Event>>,
+    hearing: Mutex<Option<Hearing>>,
 }
 
 impl SiteVolume for Noting {
@@ -46,6 +50,9 @@ impl SiteVolume for Noting {
     }
 
     fn heard(&self, site: u64, bytes: Bytes) {
+        if let Some(hearing) = &*self.hearing.lock().unwrap() {
+            hearing(&bytes);
+        }
         self.events.lock().unwrap().push(Event::Heard(site, bytes));
     }
 
@@ -68,16 +75,17 @@ impl SiteVolume for Noting {
 
 struct OneSite {
     volume: Arc<Noting>,
-    links: SiteLinks,
+    links: Arc<SiteLinks>,
     key: Arc<SiteKey>,
     at: SocketAddr,
 }
 
 fn one_site(data: &Path, me: u64) -> OneSite {
     let key = Arc::new(SiteKey::read_or_make(data).unwrap());
-    let links = SiteLinks::new(Arc::clone(&key)).unwrap();
+    let links = Arc::new(SiteLinks::new(Arc::clone(&key)).unwrap());
     let at = links.listen(ANY.parse().unwrap()).unwrap();
-    let volume = Arc::new(Noting { me, sites: Mutex::default(), events: Mutex::default() });
+    let (sites, events, hearing) = Default::default();
+    let volume = Arc::new(Noting { me, sites, events, hearing });
     links.add(Arc::clone(&volume) as _, 0);
     OneSite { volume, links, key, at }
 }
@@ -157,6 +165,34 @@ fn messages_arrive_in_order_between_two_that_both_connect() {
     for site in [&a, &b] {
         assert_eq!(site.events().iter().filter(|event| matches!(event, Event::Link(_, false))).count(), 0);
     }
+}
+
+#[test]
+fn a_site_that_has_much_to_decide_answers_meanwhile() {
+    let dir = tempfile::tempdir().unwrap();
+    let [a, b] = pair(dir.path(), [true, true]);
+    until("a link", || a.is_up(2) && b.is_up(1));
+    let (answers, of_a) = (Arc::clone(&b.links), Arc::clone(&a.volume));
+    let answer = Bytes::from_static(b"answer");
+    let has_answer = {
+        let answer = answer.clone();
+        move || of_a.events.lock().unwrap().contains(&Event::Heard(2, answer.clone()))
+    };
+    let hearing = {
+        let answer = answer.clone();
+        move |bytes: &Bytes| match bytes[0] {
+            // All others have arrived by then.
+            0 => std::thread::sleep(Duration::from_millis(500)),
+            1 => answers.send(VOLUME, 1, answer.clone(), true),
+            2 => until("the answer, although much is to be heard", &has_answer),
+            _ => {}
+        }
+    };
+    *b.volume.hearing.lock().unwrap() = Some(Box::new(hearing));
+    (0..20).for_each(|n| a.links.send(VOLUME, 2, Bytes::from(vec![n]), true));
+    until("all messages", || b.events().len() == 21);
+    *b.volume.hearing.lock().unwrap() = None;
+    assert!(a.is_up(2) && b.is_up(1));
 }
 
 #[test]
