@@ -60,6 +60,36 @@ fn of_a_large_file_only_what_has_changed_is_sent() {
 }
 
 #[test]
+fn a_site_that_lacks_many_small_parts_has_no_more_questions_open_than_the_other_one_takes() {
+    let mut world = World::new(2);
+    let mut files: Vec<(String, Vec<u8>)> =
+        (0..20).map(|nth| (format!("f{nth:02}"), noise(nth, PIECE_BYTES))).collect();
+    files.iter().for_each(|(name, bytes)| world.put(0, name, bytes));
+    world.rest();
+    world.link(0, 1, false);
+    for (name, bytes) in &mut files {
+        let ino = world.find(0, name);
+        for at in (0..PIECE_BYTES).step_by(5_000) {
+            world.write(0, ino, at, b"changed");
+            bytes[at as usize..][..7].copy_from_slice(b"changed");
+        }
+    }
+    world.passes(20);
+    world.bytes_a_look = Some(2_000);
+    world.link(0, 1, true);
+    let mut most = 0;
+    for _ in 0..300 {
+        world.passes(1);
+        most = most.max(world.under_way(1, 0));
+    }
+    assert!((100..=256).contains(&most), "{most} questions are open");
+    world.bytes_a_look = None;
+    world.rest();
+    let files: Vec<(&str, &[u8])> = files.iter().map(|(name, bytes)| (&name[..], &bytes[..])).collect();
+    world.all_have(&files);
+}
+
+#[test]
 fn bytes_that_came_before_a_link_broke_are_not_sent_again() {
     let mut world = World::new(2);
     world.link(0, 1, false);

@@ -1,8 +1,8 @@
 //! Versions of files that users of this site have changed: when one is due, and the hashes over its bytes. Owns which files are uncut. Never
 //! makes a change.
 //!
-//! A version is due when nobody has changed the file for a second, or when half a minute has passed since it was changed first. Then the
-//! pieces are read of which no hash is known, and the body is synced: what a version says of bytes must survive a power cut. If the file
+//! A version is due when nobody has changed the file for a fifth of a second, or when half a minute has passed since it was changed first;
+//! but not within a second behind the version before, so that a file which changes now and then has no more of them. Then the pieces are read of which no hash is known, and the body is synced: what a version says of bytes must survive a power cut. If the file
 //! changes meanwhile, what was touched is read again.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,20 +22,24 @@ use crate::rows::{BodyVersion, FileBeside, FileBytes};
 use crate::watch::ByteRanges;
 
 /// Milliseconds without a change after which a version is due.
-const IDLE_MS: u64 = 1_000;
+const IDLE_MS: u64 = 200;
+/// Milliseconds from a version of a file to the next one.
+const APART_MS: u64 = 1_000;
 /// Milliseconds after the first change after which one is due.
 const LATEST_MS: u64 = 30_000;
 /// Files of which versions are being cut.
 const CUTS_MAX: usize = 32;
-/// Milliseconds until it is tried again, if a body cannot be read.
+/// Milliseconds until it is tried again, if a body cannot be read,
 const AGAIN_MS: u64 = 10_000;
+/// and if the version may not be decided yet.
+const NOT_YET_MS: u64 = 1_000;
 
 /// When users have changed a file.
 #[derive(Debug, Clone, Copy)]
 struct Changed {
     first_ms: u64,
     last_ms: u64,
-    /// It was tried, and is not tried again before.
+    /// It was tried, or the version before was cut: none is due before.
     after_ms: u64,
 }
 
@@ -86,6 +90,8 @@ pub(crate) struct Cutting {
     /// Those of which no version is being cut.
     due: DueQueue<Ino>,
     cuts: BTreeMap<Ino, Cut>,
+    /// Files of which a version was cut a moment ago: when there may be another one.
+    apart: DueQueue<Ino>,
 }
 
 impl Cutting {
@@ -97,14 +103,18 @@ impl Cutting {
 
     /// A file has become uncut, before a user changes it.
     pub(crate) fn is_uncut(&mut self, ino: Ino, now_ms: u64) {
-        let changed = Changed { first_ms: now_ms, last_ms: now_ms, after_ms: 0 };
+        let changed = self.begins(ino, now_ms);
         self.uncut.insert(ino, changed);
         self.due.set(ino, changed.due_ms());
     }
 
+    fn begins(&self, ino: Ino, now_ms: u64) -> Changed {
+        Changed { first_ms: now_ms, last_ms: now_ms, after_ms: self.apart.when(ino).unwrap_or(0) }
+    }
+
     /// A user has changed these bytes of a file, or its length to `size`.
     pub(crate) fn changed(&mut self, ino: Ino, size: u64, ranges: &ByteRanges, now_ms: u64) {
-        let new = Changed { first_ms: now_ms, last_ms: now_ms, after_ms: 0 };
+        let new = self.begins(ino, now_ms);
         let changed = self.uncut.entry(ino).or_insert(new);
         changed.last_ms = now_ms;
         let Some(cut) = self.cuts.get_mut(&ino) else { return self.due.set(ino, changed.due_ms()) };
@@ -143,7 +153,13 @@ impl Cutting {
         self.cuts.get(&ino).map(|cut| cut.read.clone()).unwrap_or_default()
     }
 
-    /// A version of a file was cut, or the file is gone.
+    /// A version of a file was cut.
+    pub(crate) fn cut(&mut self, ino: Ino, now_ms: u64) {
+        self.is_clean(ino);
+        self.apart.set(ino, now_ms.saturating_add(APART_MS));
+    }
+
+    /// A file has no bytes any more that no version has, or is gone.
     pub(crate) fn is_clean(&mut self, ino: Ino) {
         self.uncut.remove(&ino);
         self.due.remove(ino);
@@ -157,6 +173,8 @@ impl Cutting {
 
     /// Begins what is due.
     pub(crate) fn begin(&mut self, rows: &SiteRows<'_>, now_ms: u64) -> Result<(), Vec<RowLoad>> {
+        let over: Vec<Ino> = self.apart.due(now_ms).collect();
+        over.into_iter().for_each(|ino| self.apart.remove(ino));
         let room = CUTS_MAX - self.cuts.len();
         let due: Vec<Ino> = self.due.due(now_ms).take(room).collect();
         for ino in due {
@@ -222,7 +240,7 @@ impl Cutting {
 
     /// A version of a file cannot be cut yet.
     pub(crate) fn not_yet(&mut self, ino: Ino, now_ms: u64) {
-        self.later(ino, now_ms + IDLE_MS);
+        self.later(ino, now_ms + NOT_YET_MS);
     }
 
     /// A version of a file is not cut before this time.
@@ -302,5 +320,38 @@ pub(crate) fn of_version(rows: &SiteRows<'_>, ino: Ino, has: BodyVersion) -> Vec
         0 => Vec::new(),
         1 => vec![has.root],
         _ => (0..pieces::rows(Some(has))).flat_map(|nth| rows.pieces(ino, nth).unwrap_or_default()).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use atoll_state::State;
+
+    use super::*;
+
+    #[test]
+    fn a_version_is_due_soon_behind_the_last_change_and_a_second_behind_the_one_before() {
+        let (ino, ranges) = (Ino(1), ByteRanges::default());
+        let mut cutting = Cutting::default();
+        let due = |cutting: &mut Cutting, now_ms| {
+            cutting.changed(ino, 1, &ranges, now_ms);
+            cutting.due.when(ino)
+        };
+        assert_eq!(due(&mut cutting, 10_000), Some(10_200));
+        assert_eq!(due(&mut cutting, 10_100), Some(10_300));
+        cutting.cut(ino, 10_300);
+        assert_eq!(cutting.due.when(ino), None);
+        assert_eq!(due(&mut cutting, 10_400), Some(11_300));
+        assert_eq!(due(&mut cutting, 11_250), Some(11_450));
+        cutting.cut(ino, 11_450);
+        let state = State::new(1);
+        cutting.begin(&SiteRows::new(&state), 12_450).expect("it needs no row");
+        assert!(cutting.apart.due(u64::MAX).next().is_none(), "nothing is kept of it");
+        assert_eq!(due(&mut cutting, 12_500), Some(12_700));
+        // Somebody who never stops.
+        for at in (12_600..42_500).step_by(100) {
+            due(&mut cutting, at);
+        }
+        assert_eq!(due(&mut cutting, 42_450), Some(42_500));
     }
 }

@@ -30,6 +30,11 @@ impl<K: Copy + Ord> DueQueue<K> {
         }
     }
 
+    /// When this one is due, if it is at all.
+    pub(super) fn when(&self, key: K) -> Option<u64> {
+        self.when.get(&key).copied()
+    }
+
     /// What is due now, the longest time first.
     pub(super) fn due(&self, now_ms: u64) -> impl Iterator<Item = K> {
         self.order.iter().take_while(move |(ms, _)| *ms <= now_ms).map(|(_, key)| *key)
@@ -49,5 +54,6 @@ mod tests {
         queue.remove(1);
         queue.remove(7);
         assert_eq!(due(&queue, 40), [2, 3]);
+        assert_eq!((queue.when(1), queue.when(3)), (None, Some(40)));
     }
 }

@@ -13,6 +13,7 @@ use bytes::Bytes;
 
 use super::ContentsStep;
 use super::pieces::{self, PIECE_BYTES};
+use super::serving::QUESTIONS_MAX;
 use super::work::{Work, WorkFor};
 use crate::peers::message::WideMessage;
 use crate::rows::{BodyVersion, SiteId};
@@ -22,6 +23,20 @@ use crate::watch::ByteRanges;
 const PIECES_AT_ONCE: usize = 4;
 /// Bytes that are asked of one site and have not come.
 const ASKED_BYTES_MAX: u64 = 4 << 20;
+
+/// What is asked of a site and has not come.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct OpenQuestions {
+    pub(super) questions: usize,
+    pub(super) bytes: u64,
+}
+
+impl OpenQuestions {
+    /// Whether that site takes no more questions.
+    const fn is_full(self) -> bool {
+        self.questions >= QUESTIONS_MAX
+    }
+}
 
 /// Pieces that a site has not got of a version. If there are more, it is asked for no others.
 const LACKS_MAX: usize = 64;
@@ -130,19 +145,59 @@ impl Fetch {
         self.version.size - self.placed_bytes()
     }
 
-    /// Bytes that are asked for and have not come.
-    pub(super) fn asked_bytes(&self) -> u64 {
+    /// Bytes that its pieces may take in memory.
+    pub(super) fn pieces_bytes_max(&self) -> u64 {
+        self.version.size.min(PIECES_AT_ONCE as u64 * PIECE_BYTES)
+    }
+
+    /// What is asked of the other site and has not come.
+    pub(super) fn asked(&self) -> OpenQuestions {
         let parts = self.ways.values().filter_map(|(way, _)| match way {
             PieceWay::Parts { asked, .. } => Some(asked),
             _ => None,
         });
-        parts.flatten().map(|part| part.end - part.start).sum()
+        let mut all = OpenQuestions::default();
+        all.questions += usize::from(self.is_asked && self.phase == FetchPhase::Plan);
+        for part in parts.flatten() {
+            all.questions += 1;
+            all.bytes += part.end - part.start;
+        }
+        all
     }
 
-    /// The next thing that is to be done. `asked_bytes`: of all that is fetched from this site.
-    pub(super) fn act(&mut self, file: FileId, work: &mut Work, asked_bytes: u64) -> Option<ContentsStep> {
+    /// Whether there is a question for the other site.
+    pub(super) fn may_ask(&self) -> bool {
+        let has_more =
+            |(way, _): &(PieceWay, bool)| matches!(way, PieceWay::Parts { lacks, .. } if !lacks.is_empty());
+        match self.phase {
+            FetchPhase::Plan => !self.is_asked,
+            FetchPhase::Pieces => self.ways.values().any(has_more),
+            _ => false,
+        }
+    }
+
+    /// Whether something is to be done in a body, or pieces are to be begun.
+    pub(super) fn may_do(&self) -> bool {
+        let waits = |(way, is_asked): &(PieceWay, bool)| !is_asked && !matches!(way, PieceWay::Parts { .. });
+        match self.phase {
+            FetchPhase::Size | FetchPhase::Sync => !self.is_asked,
+            FetchPhase::Pieces => {
+                let has_more = self.ways.len() < PIECES_AT_ONCE && self.next < self.hashes.len() as u64;
+                has_more || self.ways.values().any(waits) || self.are_pieces_done() && self.lacks == 0
+            }
+            FetchPhase::Plan | FetchPhase::Here => false,
+        }
+    }
+
+    /// The next thing that is to be done. `asked`: of all that is fetched from this site.
+    pub(super) fn act(
+        &mut self,
+        file: FileId,
+        work: &mut Work,
+        asked: OpenQuestions,
+    ) -> Option<ContentsStep> {
         if self.phase == FetchPhase::Pieces {
-            return self.act_pieces(file, work, asked_bytes);
+            return self.act_pieces(file, work, asked);
         }
         if self.is_asked {
             return None;
@@ -152,6 +207,7 @@ impl Fetch {
             FetchPhase::Size => {
                 Op::SetAttr { ino, set: SetAttr { size: Some(self.version.size), ..SetAttr::default() } }
             }
+            FetchPhase::Plan if asked.is_full() => return None,
             FetchPhase::Plan => {
                 self.is_asked = true;
                 let base = self.base.map(|(_, has)| has.root).filter(|_| self.hashes.is_empty());
@@ -249,7 +305,7 @@ impl Fetch {
         pieces::range(nth, self.version.size)
     }
 
-    fn act_pieces(&mut self, file: FileId, work: &mut Work, asked_bytes: u64) -> Option<ContentsStep> {
+    fn act_pieces(&mut self, file: FileId, work: &mut Work, of_site: OpenQuestions) -> Option<ContentsStep> {
         while self.ways.len() < PIECES_AT_ONCE && self.next < self.hashes.len() as u64 {
             let nth = self.next;
             self.next += 1;
@@ -270,7 +326,8 @@ impl Fetch {
                 PieceWay::Parts { lacks, asked, .. } => {
                     let Some(part) = lacks.last().cloned() else { continue };
                     let bytes = part.end - part.start;
-                    if asked_bytes > 0 && asked_bytes + bytes > ASKED_BYTES_MAX {
+                    let is_much = of_site.bytes > 0 && of_site.bytes + bytes > ASKED_BYTES_MAX;
+                    if is_much || of_site.is_full() {
                         continue;
                     }
                     lacks.pop();

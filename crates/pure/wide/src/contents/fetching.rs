@@ -16,6 +16,7 @@ use bytes::Bytes;
 use super::cutting::{of_version, within_a_record};
 use super::due::DueQueue;
 use super::fetch::{Fetch, FetchPhase};
+use super::fetches::Fetches;
 use super::pieces;
 use super::work::Work;
 use super::{ContentsNow, ContentsStep};
@@ -24,8 +25,12 @@ use crate::held::{HeldFile, SiteRows};
 use crate::peers::message::{ContentsPlan, SITES_MAX, SiteWithout};
 use crate::rows::{BodyVersion, SiteId};
 
-/// Files that are fetched at once.
-const FETCHES_MAX: usize = 64;
+/// Files that are fetched at once: so many of a few KB are under way on a link of 100 Mb/s.
+const FETCHES_MAX: usize = 256;
+/// Bytes of their pieces, in memory.
+const PIECES_BYTES_MAX: u64 = 64 << 20;
+/// So many that have arrived are one record, if more are about to arrive.
+const TOGETHER_MIN: usize = 32;
 /// A version of at most so many bytes is asked for as it is, also if an earlier one is here.
 const WHOLE_BYTES_MAX: u64 = 16 << 10;
 /// Milliseconds until a file is looked at again, which no site has. Each time doubles them, up to the last.
@@ -102,7 +107,7 @@ pub(crate) struct Fetching {
     behind: BTreeMap<FileId, Behind>,
     /// When those are looked at that are not fetched. Without a link none is.
     due: DueQueue<FileId>,
-    fetches: BTreeMap<FileId, Fetch>,
+    fetches: Fetches,
     links: BTreeSet<SiteId>,
     /// This site, and all of them.
     own: Option<Writer>,
@@ -148,7 +153,7 @@ impl Fetching {
         }
         let has_some = self.behind.get(&file).is_some_and(|behind| behind.has_some);
         self.behind.insert(file, Behind::new(bytes, has_some));
-        if !self.fetches.contains_key(&file) {
+        if !self.fetches.contains(file) {
             self.due.set(file, 0);
         }
     }
@@ -156,7 +161,7 @@ impl Fetching {
     /// How far it is.
     pub(crate) fn fetched(&self) -> FetchedBytes {
         let (files, done) = self.done;
-        let under_way: u64 = self.fetches.values().map(Fetch::placed_bytes).sum();
+        let under_way: u64 = self.fetches.iter().map(Fetch::placed_bytes).sum();
         let all: u64 = self.behind.values().map(|behind| behind.bytes).sum();
         let (files_left, bytes_left) = (self.behind.len() as u64, all.saturating_sub(under_way));
         let files_without_room = self.behind.values().filter(|behind| behind.lacks_room).count() as u64;
@@ -170,7 +175,7 @@ impl Fetching {
 
     /// A link is up or down. What was under way on it is asked for once more, of any site.
     pub(crate) fn link(&mut self, site: SiteId, up: bool) {
-        self.fetches.retain(|_, fetch| fetch.from != site);
+        self.fetches.link_down(site);
         if up {
             self.links.insert(site);
         } else {
@@ -181,7 +186,7 @@ impl Fetching {
                 behind.wait_ms = AGAIN_MS.0;
                 behind.tried.remove(&site);
             }
-            if !self.fetches.contains_key(file) {
+            if !self.fetches.contains(*file) {
                 self.due.set(*file, 0);
             }
         }
@@ -191,7 +196,7 @@ impl Fetching {
     pub(crate) fn is_done(&mut self, file: FileId) {
         let behind = self.behind.remove(&file);
         self.due.remove(file);
-        self.fetches.remove(&file);
+        self.fetches.remove(file);
         let (files, bytes) = self.done;
         self.done = match behind {
             _ if self.behind.is_empty() => (0, 0),
@@ -202,7 +207,7 @@ impl Fetching {
 
     /// A file is looked at once more, a little later.
     pub(crate) fn again(&mut self, file: FileId, now_ms: u64) {
-        self.fetches.remove(&file);
+        self.fetches.remove(file);
         if let Some(behind) = self.behind.get_mut(&file) {
             self.due.set(file, now_ms + behind.wait_ms);
             behind.wait_ms = (behind.wait_ms * 2).min(AGAIN_MS.1);
@@ -212,7 +217,7 @@ impl Fetching {
 
     /// A site has not got what is fetched: another one may.
     fn ask_another(&mut self, file: FileId, now_ms: u64) {
-        let Some(fetch) = self.fetches.remove(&file) else { return };
+        let Some(fetch) = self.fetches.remove(file) else { return };
         let Some(behind) = self.behind.get_mut(&file) else { return };
         behind.asks_how = true;
         behind.tried.insert(fetch.from);
@@ -230,9 +235,8 @@ impl Fetching {
         rows: &SiteRows<'_>,
         moment: ContentsNow<'_>,
     ) -> Result<Option<ContentsStep>, Vec<RowLoad>> {
-        let lacking = self.fetches.iter().filter(|(_, fetch)| fetch.is_lacking());
-        let lacking: Vec<(FileId, Dot)> = lacking.map(|(file, fetch)| (*file, fetch.version.dot)).collect();
-        for (file, dot) in lacking {
+        for file in self.fetches.lacking() {
+            let Some(dot) = self.fetches.get(file).map(|fetch| fetch.version.dot) else { continue };
             if let Some(behind) = self.behind.get_mut(&file).filter(|behind| behind.asks_how) {
                 behind.lacking = Some((dot, moment.ms + LACKING_MS));
             }
@@ -240,6 +244,9 @@ impl Fetching {
         }
         while self.fetches.len() < FETCHES_MAX {
             let Some(file) = self.due.due(moment.ms).next() else { break };
+            if self.fetches.iter().map(Fetch::pieces_bytes_max).sum::<u64>() > PIECES_BYTES_MAX {
+                break;
+            }
             // Unless it says when, it is looked at once more a little later.
             self.due.set(file, moment.ms + AGAIN_MS.0);
             let step = self.begin_file(rows, file, moment);
@@ -248,7 +255,7 @@ impl Fetching {
                 self.due.set(file, moment.ms);
                 return if missing.is_empty() { Ok(step) } else { Err(missing) };
             }
-            if self.fetches.contains_key(&file) {
+            if self.fetches.contains(file) {
                 self.due.remove(file);
             }
         }
@@ -281,7 +288,7 @@ impl Fetching {
             self.due.set(file, moment.ms + LOOK_MS);
             return None;
         }
-        let needed = self.fetches.values().map(Fetch::needs_bytes).sum::<u64>().saturating_add(version.size);
+        let needed = self.fetches.iter().map(Fetch::needs_bytes).sum::<u64>().saturating_add(version.size);
         behind.lacks_room = needed > moment.room && version.size > 0;
         if version.size > pieces::FILE_BYTES_MAX || behind.lacks_room {
             self.again(file, moment.ms);
@@ -331,6 +338,10 @@ impl Fetching {
         (fetch.has_some, fetch.base, fetch.known) = (has_some, base, known);
         fetch.over = held.bytes.has;
         fetch.hashes = hashes.unwrap_or_default();
+        if !has_some && !is_staged && fetch.hashes.len() == 1 && row.attr.size == version.size {
+            // Its only piece has all its bytes.
+            fetch.phase = FetchPhase::Pieces;
+        }
         self.fetches.insert(file, fetch);
         None
     }
@@ -339,40 +350,30 @@ impl Fetching {
 
     /// The next thing that is to be done for a fetch.
     pub(crate) fn act(&mut self, work: &mut Work) -> Option<ContentsStep> {
-        let asked: BTreeMap<SiteId, u64> = self.asked_bytes();
-        self.fetches.iter_mut().find_map(|(file, fetch)| {
-            let asked = asked.get(&fetch.from).copied().unwrap_or(0);
-            fetch.act(*file, work, asked)
-        })
-    }
-
-    fn asked_bytes(&self) -> BTreeMap<SiteId, u64> {
-        let mut asked = BTreeMap::new();
-        for fetch in self.fetches.values() {
-            *asked.entry(fetch.from).or_default() += fetch.asked_bytes();
-        }
-        asked
+        self.fetches.act(work)
     }
 
     /// A site says how the bytes of a version are to be had.
     pub(crate) fn planned(&mut self, from: SiteId, file: FileId, dot: Dot, plan: ContentsPlan, now_ms: u64) {
-        let Some(fetch) = self.fetches.get_mut(&file) else { return };
+        let Some(fetch) = self.fetches.get(file) else { return };
         let is_asked = fetch.phase == FetchPhase::Plan && fetch.is_asked;
         if fetch.from != from || fetch.version.dot != dot || !is_asked {
             return;
         }
-        fetch.is_asked = false;
-        let is_good = match plan {
-            ContentsPlan::Gone { without } => {
-                if let Some(behind) = self.behind.get_mut(&file) {
-                    behind.note(dot, &without, self.own);
+        let is_good = self.fetches.change(file, |fetch| {
+            fetch.is_asked = false;
+            match plan {
+                ContentsPlan::Gone { without } => {
+                    if let Some(behind) = self.behind.get_mut(&file) {
+                        behind.note(dot, &without, self.own);
+                    }
+                    false
                 }
-                false
+                ContentsPlan::Pieces { hashes } => fetch.by_pieces(hashes.into_vec()),
+                ContentsPlan::Since { ranges, hashes } => fetch.by_change(ranges, &hashes),
             }
-            ContentsPlan::Pieces { hashes } => fetch.by_pieces(hashes.into_vec()),
-            ContentsPlan::Since { ranges, hashes } => fetch.by_change(ranges, &hashes),
-        };
-        if !is_good {
+        });
+        if is_good == Some(false) {
             self.ask_another(file, now_ms);
         }
     }
@@ -387,12 +388,18 @@ impl Fetching {
         bytes: Option<Vec<u8>>,
         now_ms: u64,
     ) {
-        let Some(fetch) = self.fetches.get_mut(&file) else { return };
-        if fetch.from != from || fetch.version.dot != dot {
+        let is_it = |fetch: &&Fetch| fetch.from == from && fetch.version.dot == dot;
+        if self.fetches.get(file).filter(is_it).is_none() {
             return;
         }
-        let Some(bytes) = bytes else { return fetch.has_not(offset) };
-        if !fetch.came(offset, &bytes) {
+        let is_good = self.fetches.change(file, |fetch| match bytes {
+            Some(bytes) => fetch.came(offset, &bytes),
+            None => {
+                fetch.has_not(offset);
+                true
+            }
+        });
+        if is_good == Some(false) {
             self.ask_another(file, now_ms);
         }
     }
@@ -405,18 +412,23 @@ impl Fetching {
         done: Result<Bytes, Errno>,
         now_ms: u64,
     ) {
-        let Some(fetch) = self.fetches.get_mut(&file).filter(|fetch| fetch.number == number) else { return };
-        if fetch.did(id, done).is_err() {
+        if self.fetches.get(file).is_none_or(|fetch| fetch.number != number) {
+            return;
+        }
+        if let Some(Err(_)) = self.fetches.change(file, |fetch| fetch.did(id, done)) {
             self.again(file, now_ms);
         }
     }
 
-    /// Files whose bytes are all here, at most so many.
+    /// Files whose bytes are all here, at most so many. As long as others are about to be, they are one record with them.
     pub(crate) fn arrived(&self, most: usize, busy: &BTreeSet<Ino>) -> Vec<Arrival> {
+        if self.fetches.are_syncing() && self.fetches.here().count() < TOGETHER_MIN {
+            return Vec::new();
+        }
         let is_free = |fetch: &Fetch| fetch.base.is_none_or(|(ino, _)| !busy.contains(&ino));
-        let here = self.fetches.iter().filter(|(_, fetch)| fetch.phase == FetchPhase::Here && is_free(fetch));
+        let here = self.fetches.here().filter(|(_, fetch)| is_free(fetch));
         let here = here.map(|(file, fetch)| Arrival {
-            file: *file,
+            file,
             version: fetch.version,
             over: fetch.over,
             ino: fetch.into,

@@ -6,6 +6,7 @@
 mod cutting;
 mod due;
 mod fetch;
+mod fetches;
 mod fetching;
 mod kept;
 pub mod pieces;
@@ -207,7 +208,7 @@ impl Contents {
     /// Versions of these were cut. They are kept for a while for those who ask for them, each with its file.
     pub(crate) fn cut(&mut self, inos: impl IntoIterator<Item = Ino>, kept: Vec<(FileId, CutBefore)>) {
         kept.into_iter().for_each(|(file, version)| self.serving.keep(file, version));
-        inos.into_iter().for_each(|ino| self.cutting.is_clean(ino));
+        inos.into_iter().for_each(|ino| self.cutting.cut(ino, self.ms));
     }
 
     /// These versions cannot be cut yet.

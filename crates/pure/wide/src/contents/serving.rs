@@ -23,7 +23,7 @@ use crate::peers::{Refused, WidePeers};
 use crate::rows::{BodyVersion, FileBytes, SiteId, VersionDelta};
 
 /// Questions of one site that are not answered.
-const QUESTIONS_MAX: usize = 256;
+pub(super) const QUESTIONS_MAX: usize = 256;
 
 /// Which question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

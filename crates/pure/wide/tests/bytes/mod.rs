@@ -197,6 +197,11 @@ impl World {
         }
     }
 
+    /// Messages that are on their way on a slow link.
+    pub(crate) fn under_way(&self, from: usize, to: usize) -> usize {
+        self.slow.get(&(from, to)).map_or(0, |(queue, _)| queue.len())
+    }
+
     /// Slow links carry as much as they do from one look to the next.
     fn carry(&mut self) {
         let Some(most) = self.bytes_a_look else { return };
