@@ -55,6 +55,8 @@ fn sites_work_while_they_are_cut_off_and_agree_when_they_meet() {
     fs::write(sites.path(0, "goes"), b"before").unwrap();
     sites.has(1, "both", b"before");
     sites.has(1, "goes", b"before");
+    fs::write(sites.path(0, "stays"), b"before").unwrap();
+    sites.has(1, "stays", b"before");
     sites.mounts[0] = None;
     sites.nodes.kill(0);
     eventually("the first one is away", || !sites.is_connected(1, 0));
@@ -65,6 +67,7 @@ fn sites_work_while_they_are_cut_off_and_agree_when_they_meet() {
     let said: Value = serde_json::from_slice(&told.stdout).unwrap();
     assert!(!told.status.success() && said["sites"][0]["reached"] == false, "{said}");
     fs::remove_file(sites.path(1, "goes")).unwrap();
+    fs::remove_file(sites.path(1, "stays")).unwrap();
     fs::write(sites.path(1, "new"), b"of the second").unwrap();
     // Nobody is at the first one who could hear of that, and its users have not seen it.
     sites.nodes.kill(1);
@@ -72,20 +75,37 @@ fn sites_work_while_they_are_cut_off_and_agree_when_they_meet() {
     sites.nodes.start(0);
     sites.mount(0);
     fs::write(sites.path(0, "both"), b"of the first").unwrap();
-    assert_eq!(names(&sites.path(0, "")), ["both", "goes"]);
+    fs::write(sites.path(0, "stays"), b"of the first").unwrap();
+    assert_eq!(names(&sites.path(0, "")), ["both", "goes", "stays"]);
     sites.nodes.start(1);
     sites.mount(1);
     for site in 0..2 {
         sites.has(site, "both", b"of the first");
         sites.has(site, "new", b"of the second");
-        eventually("the other one is beside it", || names(&sites.path(site, "")).len() == 3);
+        eventually("the other one is beside it", || names(&sites.path(site, "")).len() == 4);
         let all = names(&sites.path(site, ""));
         assert!(
-            all[0].starts_with("both.~s1-") && all[1..] == ["both", "new"] || all[1].starts_with("both.~s1-"),
+            all[0].starts_with("both.~s1-") && all[1..] == ["both", "new", "stays"]
+                || all[1].starts_with("both.~s1-"),
             "{all:?}"
         );
         let beside = all.iter().find(|name| name.contains('~')).unwrap();
         sites.has(site, beside, b"of the second");
+        let explained = |name: &str| good(["explain", text(&sites.path(site, name))]);
+        assert!(explained("both").contains("by site s0"), "{}", explained("both"));
+        assert!(!explained("both").contains("a copy"), "{}", explained("both"));
+        assert!(explained(beside).contains("a copy: two sites changed one file"), "{}", explained(beside));
+        let json = |name: &str| -> Value {
+            serde_json::from_str(&good(["explain", "--json", text(&sites.path(site, name))])).unwrap()
+        };
+        let (of, copy) = (json("both"), json(beside));
+        assert_eq!(copy["site"]["copy_of"], of["site"]["object"], "{copy}");
+        let is_here = |told: &Value| told["site"]["is_behind"] == false && told["site"]["is_uncut"] == false;
+        assert!(is_here(&of) && is_here(&copy), "{of} {copy}");
+        assert_eq!(of["site"]["names"][0], "both", "{of}");
+        assert!(explained("").contains("changed"), "{}", explained(""));
+        sites.has(site, "stays", b"of the first");
+        assert!(explained("stays").contains("still: the site that removed it"), "{}", explained("stays"));
     }
     assert_eq!(names(&sites.path(0, "")), names(&sites.path(1, "")));
     resolves(&sites);
@@ -103,7 +123,7 @@ fn what_is_mounted_below_is_not_looked_at(sites: &Sites) {
     tmpfs(&["umount", text(&point)]);
     fs::remove_dir(&point).unwrap();
     let told: Value = serde_json::from_str(&told).unwrap();
-    assert_eq!((listed.as_str(), told["objects"].as_u64()), ("", Some(4)), "the root and three files");
+    assert_eq!((listed.as_str(), told["objects"].as_u64()), ("", Some(5)), "the root and four files");
 }
 
 /// Conflicts are listed, shown and resolved.

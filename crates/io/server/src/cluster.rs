@@ -486,6 +486,7 @@ impl<D: Disk> Served for Islands<D> {
                 tree: place.join("tree").display().to_string(),
                 body: home.then(body),
                 group: copy.map(|copy| copy.status()),
+                site: None,
             });
         }
         traces

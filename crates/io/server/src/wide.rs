@@ -747,7 +747,8 @@ impl<D: Disk> Served for ServedSite<D> {
     }
 
     fn trace(&self, ino: Ino) -> Vec<Trace> {
-        self.islands.trace(ino)
+        let site = self.with_island(|site, island| site.trace(island.state(), ino)).flatten();
+        self.islands.trace(ino).into_iter().map(|trace| Trace { site: site.clone(), ..trace }).collect()
     }
 
     fn weigh(&self) -> Vec<IslandWeight> {

@@ -9,7 +9,7 @@ use atoll_core::{Ino, IslandId, Key, NodeId, VolumeId, wire_enum, wire_struct};
 
 use crate::cluster::{CertificateFor, Cluster, Issued, StoredCluster};
 use crate::group::{ChangedGroups, GroupRecord, Revision, StoredGroup, Swapped};
-use crate::site::{SiteOrder, SiteReply};
+use crate::site::{SiteOrder, SiteReply, SiteTrace};
 use crate::union::{UnionOrder, UnionReply};
 use crate::volume::{VolumeConfig, VolumeKind};
 
@@ -517,6 +517,8 @@ wire_struct! {
         pub body: Option<String>,
         /// The island's group, if it has several copies.
         pub group: Option<GroupStatus>,
+        /// What a site of a wide volume knows of it.
+        pub site: Option<SiteTrace>,
     }
 }
 

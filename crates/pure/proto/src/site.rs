@@ -189,3 +189,28 @@ wire_struct! {
         pub clock_behind_ms: u64,
     }
 }
+
+wire_struct! {
+    /// What a site knows of a file or directory.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct SiteTrace {
+        /// Its id, which is the same at all sites.
+        pub object: u128,
+        /// The name of the site that has made its latest version; of what has no bytes, the one that has last changed it.
+        pub by: String,
+        /// When, in milliseconds since 1970, by the clock of that site.
+        pub changed_ms: u64,
+        /// The bytes of that version are not here, or not all.
+        pub is_behind: bool,
+        /// Users of this site have changed its bytes since, and no version has that yet.
+        pub is_uncut: bool,
+        /// Versions that did not know of each other and are not settled.
+        pub versions: u32,
+        /// Of a file: the names that it has by its own word, without directories. It is shown under others if these are taken.
+        pub names: Vec<Bytes>,
+        /// It was removed by a site that did not know of its latest version, or of what is in it: so it is still there.
+        pub is_rescued: bool,
+        /// It is a copy that a conflict has made of this object, or the file in which somebody went on who had that one open.
+        pub copy_of: Option<u128>,
+    }
+}

@@ -5,8 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::sync_channel;
 
 use anyhow::{Result, anyhow, bail};
+use atoll_control::rfc3339;
 use atoll_core::{H3, Ino, IslandId, Key, Name, NodeId, VolumePath};
 use atoll_posix::{Answer, Caller, Errno, Kind, Op};
+use atoll_proto::SiteTrace;
 use atoll_proto::control::{CopyRole, Trace};
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
@@ -101,6 +103,8 @@ struct Report {
     body: Option<String>,
     skeletons: Vec<IslandId>,
     away: Vec<IslandId>,
+    /// What the site of a wide volume knows of it.
+    site: Option<SiteTrace>,
 }
 
 impl Report {
@@ -149,6 +153,8 @@ impl Report {
             plain: here.map(|t| below(&t.tree, &names)),
             body: here.and_then(|t| t.body.clone()),
             skeletons: led.iter().filter(|t| t.skeleton).map(|t| t.island).collect(),
+            // Of a file the directory is asked about, too.
+            site: attached.traces(last.ino).into_iter().find_map(|trace| trace.site),
             away: islands.into_iter().filter(|i| !led.iter().any(|t| t.island == *i)).collect(),
             traces: traces.into_iter().filter(|t| t.island == at && t.group.is_some()).collect(),
             names,
@@ -202,10 +208,36 @@ impl Report {
             row("body", body);
         }
         row("skeleton", &format_args!("islands {}", list(&self.skeletons)));
+        if let Some(site) = &self.site {
+            row("changed", &changed(site));
+            if let Some(shown) = self.shown_as(site) {
+                row("shown", &shown);
+            }
+        }
         if !self.away.is_empty() {
             row("away", &format_args!("islands {}", list(&self.away)));
         }
         Explanation { rows, json: self.json() }
+    }
+
+    /// Why something in a wide volume is shown as it is, if that needs a reason.
+    fn shown_as(&self, site: &SiteTrace) -> Option<String> {
+        let is_dir = self.kind == Kind::Directory;
+        let shown = self.names.file_name().filter(|_| !is_dir);
+        let is_other = |shown: &std::ffi::OsStr| site.names.iter().all(|own| own[..] != *shown.as_bytes());
+        if let Some(own) = site.names.first().filter(|_| shown.is_some_and(is_other)) {
+            let own = String::from_utf8_lossy(own);
+            return Some(format!("beside \"{own}\", which is its own name and another one has"));
+        }
+        let why = match (site.is_rescued, is_dir) {
+            (true, true) => "still: the site that removed it did not know of something in it",
+            (true, false) => "still: the site that removed it did not know of its latest version",
+            (false, _) if site.copy_of.is_some() => {
+                "a copy: two sites changed one file without knowing of each other"
+            }
+            (false, _) => return None,
+        };
+        Some(why.to_owned())
     }
 
     fn trace_json(&self, trace: &Trace) -> Value {
@@ -237,12 +269,43 @@ impl Report {
             "body": self.body,
             "skeleton": ids(&self.skeletons),
             "away": ids(&self.away),
+            "site": self.site.as_ref().map(site_json),
         });
         match json {
             Value::Object(fields) => fields,
             _ => Map::new(),
         }
     }
+}
+
+/// Who has last changed it, when, and what is to come.
+fn changed(site: &SiteTrace) -> String {
+    let mut told = format!("{}  by site {}", rfc3339(site.changed_ms / 1_000), site.by);
+    if site.is_uncut {
+        told.push_str("  and here since, which other sites hear soon");
+    }
+    if site.is_behind {
+        told.push_str("  whose bytes are not here yet");
+    }
+    if site.versions > 1 {
+        told.push_str(&format!("  beside {} other versions, which become copies", site.versions - 1));
+    }
+    told
+}
+
+fn site_json(site: &SiteTrace) -> Value {
+    let text = |bytes: &Bytes| String::from_utf8_lossy(bytes).into_owned();
+    json!({
+        "object": format!("{:032x}", site.object),
+        "by": site.by,
+        "changed_ms": site.changed_ms,
+        "is_behind": site.is_behind,
+        "is_uncut": site.is_uncut,
+        "versions": site.versions,
+        "is_rescued": site.is_rescued,
+        "names": site.names.iter().map(text).collect::<Vec<_>>(),
+        "copy_of": site.copy_of.map(|of| format!("{of:032x}")),
+    })
 }
 
 /// Whether the island itself has told this, and not a copy that follows.

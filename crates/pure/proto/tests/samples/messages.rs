@@ -18,8 +18,8 @@ use atoll_proto::{
     CertificateFor, ClientOp, Cluster, ClusterClient, ClusterNode, Control, ControlPlace, ControlReply,
     CutLost, DirAnswer, DirQuestion, DirReport, EntryRef, FileAt, FileHandle, FoundBy, Grant, Hint,
     Invitation, Issued, KeyOverride, LinkTarget, ListedName, Notice, Outcome, PeerMessage, PeerOp,
-    PlaceVersion, Reply, Request, Resolved, SiteOrder, SiteReply, StoredCluster, Subtree, UnionOrder,
-    UnionReply, Vote, VoteInfo,
+    PlaceVersion, Reply, Request, Resolved, SiteOrder, SiteReply, SiteTrace, StoredCluster, Subtree,
+    UnionOrder, UnionReply, Vote, VoteInfo,
 };
 use bytes::Bytes;
 
@@ -627,7 +627,20 @@ fn control_replies() -> Vec<(&'static str, ControlReply)> {
         tree: "/tree".to_owned(),
         body: Some("/body".to_owned()),
         group: Some(group_status()),
+        site: None,
     };
+    let of_site = SiteTrace {
+        object: 7 << 64,
+        by: "s1".to_owned(),
+        changed_ms: 1_700_000_000_000,
+        is_behind: true,
+        is_uncut: false,
+        versions: 2,
+        names: vec![Bytes::from_static(b"a")],
+        is_rescued: true,
+        copy_of: Some(6 << 64),
+    };
+    let at_site = Trace { site: Some(of_site), ..trace.clone() };
     vec![
         ("done", ControlReply::Done),
         ("refused", ControlReply::Refused { text: "no".to_owned() }),
@@ -643,6 +656,7 @@ fn control_replies() -> Vec<(&'static str, ControlReply)> {
         ),
         ("status", status()),
         ("traces", ControlReply::Traces { traces: vec![trace] }),
+        ("traces at a site", ControlReply::Traces { traces: vec![at_site] }),
         ("union", ControlReply::Union { reply: UnionReply::Status { status: union_status() } }),
         ("site", ControlReply::Site { reply: SiteReply::Done }),
         ("group", ControlReply::Group { group: Some(stored()) }),

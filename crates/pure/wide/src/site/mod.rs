@@ -8,6 +8,7 @@ mod left;
 mod prepare;
 mod resting;
 mod steps;
+mod traced;
 
 use std::collections::{BTreeSet, VecDeque};
 
