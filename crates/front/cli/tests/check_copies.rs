@@ -13,7 +13,7 @@ use atoll_disk::real::RealDisk;
 use atoll_needs::needs;
 use atoll_snapshot::Snapshot;
 use atoll_state::RowKey;
-use common::{Cluster, Daemon, Mounted, PATIENCE, Scratch, bad, eventually, run, text};
+use common::{Cluster, Daemon, Mounted, PATIENCE, bad, eventually, run, text};
 use serde_json::Value;
 
 static CONTENT: [u8; 100_000] = [b'x'; 100_000];
@@ -118,11 +118,7 @@ impl Stopped {
         for (node, to) in data.iter().enumerate() {
             copy(&self.cluster.data(node), to);
         }
-        Self {
-            cluster: Cluster { nodes: Vec::new(), addresses: Vec::new(), scratch: Scratch::new() },
-            data,
-            times: 0,
-        }
+        Self { cluster: Cluster::bare(0), data, times: 0 }
     }
 
     fn check(&self, options: &[&str]) -> (Option<i32>, Value) {

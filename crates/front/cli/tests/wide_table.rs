@@ -13,13 +13,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use common::sites::Sites;
-use common::{eventually, good, run, text};
+use common::sites::{SETTLED, Sites};
+use common::{good, text};
 use rustix::fs::{CWD, FallocateFlags, RenameFlags, XattrFlags};
 use serde_json::Value;
-
-/// How long sites that are connected may take for all that they have done.
-const SETTLED: Duration = Duration::from_secs(60);
 
 /// The directory of a row, in the mount of one site.
 struct RowDir(PathBuf);
@@ -534,7 +531,7 @@ fn play(sites: &Sites, cases: &[Case]) {
         fs::create_dir(&dir.0).unwrap();
         (case.before)(&dir);
     }
-    settle(sites);
+    sites.settle();
     let rounds = cases.iter().map(|case| case.rounds.len()).max().unwrap_or(0);
     for nth in 0..rounds {
         let round = |case: &Case| case.rounds.get(nth).is_some_and(|round| !round.acts.is_empty());
@@ -557,14 +554,14 @@ fn play(sites: &Sites, cases: &[Case]) {
                     }
                 }
                 // What is done next is later than that, and so are its versions.
-                (0..count).for_each(|site| is_cut(sites, site));
+                (0..count).for_each(|site| sites.is_cut(site));
                 if !is_cut_off {
-                    settle(sites);
+                    sites.settle();
                 }
             }
             if is_cut_off {
                 sites.heal();
-                settle(sites);
+                sites.settle();
             }
         }
     }
@@ -590,34 +587,6 @@ fn judged(count: usize, cases: &[Case], dir: &dyn Fn(usize, usize) -> RowDir) ->
         }
     }
     wrong
-}
-
-/// Waits until a site has no bytes that are in no version.
-fn is_cut(sites: &Sites, site: usize) {
-    let root = sites.path(site, "");
-    eventually("all bytes are in versions", || {
-        let told = run(["confirm", "--wait", "0", "--json", text(&root)]);
-        let told: Value = serde_json::from_slice(&told.stdout).unwrap();
-        told["not_ready"] == 0
-    });
-}
-
-/// Waits until all sites have all that was done, and have nothing more to say.
-fn settle(sites: &Sites) {
-    let until = Instant::now() + SETTLED;
-    let all = 0..sites.mounts.len();
-    let mut rests = 0;
-    while rests < 2 {
-        let has_all =
-            |site: usize| run(["confirm", "--wait", "0", text(&sites.path(site, ""))]).status.success();
-        if sites.are_even() && all.clone().all(has_all) && sites.are_even() {
-            rests += 1;
-        } else {
-            rests = 0;
-            assert!(Instant::now() < until, "the sites do not become even");
-        }
-        std::thread::sleep(Duration::from_millis(200));
-    }
 }
 
 /// `atoll conflicts list` has the names with a mark, and no others.

@@ -13,7 +13,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use atoll_wide::members::{NumberedSite, SiteMember};
+use atoll_wide::members::{NumberedSite, SiteMember, SiteStanding};
 use bytes::Bytes;
 
 use crate::greeting::{JoinAsk, Joined, LinkFrame, Purpose, VERSION};
@@ -293,11 +293,9 @@ impl OneLink {
     }
 }
 
-/// Who may connect: the sites of the volume that take part.
-fn active(volume: &Arc<dyn SiteVolume>, site: u64) -> Option<SiteMember> {
-    let found = volume.sites().into_iter().find(|known| known.site == site);
-    found.map(|known| known.member).filter(SiteMember::is_active)
-}
+/// A site hears this if the others go on without it.
+const FORGOTTEN: &str = "the others have forgotten this site, and go on without it. Put aside what was changed here, \
+                         and join as a new site: atoll site join LINE --adopt FOLDER";
 
 // ------------------------------------------------------------------- connecting
 
@@ -523,8 +521,16 @@ impl Shared {
                 let found = self.lock().volumes.get(&volume).map(|one| Arc::clone(&one.volume));
                 let not_here = || "the volume is not served here".to_owned();
                 let found = found.filter(|found| found.me() == to).ok_or_else(not_here)?;
-                let known = active(&found, site).filter(|member| member.key[..] == key);
-                known.ok_or("the site is none of those that take part, as far as this one knows")?;
+                let known = found.sites().into_iter().find(|known| known.site == site);
+                match known.filter(|known| known.member.key[..] == key).map(|known| known.member.state) {
+                    Some(SiteStanding::Active) => {}
+                    Some(SiteStanding::Forgotten) => return Err(FORGOTTEN.to_owned()),
+                    Some(SiteStanding::Left) | None => {
+                        return Err(
+                            "the site is none of those that take part, as far as this one knows".to_owned()
+                        );
+                    }
+                }
                 let lane = lane as usize;
                 if lane >= LANES {
                     return Err("there is no such connection of a link".to_owned());

@@ -216,7 +216,7 @@ fn a_site_that_cannot_be_reached_connects_itself_and_a_link_that_ends_comes_back
 }
 
 #[test]
-fn who_has_another_key_or_has_left_is_no_site() {
+fn who_has_another_key_or_has_left_or_is_forgotten_is_no_site() {
     let dir = tempfile::tempdir().unwrap();
     let [a, b] = pair(dir.path(), [true, false]);
     // It knows another key of that site.
@@ -229,6 +229,11 @@ fn who_has_another_key_or_has_left_is_no_site() {
     left.member.state = SiteStanding::Left;
     a.knows(vec![known(&a, true), left]);
     std::thread::sleep(Duration::from_secs(2));
+    assert!(why(&b).is_some_and(|why| why.contains("none of those")));
+    let mut forgotten = known(&b, false);
+    forgotten.member.state = SiteStanding::Forgotten;
+    a.knows(vec![known(&a, true), forgotten]);
+    until("it hears that it was forgotten", || why(&b).is_some_and(|why| why.contains("have forgotten")));
     assert!(a.events().is_empty() && b.events().is_empty());
     // At its address is somebody else.
     let mut other = known(&a, true);

@@ -7,6 +7,7 @@ pub mod relay;
 pub mod sites;
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -180,7 +181,11 @@ impl Daemon {
         last: &str,
         errors: Stdio,
     ) -> Self {
-        let mut command = atoll(arguments);
+        Self::run(atoll(arguments), last, errors)
+    }
+
+    /// The same of a command.
+    pub fn run(mut command: Command, last: &str, errors: Stdio) -> Self {
         let mut child = command.stdout(Stdio::piped()).stderr(errors).spawn().unwrap();
         let out = BufReader::new(child.stdout.take().unwrap());
         let (send, lines) = channel();
@@ -341,6 +346,8 @@ pub struct Cluster {
     // Before the directory: a daemon whose files go away complains.
     pub nodes: Vec<Option<Daemon>>,
     pub addresses: Vec<String>,
+    /// Nodes that are started with a library before all others (`LD_PRELOAD`).
+    pub preloads: BTreeMap<usize, PathBuf>,
     pub scratch: Scratch,
 }
 
@@ -355,7 +362,8 @@ impl Cluster {
     /// So many nodes without a volume.
     pub fn bare(nodes: usize) -> Self {
         let scratch = Scratch::new();
-        let mut cluster = Self { nodes: Vec::new(), addresses: Vec::new(), scratch };
+        let (nodes_of, addresses, preloads) = Default::default();
+        let mut cluster = Self { nodes: nodes_of, addresses, preloads, scratch };
         for at in 0..nodes {
             cluster.nodes.push(None);
             cluster.addresses.push(format!("127.0.0.1:{}", free_port()));
@@ -380,8 +388,9 @@ impl Cluster {
 
     pub fn start(&mut self, node: usize) {
         let data = self.data(node);
-        let arguments = ["serve", "--data", text(&data), "--listen", &self.addresses[node]];
-        self.nodes[node] = Some(Daemon::start(arguments, "volumes"));
+        let mut command = atoll(["serve", "--data", text(&data), "--listen", &self.addresses[node]]);
+        command.envs(self.preloads.get(&node).map(|library| ("LD_PRELOAD", library)));
+        self.nodes[node] = Some(Daemon::run(command, "volumes", Stdio::inherit()));
     }
 
     pub fn kill(&mut self, node: usize) {

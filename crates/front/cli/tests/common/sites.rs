@@ -1,12 +1,17 @@
 //! Sites of wide volumes, with real nodes and mounts.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
 use super::relay::Relay;
-use super::{Cluster, Mounted, eventually, free_port, good, text};
+use super::{Cluster, Mounted, eventually, free_port, good, run, text};
+
+/// How long sites that are connected may take for all that they have done.
+pub const SETTLED: Duration = Duration::from_secs(60);
 
 /// Sites of one volume, each at a node of its own.
 pub struct Sites {
@@ -117,6 +122,46 @@ impl Sites {
         self.told(site, of)["condition"] == "connected"
     }
 
+    /// Waits until a site has no bytes that are in no version.
+    pub fn is_cut(&self, site: usize) {
+        let root = self.path(site, "");
+        eventually("all bytes are in versions", || {
+            let told = run(["confirm", "--wait", "0", "--json", text(&root)]);
+            let told: Value = serde_json::from_slice(&told.stdout).unwrap();
+            told["not_ready"] == 0
+        });
+    }
+
+    /// Waits until all sites have all that was done, and have nothing more to say.
+    pub fn settle(&self) {
+        let until = Instant::now() + SETTLED;
+        let all = 0..self.mounts.len();
+        let mut rests = 0;
+        while rests < 2 {
+            let has_all =
+                |site: usize| run(["confirm", "--wait", "0", text(&self.path(site, ""))]).status.success();
+            if self.are_even() && all.clone().all(has_all) && self.are_even() {
+                rests += 1;
+            } else {
+                rests = 0;
+                assert!(Instant::now() < until, "the sites do not become even");
+            }
+            std::thread::sleep(Duration::from_millis(200));
+        }
+    }
+
+    /// Stops a site: as by `kill -9` of its node, and its mount goes.
+    pub fn stop(&mut self, site: usize) {
+        self.mounts[site] = None;
+        self.nodes.kill(site);
+    }
+
+    /// Starts one that was stopped.
+    pub fn start(&mut self, site: usize) {
+        self.nodes.start(site);
+        self.mount(site);
+    }
+
     /// Waits until a file at a site has these bytes.
     pub fn has(&self, site: usize, name: &str, bytes: &[u8]) {
         let path = self.path(site, name);
@@ -131,4 +176,19 @@ pub fn names(dir: &Path) -> Vec<String> {
     let mut names: Vec<String> = entries.map(|name| name.into_string().unwrap()).collect();
     names.sort();
     names
+}
+
+/// All files below a directory, with their bytes, and all directories, by their paths below it.
+pub fn tree(top: &Path) -> BTreeMap<String, Option<Vec<u8>>> {
+    let (mut found, mut dirs) = (BTreeMap::new(), vec![top.to_owned()]);
+    while let Some(dir) = dirs.pop() {
+        for path in fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().path()) {
+            let bytes = (!path.is_dir()).then(|| fs::read(&path).unwrap());
+            found.insert(text(path.strip_prefix(top).unwrap()).to_owned(), bytes);
+            if path.is_dir() {
+                dirs.push(path);
+            }
+        }
+    }
+    found
 }
