@@ -79,6 +79,11 @@ impl Sites {
         &self.0[site].mount.point
     }
 
+    /// The data directory of a site's node.
+    pub fn data(&self, site: usize) -> &Path {
+        &self.0[site].data
+    }
+
     /// Does something at the other sites while users of a site change files there. How many changes they have made.
     pub fn while_changing<T>(
         &self,
