@@ -158,6 +158,12 @@ fn show_volume(volume: &VolumeStatus) {
                 island.spilled.join(", ")
             ));
         }
+        let refused = island.metrics.iter().find(|m| m.name == "names_refused").map_or(0, |m| m.value);
+        if refused > 0 {
+            say::line(format_args!(
+                "      NAMES that the native file system refuses are not in the plain tree: {refused}; the log says which"
+            ));
+        }
         let too_long = island.metrics.iter().find(|m| m.name == "too_long").map_or(0, |m| m.value);
         if too_long > 0 {
             say::line(format_args!("      TOO LONG to be sent: {too_long} messages or answers"));

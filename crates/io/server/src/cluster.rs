@@ -347,6 +347,7 @@ impl<D: Disk> Served for Islands<D> {
             metrics.push(Metric::now("mounts", mounts));
             let spilled = volume.spilled(engine.id());
             metrics.push(Metric::now("xattrs_spilled", spilled.count as u64));
+            metrics.push(Metric::now("names_refused", spilled.names_refused as u64));
             let group = copy.as_ref().map(|copy| copy.status());
             metrics.extend(group.iter().flat_map(group_metrics));
             let fill = copy.as_ref().and_then(|copy| copy.fill_status());

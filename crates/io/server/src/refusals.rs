@@ -15,13 +15,15 @@ const TOLD_MAX: usize = 4096;
 /// Most files and directories of an island that a status tells by path or id.
 pub(crate) const SPILLED_TOLD_MAX: usize = 16;
 
-/// Files whose extended attributes the native file system refuses.
+/// Files whose extended attributes the native file system refuses, and names that it refuses.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Spilled {
     /// Number of files and directories.
     pub(crate) count: usize,
     /// Some of them, [`SPILLED_TOLD_MAX`] at most: paths, or ids.
     pub(crate) some: Vec<String>,
+    /// Names of files and directories that are not in the plain tree.
+    pub(crate) names_refused: usize,
 }
 
 /// Refusals that were logged.

@@ -103,7 +103,7 @@ impl<D: Disk> Views<D> {
         self.all_spilled().remove(&island);
     }
 
-    /// Files of an island whose attributes the native file system refused.
+    /// Files of an island whose attributes the native file system refused, and names.
     pub(crate) fn spilled(&self, island: IslandId) -> Spilled {
         self.all_spilled().get(&island).cloned().unwrap_or_default()
     }
@@ -142,7 +142,8 @@ impl<D: Disk> Views<D> {
     fn note_spilled(&self, laying: &Laying<D>) {
         let (count, some) = laying.spilled(SPILLED_TOLD_MAX);
         let some = some.into_iter().map(|ino| laying.shown(&Subject::Id(ino))).collect();
-        self.all_spilled().insert(laying.island(), Spilled { count, some });
+        let names_refused = laying.refused();
+        self.all_spilled().insert(laying.island(), Spilled { count, some, names_refused });
     }
 
     fn tell_conflicts(&self, laying: &Laying<D>, report: &Report) {

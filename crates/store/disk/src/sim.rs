@@ -116,6 +116,11 @@ impl SimDisk {
         self.world().xattrs_limit = bytes;
     }
 
+    /// Nothing gets a name with this byte any more: `EINVAL`, as on NTFS; `None` lifts that.
+    pub fn refuse_names(&self, byte: Option<u8>) {
+        self.world().refused_byte = byte;
+    }
+
     /// Bytes of space in use.
     pub fn used(&self) -> u64 {
         self.world().used

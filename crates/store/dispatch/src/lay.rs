@@ -78,6 +78,9 @@ impl<D: Disk> Laying<D> {
             let Some(_used) = engine.in_use() else { return Err(crate::whole::closed()) };
             report = view.lay_all(&crate::whole::WholeState(&engine))?;
         }
+        // Each start tries them once more, and says which they are.
+        let refused: Vec<(Ino, Name)> = view.refused().iter().cloned().collect();
+        engine.with_state(|state| state.view_again(&[], &refused));
         let view = Some(view);
         let (met, put_off) = (Vec::new(), Vec::new());
         let mut laying =
@@ -134,6 +137,11 @@ impl<D: Disk> Laying<D> {
     /// of them.
     pub fn spilled(&self, most: usize) -> (usize, Vec<Ino>) {
         self.view.as_ref().map_or((0, Vec::new()), |view| view.spilled(most))
+    }
+
+    /// How many names the native file system refuses.
+    pub fn refused(&self) -> usize {
+        self.view.as_ref().map_or(0, |view| view.refused().len())
     }
 
     /// Lays everything that has changed since the last round.

@@ -427,8 +427,15 @@ impl<D: Disk> View<D> {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 self.try_occupied(ino, parent, name, &to_path, pending, source, touched)
             }
-            // Into what is below it at the moment.
-            Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(Tried::Blocked),
+            // Into what is below it at the moment. Else the native file system does not take the name.
+            Err(error)
+                if error.kind() == io::ErrorKind::InvalidInput
+                    && above
+                        .strip_prefix(&from_path[..])
+                        .is_some_and(|rest| rest.first().is_none_or(|b| *b == b'/')) =>
+            {
+                Ok(Tried::Blocked)
+            }
             Err(error) if is_absent(&error) => {
                 self.lose(ino);
                 self.lose(parent);

@@ -208,6 +208,20 @@ impl Index {
         Ok(())
     }
 
+    /// Names that the native file system refuses.
+    pub(crate) fn refused(&self) -> io::Result<BTreeSet<(Ino, Name)>> {
+        let names: Option<Vec<(Ino, Name)>> = self.get(&key(b'r', 0))?;
+        Ok(names.unwrap_or_default().into_iter().collect())
+    }
+
+    pub(crate) fn set_refused(&mut self, names: &BTreeSet<(Ino, Name)>) -> io::Result<()> {
+        if self.refused()? != *names {
+            let names: Vec<(Ino, Name)> = names.iter().cloned().collect();
+            if names.is_empty() { self.forget(key(b'r', 0)) } else { self.put(key(b'r', 0), &names) }
+        }
+        Ok(())
+    }
+
     /// Identifies the folder that the rows are about, so that a copy of it is noticed. None until the rows
     /// are complete.
     pub(crate) fn origin(&self) -> io::Result<Option<(u64, Time)>> {

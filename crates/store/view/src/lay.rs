@@ -11,7 +11,7 @@ use atoll_posix::Kind;
 use crate::attributes::Want;
 use crate::files::{Prepared, Wanted};
 use crate::index::{DirMark, FileMark};
-use crate::{Report, Source, Subject, View, Whole, Why, is_absent, is_fatal, join};
+use crate::{Conflict, REFUSED_MAX, Report, Source, Subject, View, Whole, Why, is_absent, is_fatal, join};
 
 /// The data of one laying.
 #[derive(Default)]
@@ -57,6 +57,9 @@ impl<D: Disk> View<D> {
     /// The same without what is to be laid again.
     fn lay_these(&mut self, inos: &[Ino], names: &[(Ino, Name)], source: &dyn Source) -> io::Result<Report> {
         let mut work = Work::default();
+        for name in names {
+            self.refused_names.remove(name);
+        }
         self.sort_out(inos, names.iter().collect(), source, &mut work)?;
         let dirs: Vec<Ino> = work.dirs.iter().copied().collect();
         let mut moves = Vec::new();
@@ -93,7 +96,19 @@ impl<D: Disk> View<D> {
         for ino in work.arrived {
             self.index.forget_absent(ino)?;
         }
+        for conflict in &work.report.conflicts {
+            if let Conflict { subject: Subject::Name(dir, name), why: Why::Refused(_) } = conflict
+                && self.refused_names.len() < REFUSED_MAX
+            {
+                self.refused_names.insert((*dir, name.clone()));
+            }
+        }
         Ok(work.report)
+    }
+
+    /// Names that the native file system refused when they were laid last; 1,024 at most are remembered.
+    pub fn refused(&self) -> &BTreeSet<(Ino, Name)> {
+        &self.refused_names
     }
 
     /// Lays everything, and removes what is natively there of ours and in the state no more. For the

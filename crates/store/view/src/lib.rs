@@ -65,6 +65,8 @@ const AGAIN: &[u8] = b"view.again";
 const INDEX_CACHE_BYTES: usize = 4 << 20;
 /// Directories whose places and paths are kept in memory.
 const PLACES_MAX: usize = 1 << 14;
+/// Names that the native file system refused, and that are remembered.
+const REFUSED_MAX: usize = 1 << 10;
 /// Permission bits of a directory until its own are laid.
 const NEW_DIR_MODE: u32 = 0o700;
 
@@ -102,6 +104,8 @@ pub struct View<D: Disk> {
     leaving: IdSet<Ino>,
     /// What the native file system refused.
     spills: Spills,
+    /// Names that it refused when they were laid last: [`REFUSED_MAX`] at most. In the index when all is settled.
+    refused_names: BTreeSet<(Ino, Name)>,
     /// Files that the index has with more native objects than one, as the last laying found.
     remade: IdSet<Ino>,
     /// The same, found by earlier layings. What had taken away names of their older objects by then was laid since.
@@ -166,6 +170,7 @@ impl<D: Disk> View<D> {
             index.save()?;
         }
         let spills = Spills::open(&*disk)?;
+        let refused_names = index.refused()?;
         let mut view = Self {
             disk,
             bodies,
@@ -177,6 +182,7 @@ impl<D: Disk> View<D> {
             moved: IdSet::default(),
             leaving: IdSet::default(),
             spills,
+            refused_names,
             remade: IdSet::default(),
             remade_before: IdSet::default(),
             again: IdMap::default(),
@@ -275,6 +281,7 @@ impl<D: Disk> View<D> {
         if !self.index_was_lost {
             self.index.set_origin(&self.origin)?;
         }
+        self.index.set_refused(&self.refused_names)?;
         self.index.settle()?;
         if self.is_told_again && !self.index_was_lost {
             self.disk.unlink(AGAIN)?;

@@ -129,6 +129,57 @@ fn what_is_refused_lies_beside_the_tree_as_long_as_it_is_refused() {
 }
 
 #[test]
+fn names_that_are_refused_are_told_by_each_life_and_are_laid_under_others() {
+    let disk = Arc::new(SimDisk::new(1));
+    disk.refuse_names(Some(b':'));
+    let (bodies, mut view) = open(&disk, true).unwrap();
+    let mut model = Model::default();
+    let dir = model.mkdir(Ino::ROOT, &name(b"d:")).unwrap();
+    for (parent, called) in [(dir, &b"inside"[..]), (Ino::ROOT, b"f:"), (Ino::ROOT, b"plain")] {
+        let file = model.create(parent, &name(called), Kind::Regular).unwrap();
+        bodies.ensure(file, None).unwrap();
+    }
+    let invalid = || Why::Refused(22);
+    assert_eq!(laid(&disk, &mut view, &model).1, [invalid(), invalid()]);
+    let root = |called: &[u8]| (Ino::ROOT, name(called));
+    assert_eq!(view.refused(), &[root(b"d:"), root(b"f:")].into());
+    view.settle().unwrap();
+    model.settled();
+    drop((bodies, view));
+    let (bodies, mut view) = open(&disk, true).unwrap();
+    assert_eq!(view.refused(), &[root(b"d:"), root(b"f:")].into());
+    assert_eq!(laid(&disk, &mut view, &model), (vec![], vec![]), "nothing has changed");
+    for (from, to) in [(b"d:", b"d"), (b"f:", b"f")] {
+        assert!(model.rename((Ino::ROOT, &name(from)), (Ino::ROOT, &name(to))));
+    }
+    assert_eq!(laid(&disk, &mut view, &model), (vec![], vec![]));
+    assert!(view.refused().is_empty());
+    assert_laid(&*disk, &view, &model, true, "under other names");
+    assert!(model.rename((Ino::ROOT, &name(b"d")), (Ino::ROOT, &name(b"e:"))));
+    assert_eq!(laid(&disk, &mut view, &model).1, [invalid()]);
+    // It is not under a name that it no longer has. The disk is another one now.
+    assert!(disk.stat(b"tree/d").is_err() && view.refused() == &[root(b"e:")].into());
+    disk.refuse_names(None);
+    model.names.insert(root(b"e:"));
+    assert_eq!(laid(&disk, &mut view, &model), (vec![], vec![]));
+    assert!(view.refused().is_empty());
+    assert_laid(&*disk, &view, &model, true, "once more");
+    view.settle().unwrap();
+    model.settled();
+    // Many are told, and as many remembered as have a bound.
+    disk.refuse_names(Some(b':'));
+    for n in 0..1_100 {
+        let file = model.create(Ino::ROOT, &name(format!("n:{n}").as_bytes()), Kind::Regular).unwrap();
+        bodies.ensure(file, None).unwrap();
+    }
+    assert_eq!(laid(&disk, &mut view, &model).1.len(), 1_100);
+    assert_eq!(view.refused().len(), 1_024);
+    view.settle().unwrap();
+    drop((bodies, view));
+    assert_eq!(open(&disk, true).unwrap().1.refused().len(), 1_024);
+}
+
+#[test]
 fn laying_again_what_is_refused_changes_nothing_natively() {
     let disk = Arc::new(SimDisk::new(1));
     disk.limit_xattrs(Some(FEW_XATTRS));

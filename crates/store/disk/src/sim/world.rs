@@ -108,6 +108,8 @@ pub(super) struct World {
     pub(super) limit: Option<u64>,
     /// Bytes of extended attributes that one file or directory may have.
     pub(super) xattrs_limit: Option<usize>,
+    /// Nothing gets a name with this byte.
+    pub(super) refused_byte: Option<u8>,
     pub(super) rng: Rng,
     pub(super) effects: u64,
     pub(super) die_in: Option<u64>,
@@ -144,6 +146,7 @@ impl World {
             used: 0,
             limit: None,
             xattrs_limit: None,
+            refused_byte: None,
             rng: Rng::new(seed),
             effects: 0,
             die_in: None,
@@ -260,6 +263,10 @@ impl World {
 
     // Names.
 
+    fn may_be_given(&self, name: &[u8]) -> io::Result<()> {
+        if self.refused_byte.is_some_and(|byte| name.contains(&byte)) { err(Errno::INVAL) } else { Ok(()) }
+    }
+
     /// Makes an inode that has no name yet.
     fn make(
         &mut self,
@@ -316,6 +323,7 @@ impl World {
         if old.is_some() {
             return err(Errno::EXIST);
         }
+        self.may_be_given(name)?;
         let ino = self.make(kind, mode, rdev, target.to_vec(), Some(dir))?;
         let placed_dir = (kind == FileKind::Directory).then_some(ino);
         let changes = vec![NameChange { dir, name: name.to_vec(), ino: Some(ino) }];
@@ -366,6 +374,7 @@ impl World {
         if self.node(ino).kind == FileKind::Directory {
             return err(Errno::PERM);
         }
+        self.may_be_given(name)?;
         let changes = vec![NameChange { dir, name: name.to_vec(), ino: Some(ino) }];
         self.rename_all(NameOp { changes, ..NameOp::default() });
         Ok(())
@@ -386,6 +395,7 @@ impl World {
         if above.contains(&ino) {
             return err(Errno::INVAL);
         }
+        self.may_be_given(new_name)?;
         if let Some(target) = target {
             if self.with_ancestors(old_dir).contains(&target) {
                 return err(Errno::NOTEMPTY);
