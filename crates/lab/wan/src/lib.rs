@@ -4,7 +4,7 @@
 //!
 //! - [`road`] is one direction of a link, [`wire`] two hosts with both.
 //! - A [`pair`] is two folders at these hosts: of two [`sites`], or of two instances of [`syncthing`].
-//! - [`andrew`], [`bytes`], [`fill`], [`hour`] and [`visible`] are what is measured. They make files by [`trees`], and have a [`table`].
+//! - [`andrew`], [`bytes`], [`fill`], [`hour`], [`moves`] and [`visible`] are what is measured. They make files by [`trees`], and have a [`table`].
 //!
 //! Looks only at mounts, folders, commands and packets. Never used by the product.
 
@@ -14,6 +14,7 @@ pub mod andrew;
 pub mod bytes;
 pub mod fill;
 pub mod hour;
+pub mod moves;
 pub mod pair;
 pub mod road;
 pub mod sites;

@@ -13,7 +13,7 @@ use atoll_wan::sites::Sites;
 use atoll_wan::syncthing::Syncthing;
 use atoll_wan::table::Figures;
 use atoll_wan::wire::{LinkTerms, Wire};
-use atoll_wan::{andrew, bytes, fill, hour, visible};
+use atoll_wan::{andrew, bytes, fill, hour, moves, visible};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 /// Two sites behind a link, measured: the atoll binary (ATOLL_BIN, or the workspace's). Needs root, /dev/fuse and /dev/net/tun.
@@ -115,6 +115,16 @@ enum Command {
         #[arg(long, default_value_t = 1)]
         seed: u64,
     },
+    /// What becomes of names that both change while they are cut off from each other
+    Moves {
+        #[command(flatten)]
+        of: Kept,
+        #[command(flatten)]
+        link: Link,
+        /// For so many seconds both have time to notice what their own users did
+        #[arg(long, default_value_t = 10)]
+        noticed: u64,
+    },
     /// Bytes that are sent for one change of large files and of names
     Bytes {
         #[command(flatten)]
@@ -190,6 +200,11 @@ fn run(command: &Command) -> Result<Figures> {
                 let sites = Sites::both(Wire::new(LinkTerms::FREE)?, place.path())?;
                 hour::run(&what, &sites, &mut said)
             })
+        }
+        Command::Moves { of, link, noticed } => {
+            let place = Place::new("wan")?;
+            let what = moves::Moves { terms: link.or((20, 0, 0)), noticed: Duration::from_secs(noticed) };
+            kept(place, |place| moves::run(&what, &*pair(of, place)?, &mut said))
         }
         Command::Bytes { of, link, large, files, rounds, watched } => {
             let place = Place::new("wan")?;

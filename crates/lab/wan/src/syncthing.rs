@@ -112,7 +112,8 @@ impl Pair for Syncthing {
     }
 }
 
-/// The configuration of an instance: one folder, one other instance, nothing that asks the world.
+/// The configuration of an instance: one folder, one other instance, nothing that asks the world. `maxConflicts` is what `syncthing
+/// generate` writes: where it is missing there are no copies of conflicts.
 fn config(host: usize, ids: &[String; 2], folder: &Path, delay_s: u64) -> String {
     let devices: String = (0..2)
         .map(|at| {
@@ -130,7 +131,8 @@ fn config(host: usize, ids: &[String; 2], folder: &Path, delay_s: u64) -> String
         "<configuration version=\"35\">\n\
          <folder id=\"wan\" label=\"wan\" path=\"{folder}\" type=\"sendreceive\" rescanIntervalS=\"3600\" \
          fsWatcherEnabled=\"true\" fsWatcherDelayS=\"{delay_s}\" ignorePerms=\"false\" autoNormalize=\"true\">\
-         <filesystemType>basic</filesystemType>{shared}<markerName>.stfolder</markerName></folder>\n\
+         <filesystemType>basic</filesystemType>{shared}<maxConflicts>10</maxConflicts>\
+         <markerName>.stfolder</markerName></folder>\n\
          {devices}\
          <gui enabled=\"true\" tls=\"false\"><address>{ASKED_AT}</address><apikey>{KEY}</apikey></gui>\n\
          <options><listenAddress>tcp://{address}:22000</listenAddress>\

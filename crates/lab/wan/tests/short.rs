@@ -7,10 +7,11 @@ use atoll_torture::network::PROGRAMS;
 use atoll_torture::place::Place;
 use atoll_wan::bytes::Bytes;
 use atoll_wan::hour::Hour;
+use atoll_wan::moves::Moves;
 use atoll_wan::sites::Sites;
 use atoll_wan::visible::Visible;
 use atoll_wan::wire::{LinkTerms, Wire};
-use atoll_wan::{bytes, hour, visible};
+use atoll_wan::{bytes, hour, moves, visible};
 
 const TERMS: LinkTerms = LinkTerms { round_trip: Duration::from_millis(20), rate: None, loss_ppm: 0 };
 
@@ -60,4 +61,18 @@ fn what_two_sites_did_while_they_were_cut_off_is_at_both_when_they_have_met() {
     let what = Hour { terms: TERMS, cut, operations: 200, files: 60, seed: 4 };
     let figures = hour::run(&what, &sites, &mut said).unwrap().json();
     assert!(figures["rows"][0]["files"].as_u64().unwrap() > 0);
+}
+
+#[test]
+fn of_names_that_both_sites_change_at_once_nothing_is_lost_back_or_doubled() {
+    needs!(Mounts, Networks, Tun, Programs(&PROGRAMS));
+    let (_place, sites) = two_sites("wan-moves");
+    let what = Moves { terms: TERMS, noticed: Duration::from_secs(3) };
+    let figures = moves::run(&what, &sites, &mut said).unwrap().json();
+    let rows = figures["rows"].as_array().unwrap();
+    assert!(rows.len() >= 18);
+    for row in rows {
+        let is_empty = |column: &str| row[column] == "";
+        assert!(is_empty("lost") && is_empty("doubled") && is_empty("back") && row["same"] == true, "{row}");
+    }
 }
