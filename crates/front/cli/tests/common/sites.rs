@@ -144,7 +144,10 @@ impl Sites {
                 rests += 1;
             } else {
                 rests = 0;
-                assert!(Instant::now() < until, "the sites do not become even");
+                let said = |site: usize| good(["site", "list", "--data", text(&self.data(site))]);
+                // Such as that there is no room: a site keeps a twentieth of its disk free for users.
+                let told = || all.clone().map(said).collect::<Vec<_>>().join("\n");
+                assert!(Instant::now() < until, "the sites do not become even:\n{}", told());
             }
             std::thread::sleep(Duration::from_millis(200));
         }
