@@ -92,7 +92,7 @@ impl NodeSites {
 /// Makes the machine of a site.
 #[derive(Debug)]
 struct SiteMaker {
-    /// Its trash has no bound yet.
+    /// Its trash has no bound yet, and each machine that it makes gets a life of its own.
     config: SiteConfig,
     /// Where its island is.
     folder: PathBuf,
@@ -107,7 +107,8 @@ impl BesideMaker for SiteMaker {
         let disk = rustix::fs::statvfs(&self.folder);
         let disk = disk.map_err(|_| Malformed::new("disk that tells its size"))?;
         let trash_bytes = disk.f_blocks.saturating_mul(disk.f_frsize) / TRASH_PART;
-        let config = SiteConfig { trash_bytes, ..self.config.clone() };
+        let drawn = random_bytes().map_err(|_| Malformed::new("source of random numbers"))?;
+        let config = SiteConfig { trash_bytes, life: u64::from_le_bytes(drawn), ..self.config.clone() };
         Ok(Box::new(Site::open(config, position, rows)?))
     }
 }
@@ -245,6 +246,7 @@ impl<D: Disk> Serve for Wide<D> {
             volume: volume_id,
             site,
             island: ISLAND,
+            life: 0,
             members,
             window: Window::MOST,
             copies_max: COPIES_MAX,

@@ -8,7 +8,7 @@ use atoll_wide::peers::message::{Most, SITES_MAX, WideMessage};
 use bytes::{Buf, Bytes, BytesMut};
 
 /// The version of what sites say to each other.
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 2;
 
 /// Bytes in front of a frame.
 pub(crate) const FRONT: usize = 4;

@@ -63,7 +63,9 @@ impl Victim {
     fn new() -> Self {
         let (site, island, window, copies_max) = (SiteId(1), IslandId(0), Window::MOST, 2);
         let (members, trash_bytes) = (vec![(site, member(1)), (SiteId(2), member(2))], 1 << 20);
-        let config = SiteConfig { volume: VOLUME, site, island, members, window, copies_max, trash_bytes };
+        let life = 1;
+        let config =
+            SiteConfig { volume: VOLUME, site, island, life, members, window, copies_max, trash_bytes };
         let site = Site::open(config, 0, []).expect("it has no rows");
         let config = Config::new(IslandId(0), 1, Table::new(1), vec![IslandId(0)]);
         let mut island = Island::new(config, State::new(1), PreviousEnd::Orderly, Now::default());
@@ -72,7 +74,9 @@ impl Victim {
         victim.passes();
         victim.asks(ClientOp::Attach { mount: false });
         victim.event(Event::Beside(BesideEvent::Link { peer: PEER, up: true }));
-        let hello = Hello { volume: VOLUME, writers: Most::new(Vec::new()), has: 0, synced: 1 << 40 };
+        let (writer, n, has, life, synced) = (Writer(PEER), 0, 0, None, 1 << 40);
+        let (own, writers, lives) = (Most::default(), Most::default(), Most::default());
+        let hello = Hello { volume: VOLUME, writer, n, own, writers, lives, has, life, synced };
         victim.hears(WideMessage::Hello { hello }.to_vec().into());
         victim
     }

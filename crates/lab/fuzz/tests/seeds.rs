@@ -23,6 +23,7 @@ use atoll_spine::{MovedDir, Spine, SpinePlace};
 use atoll_state::RowKey;
 use atoll_state::state::Meta;
 use atoll_wide::author::{Bundle, BundleChange};
+use atoll_wide::lives::{OwnLife, WriterLife};
 use atoll_wide::peers::message::{Hello as SiteHello, KnownObject, Most, WideMessage};
 use atoll_wide::rows::FeedRow;
 use bytes::Bytes;
@@ -338,9 +339,23 @@ fn sites() -> Seeds {
         known: Most::default(),
         unknown: Most::new(vec![FeedRow::File { id: FileId(7) }]),
     };
-    let hello = SiteHello { volume: 1, writers: Most::new(vec![(Writer(1), 0)]), has: 0, synced: 9 };
+    let hello = SiteHello {
+        volume: 1,
+        writer: Writer(2),
+        n: 3,
+        own: Most::new(vec![OwnLife { position: 1, n: 1, life: 21 }]),
+        writers: Most::new(vec![(Writer(1), 0), (Writer(3), 2)]),
+        lives: Most::new(vec![WriterLife { writer: Writer(3), n: 1, life: 31 }]),
+        has: 0,
+        life: None,
+        synced: 9,
+    };
+    let begun = OwnLife { position: 10, n: 1, life: 22 };
+    let more = WriterLife { writer: Writer(3), n: 3, life: 32 };
+    let lives = WideMessage::Lives { own: Most::new(vec![begun]), others: Most::new(vec![more]) };
     [
         ("births", said(&[bundle(1, born.clone())])),
+        ("lives", said(&[lives, bundle(11, born.clone())])),
         ("removals", said(&[bundle(1, born.clone()), bundle(2, vec![unlinked]), bundle(3, vec![removed])])),
         ("rename", said(&[bundle(1, born), bundle(2, vec![renamed])])),
         ("news", said(&[WideMessage::Feed { upto: 4, news: objects() }, answer])),

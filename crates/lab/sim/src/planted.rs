@@ -181,6 +181,7 @@ pub const fn shown_by(bug: Bug) -> Shown {
         | Bug::VersionSeesAll
         | Bug::LeftIsLost
         | Bug::GoneBackUnseen
+        | Bug::LifeIsNotCompared
         | Bug::PlacedWithoutRoom
         | Bug::ReplacedGoes
         | Bug::WrittenRestsOn

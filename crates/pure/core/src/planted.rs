@@ -176,6 +176,7 @@ bugs! {
     VersionSeesAll: "a version of a file counts as having seen those whose bytes were not here",
     LeftIsLost: "what is written to a body that another site has replaced or removed goes when it is closed",
     GoneBackUnseen: "a site whose disk is replaced by a backup is greeted by those who know more of it",
+    LifeIsNotCompared: "a site has gone back unnoticed if it has made as many changes again as it had lost",
     PlacedWithoutRoom: "a piece of a file for which there is no room counts as written",
     ReplacedGoes: "bytes that another site's later version replaces are gone at once",
     WrittenRestsOn: "what rests and becomes a file again, since somebody writes to it, rests on",

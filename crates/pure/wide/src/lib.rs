@@ -16,6 +16,7 @@ pub mod contents;
 mod copies;
 pub mod foreign;
 pub mod held;
+pub mod lives;
 pub mod members;
 pub mod peers;
 pub mod rows;

@@ -27,6 +27,8 @@ pub const NEAR: u8 = b'e';
 pub const FEED: u8 = b'n';
 /// Side table of writers, by their numbers: [`WriterRow`].
 pub const WRITERS: u8 = b'w';
+/// Side table of the lives of writers, by [`life_key`]: [`LifeRow`].
+pub const LIVES: u8 = b'l';
 /// Side table of the moves of the spine, by [`stamp_key`]: [`MoveRow`].
 pub const MOVES: u8 = b's';
 /// Side table of the other sites, by their numbers: [`PeerRow`].
@@ -340,13 +342,32 @@ wire_enum! {
 }
 
 wire_enum! {
-    /// How far this site and another one have each other's feed.
+    /// A life of a writer has begun.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum LifeRow {
+        /// Of the writer of this site.
+        1 => Own {
+            /// The number of the dot that it gives first.
+            n: u64,
+            /// It.
+            life: u64,
+        },
+        /// Of another one.
+        2 => Seen { /// It.
+            life: u64 },
+    }
+}
+
+wire_enum! {
+    /// How far this site and another one have each other's feed. One with the tag 1 has no lives: a site that has some is not opened.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum PeerRow {
         /// They do.
-        1 => Upto {
+        2 => Upto {
             /// This site has all of the other one's feed up to this position.
             taken: u64,
+            /// The life of the other one that has made this position.
+            life: Option<u64>,
             /// The other one has said that it has this site's, synced, up to this position. It may have said more since.
             acked: u64,
         },
@@ -361,6 +382,12 @@ wire_enum! {
         1 => Logged { /// It.
             record: SpineMove },
     }
+}
+
+/// The key of a life: of one of this site's writer by the position of its first record, of others by the number of the dot that it has
+/// given first.
+pub const fn life_key(writer: Writer, number: u64) -> u128 {
+    (writer.0 as u128) << 64 | number as u128
 }
 
 /// The key of a stamp: keys are in the order of stamps.

@@ -19,7 +19,8 @@ fn a_site_says_nothing_before_all_that_it_begins_with_is_synced() {
     let (state, writer, addresses) = (SiteStanding::Active, Writer(1), Vec::new());
     let me = SiteMember { version: 1, state, writer, name, addresses, key };
     let members = vec![(site, me)];
-    let config = SiteConfig { volume: 1, site, island, members, window, copies_max, trash_bytes };
+    let life = 1;
+    let config = SiteConfig { volume: 1, site, island, life, members, window, copies_max, trash_bytes };
     let mut site = Site::open(config, 5, []).unwrap();
     site.hear(BesideEvent::Link { peer: 2, up: true });
     let state = State::new(1);

@@ -17,7 +17,7 @@ use atoll_wide::site::Site as Machine;
 use bytes::Bytes;
 use receiver::{Receiver, waits};
 use replica::{Rows, WRITER};
-use site::{Memory, Site, named, opened};
+use site::{Memory, Site, named, opened, rows_for_another};
 
 const ROOT: Ino = Ino::ROOT;
 
@@ -29,8 +29,7 @@ fn base() -> Site {
 /// A site that goes on alone from what another one has.
 fn branch(base: &Site, writer: u64) -> Site {
     let mut site = base.clone();
-    let rows = site.sides().iter().map(|((table, id), row)| (*table, *id, row.clone()));
-    let author = opened(Writer(writer), rows.collect::<Vec<_>>()).unwrap();
+    let author = opened(Writer(writer), rows_for_another(&site)).unwrap();
     site.set_beside(author);
     site
 }

@@ -17,12 +17,12 @@ use atoll_spine::{MovedDir, Spine, SpinePlace};
 use atoll_wide::author::{Bundle, BundleChange};
 use atoll_wide::foreign::OBJECTS_MAX;
 use atoll_wide::peers::Window;
-use atoll_wide::peers::message::{Hello, Most, WideMessage};
+use atoll_wide::peers::message::WideMessage;
 use atoll_wide::rows::{DirBeside, FeedRow, FileBeside};
 use atoll_wide::site::Site as Machine;
 use bytes::Bytes;
 use receiver::Receiver;
-use site::{Memory, Site, named, opened_at};
+use site::{Memory, Site, greeting, named, opened_at};
 
 const ROOT: Ino = Ino::ROOT;
 /// The other site, as which the test speaks.
@@ -42,7 +42,7 @@ impl Place {
         site.watch_no_more();
         site.hear(BesideEvent::Link { peer: PEER, up: true });
         let mut place = Self { site, shadow: Receiver::shadow(), position: 0 };
-        let hello = Hello { volume: 1, writers: Most::new(Vec::new()), has: 0, synced: 1 << 40 };
+        let hello = greeting(1, 0, 1 << 40);
         place.hears(WideMessage::Hello { hello });
         place
     }

@@ -24,7 +24,7 @@ use drive::{Driver, number};
 use quarrel::quarrel;
 use receiver::{Plain, Receiver, Tree};
 use replica::{Rows, WRITER};
-use site::{Memory, Site, opened};
+use site::{Memory, Site, opened, rows_for_another};
 
 /// Seeds of a usual run.
 const SEEDS: u64 = 12;
@@ -217,8 +217,7 @@ fn run_quarrel(seed: u64) -> Counts {
 
 /// The author of a site that goes on from the rows of another one.
 fn writer(site: &Site, at: usize) -> Machine {
-    let rows = site.sides().iter().map(|((table, id), row)| (*table, *id, row.clone()));
-    opened(Writer(100 + at as u64), rows.collect::<Vec<_>>()).expect("it has written them")
+    opened(Writer(100 + at as u64), rows_for_another(site)).expect("it has written them")
 }
 
 /// What sites have made since a beginning that all know reaches idle ones.

@@ -19,7 +19,7 @@ use atoll_wide::peers::{Refused, Window};
 use atoll_wide::rows::{FeedRow, SiteId, root_head};
 use atoll_wide::site::Site as Machine;
 use bytes::Bytes;
-use site::{Memory, Site, named, opened};
+use site::{Memory, Site, greeting, named, opened};
 use world::{Node, VOLUME, World, bundles};
 
 const ROOT: Ino = Ino::ROOT;
@@ -59,7 +59,15 @@ fn work(node: &mut Node) {
 }
 
 fn hello(writers: Vec<(Writer, u64)>, has: u64, synced: u64) -> WideMessage {
-    WideMessage::Hello { hello: Hello { volume: VOLUME, writers: Most::new(writers), has, synced } }
+    WideMessage::Hello { hello: Hello { writers: Most::new(writers), ..greeting(VOLUME, has, synced) } }
+}
+
+/// What it tells a stranger next, but for its lives.
+fn tell(node: &mut Node) -> Option<WideMessage> {
+    node.tell(STRANGER).map(|message| match message {
+        WideMessage::Lives { .. } => node.tell(STRANGER),
+        message => Some(message),
+    })?
 }
 
 /// A site that has greeted a stranger, who has all up to the time when its process began.
@@ -68,15 +76,15 @@ fn greeted(bundles: Vec<Bundle>, window: Window) -> Node {
     let has = node.records();
     work(&mut node);
     node.peers.link_up(STRANGER);
-    assert!(matches!(node.tell(STRANGER), Some(WideMessage::Hello { .. })));
-    assert_eq!(node.tell(STRANGER), None, "the other one has not said who it is");
+    assert!(matches!(tell(&mut node), Some(WideMessage::Hello { .. })));
+    assert_eq!(tell(&mut node), None, "the other one has not said who it is");
     assert_eq!(node.hears(STRANGER, hello(Vec::new(), has, 1_000)), Ok(()));
     node
 }
 
 /// All that it tells, at once.
 fn told(node: &mut Node) -> Vec<WideMessage> {
-    std::iter::from_fn(|| node.tell(STRANGER)).collect()
+    std::iter::from_fn(|| tell(node)).collect()
 }
 
 /// All that it decides is synced.
@@ -108,55 +116,6 @@ fn feed(upto: u64, news: Vec<KnownObject>) -> WideMessage {
     WideMessage::Feed { upto, news: Most::new(news) }
 }
 
-// ----------------------------------------------------------- who has gone back
-
-/// Two sites meet: what each says of the other one's greeting.
-fn meet(one: &mut Node, other: &mut Node) -> [Result<(), Refused>; 2] {
-    one.peers.link_up(other.id);
-    other.peers.link_up(one.id);
-    let (there, back) = (one.tell(other.id).unwrap(), other.tell(one.id).unwrap());
-    [one.hears(other.id, back), other.hears(one.id, there)]
-}
-
-#[test]
-fn a_site_that_comes_back_from_an_old_copy_is_refused_by_both_ends_of_a_link() {
-    let mut world = World::new(vec![taker(1, dirs(101, 8)), taker(2, dirs(102, 8))], &[(0, 1)]);
-    world.nodes.iter_mut().for_each(|node| (0..4).for_each(|_| assert!(node.work())));
-    world.settle(false);
-    world.compare();
-    let old = world.nodes.clone();
-    world.settle(true);
-    world.compare();
-    for at in [0, 1] {
-        let (mut copy, mut other) = (Node::from_copy(&old[at]), world.nodes[1 - at].clone());
-        let said = meet(&mut copy, &mut other);
-        assert_eq!(said, [Err(Refused::ThisWentBack), Err(Refused::OtherWentBack)]);
-        assert_eq!((copy.tell(other.id), other.tell(copy.id)), (None, None), "the link is down");
-        // It is also noticed behind restarts of all.
-        copy.restart(false);
-        other.restart(false);
-        assert_eq!(meet(&mut copy, &mut other), said);
-    }
-    let [mut one, mut other] = world.nodes.try_into().unwrap_or_else(|_| panic!("there are two"));
-    one.restart(true);
-    other.restart(true);
-    assert_eq!(meet(&mut one, &mut other), [Ok(()), Ok(())], "a power cut takes nothing that was told");
-}
-
-#[test]
-fn a_site_that_has_gone_back_is_noticed_by_one_that_it_has_never_met() {
-    let nodes = vec![taker(1, dirs(101, 8)), taker(2, Vec::new()), taker(3, Vec::new())];
-    let mut world = World::new(nodes, &[(0, 1), (1, 2)]);
-    (0..4).for_each(|_| assert!(world.nodes[0].work()));
-    world.settle(false);
-    let mut old = Node::from_copy(&world.nodes[0]);
-    world.settle(true);
-    world.compare();
-    let third = &mut world.nodes[2];
-    third.restart(true);
-    assert_eq!(meet(&mut old, third)[0], Err(Refused::ThisWentBack));
-}
-
 // ------------------------------------------------------------------ what is sent
 
 #[test]
@@ -177,9 +136,9 @@ fn a_peer_that_acknowledges_nothing_is_told_a_window_and_no_more() {
     }
     for _ in 0..3 {
         node.peers.link_down(STRANGER);
-        assert_eq!(node.tell(STRANGER), None);
+        assert_eq!(tell(&mut node), None);
         node.peers.link_up(STRANGER);
-        node.tell(STRANGER).unwrap();
+        tell(&mut node).unwrap();
         let upto = node.peers.upto(STRANGER).1;
         assert_eq!(node.hears(STRANGER, hello(Vec::new(), upto, 1_000)), Ok(()));
         assert_eq!(told(&mut node).len(), 5, "what was under way is told again");
@@ -194,17 +153,17 @@ fn what_is_not_synced_does_not_leave() {
     let has = node.records();
     assert!(node.work());
     node.peers.link_up(STRANGER);
-    node.tell(STRANGER).unwrap();
+    tell(&mut node).unwrap();
     assert_eq!(node.hears(STRANGER, hello(Vec::new(), has, 0)), Ok(()));
-    assert_eq!(node.tell(STRANGER), None);
+    assert_eq!(tell(&mut node), None);
     node.sync();
-    assert!(matches!(node.tell(STRANGER), Some(WideMessage::Bundle { .. })));
+    assert!(matches!(tell(&mut node), Some(WideMessage::Bundle { .. })));
     // The root changes with the second directory, so its state is newer than what is synced.
     assert!(node.work());
     assert_eq!(node.hears(STRANGER, want(&[FeedRow::Dir { id: FileId::ROOT }])), Ok(()));
-    assert_eq!(node.tell(STRANGER), None);
+    assert_eq!(tell(&mut node), None);
     node.sync();
-    assert!(matches!(node.tell(STRANGER), Some(WideMessage::State { .. })));
+    assert!(matches!(tell(&mut node), Some(WideMessage::State { .. })));
 }
 
 /// Else the answer could lack a change that came before it, and the peer would take it for all that there is.
@@ -213,14 +172,14 @@ fn an_answer_is_overtaken_by_nothing() {
     let mut node = taker(1, dirs(101, 2));
     let has = node.records();
     node.peers.link_up(STRANGER);
-    node.tell(STRANGER).unwrap();
+    tell(&mut node).unwrap();
     assert_eq!(node.hears(STRANGER, hello(Vec::new(), has, 0)), Ok(()));
     assert!(node.work());
     node.sync();
     assert!(node.work());
     assert_eq!(node.hears(STRANGER, want(&[object(0)])), Ok(()));
     assert_eq!(
-        node.tell(STRANGER),
+        tell(&mut node),
         None,
         "the answer waits until it is synced, and the first bundle for the answer"
     );
@@ -243,12 +202,12 @@ fn news_of_what_has_changed_once_more_wait_until_that_is_synced() {
     assert_eq!(node.hears(other, WideMessage::Bundle { bundle: root[0].clone() }), Ok(()));
     steps(&mut node);
     assert!(node.work(), "a directory in the root");
-    assert_eq!(node.tell(STRANGER), None);
+    assert_eq!(tell(&mut node), None);
     node.sync();
-    let Some(WideMessage::Feed { news, .. }) = node.tell(STRANGER) else { panic!("the root has changed") };
+    let Some(WideMessage::Feed { news, .. }) = tell(&mut node) else { panic!("the root has changed") };
     assert_eq!(&news[..], [known(object(0), &[(0, 1), (101, 1), (102, 1)])]);
-    assert!(matches!(node.tell(STRANGER), Some(WideMessage::Bundle { .. })));
-    assert_eq!(node.tell(STRANGER), None);
+    assert!(matches!(tell(&mut node), Some(WideMessage::Bundle { .. })));
+    assert_eq!(tell(&mut node), None);
 }
 
 /// The root's change of another site has its row in the feed behind what is read, since the root has changed once more, and that is not
@@ -266,18 +225,18 @@ fn what_was_hidden_when_the_feed_was_read_is_told_on_the_next_link() {
     let upto = node.records();
     assert!(node.work());
     node.peers.link_up(STRANGER);
-    node.tell(STRANGER).unwrap();
+    tell(&mut node).unwrap();
     assert_eq!(node.hears(STRANGER, hello(Vec::new(), 0, 1_000)), Ok(()));
     let born = FeedRow::Dir { id: FileId::born(Dot { writer: Writer(102), n: 2 }) };
-    assert_eq!(node.tell(STRANGER), None, "the root's later change is not synced");
+    assert_eq!(tell(&mut node), None, "the root's later change is not synced");
     node.sync();
-    assert_eq!(node.tell(STRANGER), Some(feed(upto, vec![known(born, &[(102, 2)])])));
+    assert_eq!(tell(&mut node), Some(feed(upto, vec![known(born, &[(102, 2)])])));
     assert_eq!(node.hears(STRANGER, WideMessage::Ack { upto }), Ok(()));
     node.peers.link_up(STRANGER);
     node.sync();
-    node.tell(STRANGER).unwrap();
+    tell(&mut node).unwrap();
     assert_eq!(node.hears(STRANGER, hello(Vec::new(), upto, 1_000)), Ok(()));
-    let told = node.tell(STRANGER);
+    let told = tell(&mut node);
     let Some(WideMessage::Feed { news, .. }) = told else {
         panic!("a bundle does not tell what is hidden: {told:?}")
     };
@@ -403,7 +362,7 @@ fn what_has_no_place_or_no_end_is_refused_and_ends_the_link_only() {
         first.iter().for_each(|message| assert_eq!(node.hears(STRANGER, message.clone()), Ok(())));
         assert_eq!(node.hears(STRANGER, last.clone()), Err(expected));
         assert!(!expected.to_string().is_empty());
-        assert_eq!(node.tell(STRANGER), None, "the link is down");
+        assert_eq!(tell(&mut node), None, "the link is down");
         assert_eq!(node.hears(STRANGER, bundle(9)), Err(order("it has not said who it is")));
         // Others are served, and a new link is judged anew.
         let mut world = World::new(vec![node, taker(2, Vec::new())], &[(0, 1)]);
@@ -411,7 +370,7 @@ fn what_has_no_place_or_no_end_is_refused_and_ends_the_link_only() {
         world.compare();
         let node = &mut world.nodes[0];
         node.peers.link_up(STRANGER);
-        assert!(node.tell(STRANGER).is_some());
+        assert!(tell(node).is_some());
         let has = node.peers.upto(STRANGER).1;
         assert_eq!(node.hears(STRANGER, hello(Vec::new(), has, 1_000)), Ok(()));
     }
@@ -420,7 +379,7 @@ fn what_has_no_place_or_no_end_is_refused_and_ends_the_link_only() {
     node.peers.link_up(STRANGER);
     assert_eq!(node.hears(STRANGER, bundle(1)), Err(order("it has not said who it is")));
     node.peers.link_up(STRANGER);
-    let other = Hello { volume: VOLUME + 1, writers: Most::default(), has: 0, synced: 0 };
+    let other = greeting(VOLUME + 1, 0, 0);
     assert_eq!(node.hears(STRANGER, WideMessage::Hello { hello: other }), Err(Refused::Volume));
     let mut node = greeted(Vec::new(), Window::MOST);
     assert_eq!(node.hears(STRANGER, feed(5, vec![news(0)])), Ok(()));
@@ -438,7 +397,7 @@ fn a_move_that_must_wait_for_a_cut_ends_the_link_and_is_not_acknowledged() {
     node.is_busy = true;
     assert_eq!((node.tries(), node.tries()), (Some(Err(Refused::Busy)), None));
     node.sync();
-    assert_eq!((node.peers.upto(STRANGER).0, node.tell(STRANGER)), (0, None));
+    assert_eq!((node.peers.upto(STRANGER).0, tell(&mut node)), (0, None));
 }
 
 #[test]
@@ -474,7 +433,7 @@ fn a_directory_in_one_that_is_nowhere_is_not_taken_and_what_comes_with_it_is() {
     let mut asked = Vec::new();
     for _ in 0..10 {
         steps(&mut node);
-        let Some(message) = node.tell(STRANGER) else { continue };
+        let Some(message) = tell(&mut node) else { continue };
         let WideMessage::Want { objects } = message else {
             assert_eq!(message, WideMessage::Ack { upto: 7 });
             break;
@@ -504,19 +463,19 @@ fn a_record_of_rows_only_is_made_when_an_acknowledgement_waits_for_it() {
     assert_eq!(node.hears(STRANGER, feed(7, Vec::new())), Ok(()));
     let before = node.records();
     assert!(node.step() && !node.step());
-    assert_eq!((node.records(), node.tell(STRANGER)), (before + 1, None), "it is not synced");
+    assert_eq!((node.records(), tell(&mut node)), (before + 1, None), "it is not synced");
     node.sync();
-    assert_eq!(node.tell(STRANGER), Some(WideMessage::Ack { upto: 7 }));
+    assert_eq!(tell(&mut node), Some(WideMessage::Ack { upto: 7 }));
     // A record that changes something has the rows too.
     let bundle = Bundle { position: 9, changes: vec![born(1, FileId::ROOT)] };
     assert_eq!(node.hears(STRANGER, WideMessage::Bundle { bundle }), Ok(()));
     assert!(node.step() && !node.step());
     node.sync();
-    assert_eq!(node.tell(STRANGER), Some(WideMessage::Ack { upto: 9 }));
+    assert_eq!(tell(&mut node), Some(WideMessage::Ack { upto: 9 }));
     assert_eq!(node.records(), before + 2);
     node.restart(true);
     node.peers.link_up(STRANGER);
-    let Some(WideMessage::Hello { hello }) = node.tell(STRANGER) else { panic!("it greets") };
+    let Some(WideMessage::Hello { hello }) = tell(&mut node) else { panic!("it greets") };
     assert_eq!((hello.has, &hello.writers[..]), (9, &[(Writer(55), 1)][..]));
 }
 
@@ -554,7 +513,7 @@ fn an_answer_has_as_many_states_as_fit_and_the_rest_is_asked_for_again() {
     told(&mut node);
     for round in 1.. {
         assert_eq!(node.hears(STRANGER, want(&left)), Ok(()));
-        let Some(WideMessage::State { changes, .. }) = node.tell(STRANGER) else { panic!("it answers") };
+        let Some(WideMessage::State { changes, .. }) = tell(&mut node) else { panic!("it answers") };
         assert!(!changes.is_empty() && changes.encoded_len() <= STATE_BYTES_MAX + 4);
         left.drain(..changes.len());
         if left.is_empty() {
@@ -580,8 +539,8 @@ fn a_question_has_a_bound_in_bytes() {
     assert_eq!(node.hears(STRANGER, WideMessage::Bundle { bundle }), Ok(()));
     assert_eq!(node.hears(STRANGER, feed(8, news)), Ok(()));
     steps(&mut node);
-    assert_eq!(node.tell(STRANGER), Some(WideMessage::Ack { upto: 7 }));
-    let Some(WideMessage::Want { objects }) = node.tell(STRANGER) else { panic!("it asks") };
+    assert_eq!(tell(&mut node), Some(WideMessage::Ack { upto: 7 }));
+    let Some(WideMessage::Want { objects }) = tell(&mut node) else { panic!("it asks") };
     assert_eq!(objects.len(), 3);
     assert!(objects.encoded_len() <= WANT_BYTES_MAX + 4);
 }
@@ -602,7 +561,7 @@ fn ends(mut node: Node, answer: impl Fn(u64, &[KnownObject]) -> WideMessage) -> 
             }
         }
         node.sync();
-        match node.tell(STRANGER) {
+        match tell(&mut node) {
             Some(WideMessage::Want { objects }) => {
                 if let Err(why) = node.hears(STRANGER, answer(round, &objects)) {
                     return why;
@@ -704,7 +663,7 @@ fn whatever_a_hostile_site_says_no_site_fails() {
                 Ok(()) => taken += 1,
                 Err(_) if rng.percent(80) => {
                     node.peers.link_up(STRANGER);
-                    node.tell(STRANGER).unwrap();
+                    tell(&mut node).unwrap();
                     let (has, synced) = (node.peers.upto(STRANGER).1, u64::MAX);
                     assert_eq!(node.hears(STRANGER, hello(Vec::new(), has, synced)), Ok(()));
                 }
@@ -740,7 +699,7 @@ fn whatever_a_hostile_site_says_the_users_of_a_site_go_on() {
             if !is_linked {
                 site.hear(BesideEvent::Link { peer, up: true });
                 let (has, synced) = (site.beside::<Machine>().peers().upto(STRANGER).1, u64::MAX);
-                let hello = Hello { volume: 1, writers: Most::default(), has, synced };
+                let hello = greeting(1, has, synced);
                 site.hear(BesideEvent::Message { peer, bytes: WideMessage::Hello { hello }.to_vec().into() });
             }
             let mut message = hostile(&mut rng, &real);

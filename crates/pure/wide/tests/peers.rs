@@ -23,7 +23,7 @@ use atoll_wide::site::Site as Machine;
 use drive::{Driver, number};
 use quarrel::quarrel;
 use replica::WRITER;
-use site::{Memory, Site, opened};
+use site::{Memory, Site, opened, rows_for_another};
 use world::{Counts, Node, World, bundles};
 
 /// Seeds of a usual run.
@@ -50,8 +50,7 @@ fn branches(seed: u64, rng: &mut Rng, sites: usize) -> (Vec<Bundle>, Vec<Vec<Bun
     let branch = |at: usize| {
         let mut rng = Rng::new(seed * 16 + at as u64);
         let mut site = base.clone();
-        let rows = site.sides().iter().map(|((table, id), row)| (*table, *id, row.clone()));
-        let author = opened(Writer(101 + at as u64), rows.collect::<Vec<_>>()).expect("it has written them");
+        let author = opened(Writer(101 + at as u64), rows_for_another(&site)).expect("it has written them");
         site.set_beside(author);
         work(&mut site, &mut rng, 40);
         bundles(&site, upto)

@@ -1,6 +1,7 @@
 //! One site: its disk, its process, and the user who works at it. Never judges.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use atoll_causal::Writer;
@@ -67,7 +68,11 @@ impl Net for Mouth {
 
 /// Makes the machine of a site.
 #[derive(Debug)]
-struct Maker(SiteConfig);
+struct Maker {
+    config: SiteConfig,
+    /// Machines that were made: each has a life of its own.
+    lives: AtomicU64,
+}
 
 impl BesideMaker for Maker {
     fn tables(&self) -> &[u8] {
@@ -75,7 +80,8 @@ impl BesideMaker for Maker {
     }
 
     fn begin(&self, position: u64, rows: Vec<SideRow>) -> Result<Box<dyn Beside>, Malformed> {
-        Ok(Box::new(Site::open(self.0.clone(), position, rows)?))
+        let life = self.config.site.0 << 32 | self.lives.fetch_add(1, Ordering::Relaxed);
+        Ok(Box::new(Site::open(SiteConfig { life, ..self.config.clone() }, position, rows)?))
     }
 }
 
@@ -102,9 +108,11 @@ pub(super) struct Place {
     fault: Option<Fault>,
     /// Its disk has little room, or had in this life of its process.
     is_full: bool,
+    /// Its last record, and the number of its last dot, when its process began.
+    pub(super) opened: (u64, u64),
     /// What its disk was like once.
     backup: Option<SimDisk>,
-    /// Its disk went back, and the others go on without it.
+    /// Its disk went back, or it has taken what one has made that went back, and the others go on without it.
     pub(super) is_out: bool,
 }
 
@@ -132,14 +140,16 @@ impl Place {
         // The others it hears of.
         let members = BTreeSet::from([0, number]).into_iter().map(member).collect();
         let (site, island, trash_bytes) = (SiteId(writer_of(number).0), ISLAND, TRASH_BYTES);
-        let config = SiteConfig { volume: VOLUME, site, island, members, window, copies_max, trash_bytes };
+        let life = 0;
+        let config =
+            SiteConfig { volume: VOLUME, site, island, life, members, window, copies_max, trash_bytes };
         Self {
             number,
             disk: SimDisk::new(seed ^ number as u64),
             clock,
             mouth: Arc::default(),
             engine: None,
-            maker: Arc::new(Maker(config)),
+            maker: Arc::new(Maker { config, lives: AtomicU64::new(1) }),
             rows_max,
             seed,
             is_made: false,
@@ -149,6 +159,7 @@ impl Place {
             next_id: 0,
             fault: None,
             is_full: false,
+            opened: (0, 0),
             backup: None,
             is_out: false,
         }
@@ -208,6 +219,8 @@ impl Place {
             Ok((engine, _)) => {
                 self.is_made = true;
                 self.engine = Some(Arc::new(engine));
+                let given = self.with_site(|site| site.author().given().1);
+                self.opened = self.position().zip(given).unwrap_or_default();
             }
             Err(_) if self.disk.is_dead() || self.is_full => {}
             Err(why) => return Err(Failure::new(format!("site {} cannot be opened: {why}", self.number))),

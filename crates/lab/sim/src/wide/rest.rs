@@ -12,6 +12,7 @@ use atoll_state::RowKey;
 use atoll_wide::rows::{DIRS, DirBeside, DirRow, FILES, FileBeside, FileRow, TRASH, trash_of};
 
 use super::place::{ISLAND, Place};
+use super::ways::number as number_of;
 use crate::cause::Failure;
 use crate::invariants::read;
 
@@ -163,7 +164,8 @@ pub(super) fn judge(
 ) -> Result<(Dump, Tokens, Vec<Tokens>), Failure> {
     let mut rest = Vec::new();
     let mut first: Option<(Dump, Tokens, BTreeMap<FileId, Vec<u8>>)> = None;
-    let of = places.len();
+    let going_on: Vec<usize> =
+        places.iter().filter(|place| !place.is_out).map(|place| place.number).collect();
     for place in places {
         if place.is_out {
             rest.push(Tokens::new());
@@ -178,7 +180,8 @@ pub(super) fn judge(
         }
         let number = place.number;
         let members = place.with_site(|site| site.members().all().map(|(site, _)| site).collect::<Vec<_>>());
-        if members.as_ref().map(Vec::len) != Some(of) {
+        let is_known = |site: &usize| members.iter().flatten().any(|known| known.0 == number_of(*site));
+        if !going_on.iter().all(is_known) {
             return Err(Failure::new(format!("site {number} knows of {members:?} at rest")));
         }
         let (tree, tokens) = dump(place)?;

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use atoll_causal::FileId;
+use atoll_causal::{FileId, Writer};
 use atoll_core::{Decode, Encode, Ino, Name};
 use atoll_disk::sim::Fault;
 use atoll_island::{BesideEvent, Event};
@@ -17,11 +17,12 @@ use atoll_wide::members::{NumberedSite, SiteMember, SiteStanding};
 use atoll_wide::peers::Window;
 use atoll_wide::peers::message::{Most, WideMessage};
 use atoll_wide::rows::{SiteId, trash_of};
+use atoll_wide::site::Site;
 use bytes::Bytes;
 
 use super::place::{Place, name};
 use super::rest::{Removed, Tokens, judge, judge_tokens, judge_trash, tokens_in};
-use super::ways::{Ways, number};
+use super::ways::{Ways, WentBack, number};
 use crate::cause::Failure;
 use crate::clocks::{Paces, SimClock, TrueTime};
 use crate::scenario::Run;
@@ -82,6 +83,20 @@ struct Sim<'r> {
     fills: bool,
     /// Disks are restored from backups.
     restores: bool,
+    /// The most that each site has ever known of each other one.
+    known: BTreeMap<usize, BTreeMap<usize, KnownOf>>,
+    /// Sites whose disks are older copies, of which another one knew more.
+    went_back: BTreeSet<usize>,
+    /// Sites whose disks were replaced since all were at rest.
+    replaced: BTreeSet<usize>,
+}
+
+/// What a site knows of another one: the number of its last dot, up to where it has its feed, and up to where that one has this one's.
+#[derive(Debug, Clone, Copy, Default)]
+struct KnownOf {
+    n: u64,
+    taken: u64,
+    acked: u64,
 }
 
 /// Runs one.
@@ -104,6 +119,7 @@ pub(crate) fn run(run: &mut Run) -> Result<(), Failure> {
     let ways = Ways::new(sites, rng.percent(30));
     let (made, removed, told, had, gone) = Default::default();
     let (open, written, fresh, at_risk, were_full) = Default::default();
+    let (known, went_back, replaced) = Default::default();
     let mut sim = Sim {
         rng,
         run,
@@ -122,6 +138,9 @@ pub(crate) fn run(run: &mut Run) -> Result<(), Failure> {
         were_full,
         fills,
         restores,
+        known,
+        went_back,
+        replaced,
         gone,
     };
     for at in 0..sites {
@@ -146,7 +165,9 @@ impl Sim<'_> {
 
     fn step(&mut self) -> Result<(), Failure> {
         let at = self.rng.index(self.places.len());
-        let pair = *self.rng.pick(&self.ways.pairs());
+        let pairs = self.ways.pairs();
+        // One may be left alone.
+        let pair = if pairs.is_empty() { (0, 0) } else { *self.rng.pick(&pairs) };
         let (fills, restores) = (u32::from(self.fills), u32::from(self.restores));
         match self.rng.weighted(&[
             60,
@@ -171,6 +192,7 @@ impl Sim<'_> {
                 }
             }
             2 => self.pass()?,
+            3 | 4 if pairs.is_empty() => {}
             3 => {
                 self.note(format_args!("link {pair:?} breaks"));
                 self.run.injected.breaks += u64::from(self.ways.is_up(pair));
@@ -223,7 +245,9 @@ impl Sim<'_> {
             }
         }
         self.ways.take(&mut self.places)?;
-        self.ways.look(&mut self.places)
+        self.ways.look(&mut self.places)?;
+        self.looks_at_known();
+        self.settles_refusals()
     }
 
     /// Some message arrives. False if none is on its way.
@@ -242,6 +266,8 @@ impl Sim<'_> {
             self.told.extend(tokens_in(&bytes[first..end]));
         }
         self.ways.deliver(&mut self.places, (from, to), bytes)?;
+        self.looks_at_known();
+        self.settles_refusals()?;
         Ok(true)
     }
 
@@ -255,76 +281,125 @@ impl Sim<'_> {
         Ok(())
     }
 
-    /// The disk of a site is replaced by a backup. It meets the others before its users go on. If one of them knows more of it, or it has
-    /// acknowledged more, the two refuse each other, and the others go on without it.
+    /// The disk of a site is replaced by a backup, and its users go on.
     fn restores_backup(&mut self, at: usize) -> Result<(), Failure> {
-        for other in (0..self.places.len()).filter(|other| *other != at) {
-            self.start(other)?;
-        }
-        self.pass()?;
-        // One that is away may know more of it, and nobody would notice if it makes as many changes again before the two meet ("Known faults").
-        let mut others = self.places.iter().filter(|place| place.number != at && !place.is_out);
-        if !others.clone().all(|place| place.is_up() && place.is_synced()) || others.nth(1).is_none() {
+        // Of two one would be left. And one site has all that all had at rest.
+        let others = || self.places.iter().filter(|place| place.number != at && !place.is_out);
+        if others().nth(1).is_none() || others().all(|place| self.replaced.contains(&place.number)) {
             return Ok(());
         }
-        let site = SiteId(number(at));
-        // What they have durably of it, and what it has acknowledged of theirs.
-        let others = self.places.iter().filter(|place| place.number != at);
-        let known =
-            |other: &Place| Some((other.number, other.with_site(|machine| machine.peers().upto(site))?));
-        let known: BTreeMap<usize, (u64, u64)> = others.filter_map(known).collect();
         let seed = self.rng.bits();
         if !self.places[at].restore_backup(seed) {
             return Ok(());
         }
         self.ways.cut(&mut self.places, at)?;
-        self.note(format_args!("site {at} is restored from a backup"));
         self.run.injected.wiped += 1;
         self.at_risk.insert(at);
+        self.replaced.insert(at);
+        if self.replaced.len() > 1 {
+            // What one has told another one may be lost at both.
+            self.forgets_told();
+        }
         self.open.retain(|open| open.at != at);
         self.start(at)?;
-        let own = self.places[at].with_site(|machine| {
-            let has = |other: &usize| machine.peers().upto(SiteId(number(*other))).0;
-            known.keys().map(|other| (*other, has(other))).collect::<BTreeMap<_, _>>()
-        });
-        let position = self.places[at].position();
-        let (Some(own), Some(position)) = (own, position) else {
+        let site = &self.places[at];
+        let taken = |machine: &Site| {
+            let of = |other| (other, machine.peers().upto(SiteId(number(other))).0);
+            (0..self.places.len()).map(of).collect::<BTreeMap<_, _>>()
+        };
+        let (Some(taken), (position, n)) = (site.with_site(taken), site.opened) else {
             return Err(Failure::new(format!("site {at} does not start from its backup")));
         };
-        self.ways.may_end(Some(at));
-        let pairs = self.ways.pairs().into_iter().filter(|pair| pair.0 == at || pair.1 == at);
-        let pairs: Vec<_> = pairs.collect();
-        for pair in &pairs {
-            self.ways.set(&mut self.places, *pair, true)?;
+        let has_more = |(other, known): (&usize, &BTreeMap<usize, KnownOf>)| {
+            let of_it = known.get(&at).copied().unwrap_or_default();
+            let is_more = of_it.n > n || of_it.taken > position || of_it.acked > taken[other];
+            *other != at && is_more
+        };
+        let is_back = self.known.iter().any(has_more);
+        self.note(format_args!("site {at} is restored from a backup, back: {is_back}"));
+        if is_back {
+            self.went_back.insert(at);
         }
-        let linked: Vec<_> = pairs.iter().filter(|pair| self.ways.is_up(**pair)).copied().collect();
-        let mut refused = BTreeSet::new();
-        while self.deliver()? {
-            refused.append(&mut self.ways.take_ended(&mut self.places)?);
+        Ok(())
+    }
+
+    /// Notes what sites know of each other.
+    fn looks_at_known(&mut self) {
+        let sites = self.places.len();
+        for (at, place) in self.places.iter().enumerate() {
+            let known = self.known.entry(at).or_default();
+            place.with_site(|machine| {
+                for of in (0..sites).filter(|of| *of != at) {
+                    let (taken, acked) = machine.peers().upto(SiteId(number(of)));
+                    let n = machine.peers().last_dot(Writer(number(of)));
+                    let before = known.entry(of).or_default();
+                    *before = KnownOf {
+                        n: before.n.max(n),
+                        taken: before.taken.max(taken),
+                        acked: before.acked.max(acked),
+                    };
+                }
+            });
         }
-        self.ways.may_end(None);
-        for pair in linked {
-            let other = pair.0 + pair.1 - at;
-            let Some((taken, acked)) = known.get(&other) else { continue };
-            let is_stale = *taken > position || *acked > own[&other];
-            if is_stale && !refused.contains(&pair) {
+    }
+
+    /// Sites have refused each other since one has gone back. That one is out, or of two who have taken different changes of it the one that
+    /// has the later ones: the others go on without it.
+    fn settles_refusals(&mut self) -> Result<(), Failure> {
+        for WentBack { by, to, who } in self.ways.take_refused() {
+            self.note(format_args!("site {by} refuses site {to}: site {who} has gone back"));
+            if !self.went_back.contains(&who) {
                 return Err(Failure::new(format!(
-                    "site {at} has gone back to {position}, site {other} has {taken} of it, and they go on"
+                    "site {by} refuses site {to}, and nobody knows more of site {who} than that has"
                 )));
             }
+            if self.places[by].is_out || self.places[to].is_out {
+                continue;
+            }
+            let at = if [by, to].contains(&who) { Some(who) } else { self.has_later(who, by, to)? };
+            if let Some(at) = at {
+                self.is_out(at)?;
+            }
         }
-        if !refused.is_empty() {
-            self.note(format_args!("site {at} is out"));
-            self.run.injected.removed += 1;
-            self.places[at].die(Fault::ProcessDeath);
-            self.places[at].is_out = true;
-            self.ways.forget(&mut self.places, at)?;
-            // What nobody else had is lost with it.
-            self.fresh.retain(|(made_at, _)| *made_at != at);
-            let had = &self.had;
-            self.told.retain(|token| had.contains(token));
+        Ok(())
+    }
+
+    /// Which of two sites that refuse each other has the later changes of a third one; none if one of them has died meanwhile.
+    fn has_later(&self, of: usize, one: usize, other: usize) -> Result<Option<usize>, Failure> {
+        let writer = Writer(number(of));
+        let n = |at: usize| self.places[at].with_site(|machine| machine.peers().last_dot(writer));
+        let (Some(n_one), Some(n_other)) = (n(one), n(other)) else { return Ok(None) };
+        let both = n_one.min(n_other);
+        let life = |at: usize| self.places[at].with_site(|machine| machine.peers().life_of(writer, both));
+        let lives = (life(one).flatten(), life(other).flatten());
+        if lives.0 == lives.1 {
+            let why = format!("sites {one} and {other} refuse each other, and know the same of site {of}");
+            return Err(Failure::new(why));
+        }
+        Ok(Some(if lives.0 > lives.1 { one } else { other }))
+    }
+
+    /// The others go on without a site.
+    fn is_out(&mut self, at: usize) -> Result<(), Failure> {
+        self.note(format_args!("site {at} is out"));
+        self.run.injected.removed += 1;
+        self.places[at].die(Fault::ProcessDeath);
+        self.places[at].is_out = true;
+        self.ways.forget(&mut self.places, at)?;
+        // What nobody else had is lost with it.
+        self.fresh.retain(|(made_at, _)| *made_at != at);
+        self.forgets_told();
+        if self.places.iter().all(|place| place.is_out || self.replaced.contains(&place.number)) {
+            // Those that are left need not know what all had at rest, and what was gone.
+            [&mut self.told, &mut self.had, &mut self.gone].into_iter().for_each(Tokens::clear);
         }
         self.ways.look(&mut self.places)
+    }
+
+    /// What was told since all were at rest may be lost.
+    fn forgets_told(&mut self) {
+        let had = &self.had;
+        self.told.retain(|token| had.contains(token));
     }
 
     /// Somebody of a site that goes on says that these others are out, unless it knows.
@@ -375,6 +450,8 @@ impl Sim<'_> {
             self.places.iter_mut().try_for_each(Place::tick)?;
             self.ways.take(&mut self.places)?;
             self.ways.look(&mut self.places)?;
+            self.looks_at_known();
+            self.settles_refusals()?;
             // Machines hear of a sync with the next event.
             let mut places = self.places.iter().filter(|place| !place.is_out);
             let is_quiet = is_silent && places.all(|place| self.ways.are_quiet(place));
@@ -399,6 +476,8 @@ impl Sim<'_> {
         let may_rest = self.copies_max < COPIES_MAX;
         judge_tokens((&now, &rest), &self.gone, &self.told, (&self.removed, may_rest))?;
         let mut out = std::mem::take(&mut self.were_full);
+        // What rested there went with the disk, or is not there yet.
+        out.append(&mut self.replaced);
         out.extend(self.places.iter().filter(|place| place.is_out).map(|place| place.number));
         judge_trash((&now, &rest), &self.had, &self.removed, &out)?;
         self.gone.extend(self.made.iter().filter(|token| !now.contains(*token)).cloned());

@@ -1,6 +1,6 @@
 //! Links between sites, as TCP makes them: in order, and what is on its way is lost when one breaks. Never judges.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use atoll_island::{BesideEvent, BesideSays};
 use atoll_model::rng::Rng;
@@ -19,9 +19,28 @@ type Pair = (usize, usize);
 pub(super) struct Ways {
     /// What is on its way from the first to the second, and back; none while the link is down.
     links: BTreeMap<Pair, Option<[VecDeque<Bytes>; 2]>>,
-    /// A site whose links may be refused, and those that were.
-    may_end: Option<usize>,
-    ended: BTreeSet<Pair>,
+    /// Links that were refused since some site has gone back.
+    refused: Vec<WentBack>,
+}
+
+/// A link was refused.
+#[derive(Debug)]
+pub(super) struct WentBack {
+    /// By a site, to another one. It is down.
+    pub(super) by: usize,
+    pub(super) to: usize,
+    /// The site that has gone back: one of these, or a third one.
+    pub(super) who: usize,
+}
+
+/// The site that has gone back, if a site has ended its link with another one for that.
+fn who_went_back((by, to): Pair, why: &str) -> Option<usize> {
+    let who = why.split_once(" has gone back to an earlier state")?.0;
+    match who {
+        "this site" => Some(by),
+        "the other site" => Some(to),
+        third => third.strip_prefix("site s")?.parse().ok(),
+    }
 }
 
 /// The number by which others know a site.
@@ -38,19 +57,12 @@ impl Ways {
     pub(super) fn new(sites: usize, in_a_row: bool) -> Self {
         let pairs = (0..sites).flat_map(|to| (0..to).map(move |from| (from, to)));
         let links = pairs.filter(|(from, to)| !in_a_row || to - from == 1).map(|pair| (pair, None)).collect();
-        Self { links, may_end: None, ended: BTreeSet::new() }
+        Self { links, refused: Vec::new() }
     }
 
-    /// The links of a site may be refused from now on, or none.
-    pub(super) fn may_end(&mut self, site: Option<usize>) {
-        self.may_end = site;
-    }
-
-    /// The links that were refused since the last call. They are down now.
-    pub(super) fn take_ended(&mut self, places: &mut [Place]) -> Result<BTreeSet<Pair>, Failure> {
-        let ended = std::mem::take(&mut self.ended);
-        ended.iter().try_for_each(|pair| self.set(places, *pair, false))?;
-        Ok(ended)
+    /// The links that were refused since the last call.
+    pub(super) fn take_refused(&mut self) -> Vec<WentBack> {
+        std::mem::take(&mut self.refused)
     }
 
     /// A site has no links any more. Those between which it stood are linked with each other.
@@ -122,6 +134,7 @@ impl Ways {
 
     /// Takes what sites have said.
     pub(super) fn take(&mut self, places: &mut [Place]) -> Result<(), Failure> {
+        let mut refused = Vec::new();
         for (at, place) in places.iter_mut().enumerate() {
             for says in place.take_said() {
                 match says {
@@ -133,20 +146,21 @@ impl Ways {
                     }
                     // Whether what rested has a name again is seen in the tree.
                     BesideSays::Answers { .. } => {}
-                    BesideSays::End { peer, .. }
-                        if [at, peer as usize - 1].map(Some).contains(&self.may_end) =>
-                    {
-                        self.ended.insert(pair(at, peer as usize - 1).0);
-                    }
                     BesideSays::End { peer, why } => {
-                        return Err(Failure::new(format!(
-                            "site {at} ends its link with site {}: {why}",
-                            peer - 1
-                        )));
+                        let to = peer as usize - 1;
+                        let Some(who) = who_went_back((at, to), &why) else {
+                            let why = format!("site {at} ends its link with site {to}: {why}");
+                            return Err(Failure::new(why));
+                        };
+                        refused.push(WentBack { by: at, to, who });
                     }
                 }
             }
         }
+        for WentBack { by, to, .. } in &refused {
+            self.set(places, pair(*by, *to).0, false)?;
+        }
+        self.refused.append(&mut refused);
         Ok(())
     }
 

@@ -23,6 +23,7 @@ pub use made::{Bundle, BundleChange, Made, MadeRecord};
 
 use crate::foreign::SpineNews;
 use crate::held::{HeldChanges, HeldObjects, SiteRows};
+use crate::lives::{OwnDots, OwnLives};
 use crate::rows::{
     DIRS, DirRow, FeedPlace, FeedRow, MOVES, MoveRow, WRITERS, WriterRow, fed, set, stamp_key,
 };
@@ -39,23 +40,22 @@ pub struct Author {
     clock: HybridClock,
     spine: Spine,
     made: Made,
+    lives: OwnLives,
     /// What goes with the record that is decided now, and is set before its rows.
     first: Vec<BundleChange>,
 }
 
 impl Author {
-    /// An author who goes on where the rows of a site end, which has this writer: of all side rows those of [`DIRS`], [`MOVES`] and
-    /// [`WRITERS`] are used.
-    pub fn open(
-        writer: Writer,
-        rows: impl IntoIterator<Item = (u8, u128, Bytes)>,
-    ) -> Result<Self, Malformed> {
+    /// An author who goes on where the rows of a site end, which has this writer, in a life that nobody has had before: of all side rows
+    /// those of [`DIRS`], [`MOVES`], [`WRITERS`] and [`LIVES`](crate::rows::LIVES) are used.
+    pub fn open(writer: Writer, life: u64, rows: Vec<(u8, u128, Bytes)>) -> Result<Self, Malformed> {
         let mut author = Self {
             writer,
             n: 0,
             clock: HybridClock::default(),
             spine: Spine::default(),
             made: Made::behind(0),
+            lives: OwnLives::open(writer, life, last_dot(writer, &rows)?, &rows)?,
             first: Vec::new(),
         };
         let (mut bases, mut removed, mut moves) = (BTreeMap::new(), Vec::new(), Vec::new());
@@ -109,17 +109,35 @@ impl Author {
         (self.writer, self.n)
     }
 
+    /// What the writer of the site has given.
+    pub const fn own_dots(&self) -> OwnDots<'_> {
+        OwnDots { writer: self.writer, n: self.n, lives: &self.lives }
+    }
+
+    /// The record at this position has these changes, which other sites have made.
+    pub(crate) fn begins_with(&mut self, position: u64, changes: &mut Vec<RowChange>) {
+        self.lives.begins_with(position, changes);
+    }
+
     /// What gives the dots and stamps of changes that are about to be made.
     pub(crate) fn pen(&self, now: Now) -> Pen {
         Pen { writer: self.writer, n: self.n, clock: self.clock, now_us: micros(now.wall) }
     }
 
-    /// These changes are made, with what this pen has given. The row that says so.
-    pub(crate) fn wrote(&mut self, pen: Pen, bundle: Bundle) -> RowChange {
+    /// These changes are made, with what this pen has given. The rows that say so.
+    pub(crate) fn wrote(&mut self, pen: Pen, bundle: Bundle) -> Vec<RowChange> {
         (self.n, self.clock) = (pen.n, pen.clock);
-        let row = WriterRow::Own { n: self.n, latest_us: self.clock.latest_us(), position: bundle.position };
+        let rows = self.rows(bundle.position);
         self.made.push(MadeRecord::Own(bundle));
-        set(WRITERS, self.writer.0.into(), &row)
+        rows
+    }
+
+    /// The rows of the record at a position, which changes objects.
+    fn rows(&mut self, position: u64) -> Vec<RowChange> {
+        let row = WriterRow::Own { n: self.n, latest_us: self.clock.latest_us(), position };
+        let mut rows = self.lives.begins(position);
+        rows.push(set(WRITERS, self.writer.0.into(), &row));
+        rows
     }
 
     /// These changes go with the record that is decided now, which [`Author::witness`] gets next, with what this pen has given.
@@ -259,8 +277,7 @@ impl Author {
             record.changes.push(set(MOVES, stamp_key(stamp), &row));
             changes.push(BundleChange::DirsMoved { record: moved });
         }
-        let row = WriterRow::Own { n: self.n, latest_us: self.clock.latest_us(), position: seq };
-        record.changes.push(set(WRITERS, self.writer.0.into(), &row));
+        record.changes.extend(self.rows(seq));
         self.made.push(MadeRecord::Own(Bundle { position: seq, changes }));
         happened
     }
@@ -311,6 +328,16 @@ fn moves_of(happened: &[Happened]) -> Vec<(Ino, EntryRef)> {
         _ => [None, None],
     };
     happened.iter().flat_map(of).flatten().collect()
+}
+
+/// The number of the last dot of this writer, whose site has these rows.
+fn last_dot(writer: Writer, rows: &[(u8, u128, Bytes)]) -> Result<u64, Malformed> {
+    let of_it = |(table, id, _): &&(u8, u128, Bytes)| (*table, *id) == (WRITERS, u128::from(writer.0));
+    match rows.iter().find(of_it).map(|(.., row)| WriterRow::from_slice(row)).transpose()? {
+        None => Ok(0),
+        Some(WriterRow::Own { n, .. }) => Ok(n),
+        Some(WriterRow::Seen { .. }) => Err(Malformed::new("the row of this site's writer")),
+    }
 }
 
 /// Tells a spine of directories with their bases: each behind the one in which it is.

@@ -403,6 +403,7 @@ mod tests {
     use super::*;
     use crate::author::Made;
     use crate::foreign::SpineNews;
+    use crate::lives::{OwnDots, OwnLives};
     use crate::rows::root_head;
 
     const DOT: Dot = Dot { writer: Writer(9), n: 1 };
@@ -437,7 +438,9 @@ mod tests {
     #[test]
     fn what_comes_while_states_wait_to_be_decided_is_decided_behind_them() {
         let (state, spine, made) = (State::new(1), Spine::default(), Made::behind(0));
-        let own = Own { state: &state, spine: &spine, made: &made, writer: Writer(1), n: 0 };
+        let lives = OwnLives::open(Writer(1), 1, 0, []).unwrap();
+        let given = OwnDots { writer: Writer(1), n: 0, lives: &lives };
+        let own = Own { state: &state, spine: &spine, made: &made, given };
         let dir = BundleChange::DirBorn { id: FileId(8), head: Box::new(root_head(0o755, 0, 0)) };
         let mut hearing = Hearing::from(0);
         let answered = |hearing: &mut Hearing, change: &BundleChange| {

@@ -8,6 +8,7 @@ use atoll_core::{Decode, Encode, Malformed, Reader, wire_enum, wire_struct};
 
 use crate::author::{Bundle, BundleChange};
 use crate::confirm::{CONFIRM_MAX, QuestionId};
+use crate::lives::{ALL_LIVES_MAX, LIVES_MAX, OwnLife, WriterLife};
 use crate::members::NumberedSite;
 use crate::rows::FeedRow;
 use crate::watch::ByteRanges;
@@ -80,10 +81,20 @@ wire_struct! {
     pub struct Hello {
         /// The volume.
         pub volume: u64,
+        /// The sender's writer.
+        pub writer: Writer,
+        /// The number of its last dot.
+        pub n: u64,
+        /// Its lives, in order.
+        pub own: Most<OwnLife, LIVES_MAX>,
         /// Of other writers the highest number of a dot that was taken at this site.
         pub writers: Most<(Writer, u64), WRITERS_MAX>,
+        /// The lives that have given these dots, and earlier ones.
+        pub lives: Most<WriterLife, ALL_LIVES_MAX>,
         /// The sender has all of the receiver's feed up to this position, synced.
         pub has: u64,
+        /// The receiver's life that has made this position, as the receiver has said.
+        pub life: Option<u64>,
         /// The last position that is synced at the sender.
         pub synced: u64,
     }
@@ -214,6 +225,10 @@ wire_enum! {
             question: QuestionId, /// Of this site.
             site: u64, /// So many of the objects are not there, or in part.
             lacks: u32 },
+        /// Lives have begun, or have become known to the sender. Nothing that these have given was told before.
+        14 => Lives { /// Of its own writer.
+            own: Most<OwnLife, LIVES_MAX>, /// Of other ones.
+            others: Most<WriterLife, ALL_LIVES_MAX> },
     }
 }
 
@@ -255,12 +270,23 @@ mod tests {
         NumberedSite { site: 4, member }
     }
 
+    fn own_life() -> OwnLife {
+        OwnLife { position: 1, n: 2, life: 3 }
+    }
+
+    fn other_life() -> WriterLife {
+        WriterLife { writer: Writer(2), n: 3, life: 4 }
+    }
+
     fn born() -> BundleChange {
         BundleChange::DirBorn { id: FileId::ROOT, head: Box::new(root_head(0o755, 1, 2)) }
     }
 
     fn samples() -> Vec<WideMessage> {
-        let hello = Hello { volume: 1, writers: Most::new(vec![(Writer(2), 3)]), has: 4, synced: 5 };
+        let (writers, life) = (Most::new(vec![(Writer(2), 3)]), Some(6));
+        let (own, lives) = (Most::new(vec![own_life()]), Most::new(vec![other_life()]));
+        let hello =
+            Hello { volume: 1, writer: Writer(7), n: 8, own, writers, lives, has: 4, life, synced: 5 };
         let stamp = HybridStamp { time_us: 6, writer: Writer(7) };
         let moved = KnownObject { object: FeedRow::Move { stamp }, known: Context::default() };
         let question = QuestionId { site: 1, number: 2 };
@@ -289,6 +315,7 @@ mod tests {
             WideMessage::Sites { sites: Most::new(vec![numbered()]) },
             WideMessage::Confirm { question, objects: Most::new(vec![known()]) },
             WideMessage::Confirmed { question, site: 3, lacks: 4 },
+            WideMessage::Lives { own: Most::new(vec![own_life()]), others: Most::new(vec![other_life()]) },
         ]
     }
 
@@ -332,7 +359,24 @@ mod tests {
             (FeedRow::File { id: FileId(6) }.to_vec(), 7_u64.to_vec(), 0_u32.to_vec());
         let head = |tag: u8, parts: &[&[u8]]| [&[tag][..], &parts.concat()].concat();
         let lists = [
-            (head(1, &[&position]), &[1; 16][..], WRITERS_MAX, [&position[..], &position].concat()),
+            (
+                head(1, &[&[1; 24]]),
+                &own_life().to_vec()[..],
+                LIVES_MAX,
+                [&none[..], &none, &position, &[0], &position].concat(),
+            ),
+            (
+                head(1, &[&[1; 24], &none]),
+                &[1; 16][..],
+                WRITERS_MAX,
+                [&none[..], &position, &[0], &position].concat(),
+            ),
+            (
+                head(1, &[&[1; 24], &none, &none]),
+                &other_life().to_vec(),
+                ALL_LIVES_MAX,
+                [&position[..], &[0], &position].concat(),
+            ),
             (head(3, &[&position]), &known, NEWS_MAX, Vec::new()),
             (head(5, &[]), &known, NEWS_MAX, Vec::new()),
             (head(6, &[]), &born, NEWS_MAX, [&none[..], &none].concat()),
@@ -342,6 +386,8 @@ mod tests {
             (head(8, &[&[1; 32], &[2]]), &[3; 16], PLAN_MAX, Vec::new()),
             (head(11, &[]), &numbered().to_vec(), SITES_MAX, Vec::new()),
             (head(12, &[&[1; 16]]), &known, CONFIRM_MAX, Vec::new()),
+            (head(14, &[]), &own_life().to_vec(), LIVES_MAX, none.clone()),
+            (head(14, &[&none]), &other_life().to_vec(), ALL_LIVES_MAX, Vec::new()),
         ];
         for (head, item, most, tail) in lists {
             assert!(is_read(&head, item, most, &tail), "{head:?}");

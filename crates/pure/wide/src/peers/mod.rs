@@ -16,9 +16,9 @@ mod known;
 pub mod message;
 mod telling;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use atoll_causal::{Context, Writer};
+use atoll_causal::Writer;
 use atoll_core::{Decode, Encode, Malformed};
 use atoll_proto::RowChange;
 use atoll_spine::Spine;
@@ -27,12 +27,13 @@ use bytes::Bytes;
 
 use crate::author::{BundleChange, Made};
 use crate::foreign::ForeignDecision;
-use crate::rows::{PEERS, PeerRow, SiteId, WRITERS, WriterRow, set};
+use crate::lives::{KnownWriters, OwnDots, WriterHistories, WriterLife, dots_of, life_of_key};
+use crate::rows::{LIVES, LifeRow, PEERS, PeerRow, SiteId, WRITERS, WriterRow, life_key, remove, set};
 use answering::Answering;
 pub use greet::Refused;
-use greet::{Remembered, judge};
+use greet::{Remembered, Theirs, differ, judge};
 use hearing::{Hearing, ToDecide};
-use message::{Hello, Most, NEWS_MAX, WRITERS_MAX, WideMessage};
+use message::{Hello, Most, NEWS_MAX, WideMessage};
 use telling::Telling;
 
 /// What a site has, of which others are told.
@@ -44,10 +45,25 @@ pub struct Own<'a> {
     pub spine: &'a Spine,
     /// What its last records have changed.
     pub made: &'a Made,
-    /// Its writer.
-    pub writer: Writer,
-    /// The number of its writer's last dot.
-    pub n: u64,
+    /// What its writer has given.
+    pub given: OwnDots<'a>,
+}
+
+/// Up to where a site has the feed of another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct FeedUpto {
+    position: u64,
+    /// The life of the other one that has made this position, as it has said.
+    life: Option<u64>,
+}
+
+/// Which lives a linked site was told of.
+#[derive(Debug, Clone, Copy)]
+struct LivesTold {
+    /// Those of this site's writer whose first records are up to here.
+    upto: u64,
+    /// So many of those of others, in the order in which they became known.
+    others: u64,
 }
 
 /// How much is told at once, and may be under way to a peer: sent, and not acknowledged. One message is always allowed.
@@ -80,6 +96,8 @@ pub struct PeerStep {
 /// What is between the two ends of a link.
 #[derive(Debug, Clone)]
 struct Live {
+    theirs: Theirs,
+    told: LivesTold,
     telling: Telling,
     hearing: Hearing,
     answering: Answering,
@@ -90,10 +108,10 @@ struct Live {
 enum Link {
     Down,
     Greeting {
-        /// What this site has said of itself; none if it has said nothing yet.
-        said: Option<u64>,
-        /// What the other one has said: how much it has of this site's feed. It was judged.
-        heard: Option<u64>,
+        /// What this site has said: how much it has of the other one's feed, and of lives; none if it has said nothing yet.
+        said: Option<(u64, LivesTold)>,
+        /// What the other one has said: how much it has of this site's feed, and what it knows of writers. It was judged.
+        heard: Option<Box<(u64, Theirs)>>,
     },
     Up(Box<Live>),
 }
@@ -102,12 +120,12 @@ enum Link {
 #[derive(Debug, Clone)]
 struct Peer {
     /// This site has all of its feed up to here.
-    taken: u64,
+    taken: FeedUpto,
     /// What the row says of that, and the records that have said it and are not synced: their positions, and what they say.
     row: u64,
-    unsynced: VecDeque<(u64, u64)>,
+    unsynced: VecDeque<(u64, FeedUpto)>,
     /// What the row says that is synced.
-    synced: u64,
+    synced: FeedUpto,
     /// It has this site's feed up to here, synced, as it has said.
     acked: u64,
     /// What is told it by news only: everything up to here.
@@ -133,8 +151,10 @@ pub struct WidePeers {
     /// The last synced position.
     synced: u64,
     peers: BTreeMap<SiteId, Peer>,
-    /// The highest number of a dot of each other writer that was taken.
-    seen: BTreeMap<Writer, u64>,
+    /// What was taken of each other writer.
+    seen: WriterHistories,
+    /// Links that are down since they were refused, on account of what came on another one.
+    refusals: VecDeque<(SiteId, Refused)>,
     under_way: Option<UnderWay>,
     /// The number of the last step.
     step: u64,
@@ -142,34 +162,46 @@ pub struct WidePeers {
 }
 
 impl WidePeers {
-    /// What a site goes on with where its rows end. `rows`: of all side rows those of [`PEERS`] and [`WRITERS`] are used; `position` is that
-    /// of the last record, and synced.
+    /// What a site with this writer goes on with where its rows end. `rows`: of all side rows those of [`PEERS`], [`WRITERS`] and [`LIVES`]
+    /// are used; `position` is that of the last record, and synced.
     pub fn open(
         volume: u64,
+        own: Writer,
         window: Window,
         position: u64,
         rows: impl IntoIterator<Item = (u8, u128, Bytes)>,
     ) -> Result<Self, Malformed> {
         let mut peers = BTreeMap::new();
-        let mut seen = BTreeMap::new();
+        let mut seen = WriterHistories::default();
         for (table, id, row) in rows {
             let number = u64::try_from(id).map_err(|_| Malformed::new("number of a site or writer"));
             match table {
                 PEERS => {
-                    let PeerRow::Upto { taken, acked } = PeerRow::from_slice(&row)?;
+                    let PeerRow::Upto { taken, life, acked } = PeerRow::from_slice(&row)?;
+                    let taken = FeedUpto { position: taken, life };
                     peers.insert(SiteId(number?), Peer::new(taken, acked));
                 }
                 WRITERS => {
                     if let WriterRow::Seen { n } = WriterRow::from_slice(&row)? {
-                        seen.insert(Writer(number?), n);
+                        seen.raise(Writer(number?), n);
+                    }
+                }
+                LIVES => {
+                    let (writer, n) = life_of_key(id);
+                    if writer != own {
+                        let LifeRow::Seen { life } = LifeRow::from_slice(&row)? else {
+                            return Err(Malformed::new("a life of another site's writer"));
+                        };
+                        let added = seen.add(WriterLife { writer, n, life });
+                        added.map_err(|()| Malformed::new("lives of writers"))?;
                     }
                 }
                 _ => {}
             }
         }
         let (opened, synced) = (position, position);
-        let (under_way, step, refused) = (None, 0, 0);
-        Ok(Self { volume, window, opened, synced, peers, seen, under_way, step, refused })
+        let (refusals, under_way, step, refused) = (VecDeque::new(), None, 0, 0);
+        Ok(Self { volume, window, opened, synced, peers, seen, refusals, under_way, step, refused })
     }
 
     /// The other sites.
@@ -184,7 +216,17 @@ impl WidePeers {
 
     /// Up to where this site has another one's feed, and up to where that one has this site's, synced, as it has said last.
     pub fn upto(&self, site: SiteId) -> (u64, u64) {
-        self.peers.get(&site).map_or((0, 0), |peer| (peer.taken, peer.acked))
+        self.peers.get(&site).map_or((0, 0), |peer| (peer.taken.position, peer.acked))
+    }
+
+    /// The number of the last dot that was taken of another site's writer.
+    pub fn last_dot(&self, writer: Writer) -> u64 {
+        self.seen.n(writer)
+    }
+
+    /// Which life of another site's writer has given a dot that was taken; none if that is not known.
+    pub fn life_of(&self, writer: Writer, n: u64) -> Option<u64> {
+        self.seen.of_dot(writer, n)
     }
 
     /// Whether a link is up on which both have said who they are.
@@ -197,7 +239,7 @@ impl WidePeers {
         let Some(Peer { link: Link::Up(live), taken, synced, .. }) = self.peers.get(&site) else {
             return false;
         };
-        let Live { telling, hearing, answering } = &**live;
+        let Live { telling, hearing, answering, .. } = &**live;
         telling.is_quiet() && hearing.is_quiet() && answering.is_quiet() && taken == synced
     }
 
@@ -219,7 +261,7 @@ impl WidePeers {
     /// A link is up. What was under way on one before is told again.
     pub fn link_up(&mut self, site: SiteId) {
         self.link_down(site);
-        let peer = self.peers.entry(site).or_insert_with(|| Peer::new(0, 0));
+        let peer = self.peers.entry(site).or_insert_with(|| Peer::new(FeedUpto::default(), 0));
         peer.link = Link::Greeting { said: None, heard: None };
     }
 
@@ -248,8 +290,9 @@ impl WidePeers {
         let live = match (&mut peer.link, &message) {
             (Link::Greeting { heard: heard @ None, .. }, WideMessage::Hello { hello }) => {
                 let (taken, acked) = (peer.taken, peer.acked);
-                judge(own, Remembered { volume: self.volume, synced: self.synced, taken, acked }, hello)?;
-                *heard = Some(hello.has);
+                let here = Remembered { volume: self.volume, synced: self.synced, taken, acked };
+                let theirs = judge(own.given, &self.seen, here, hello)?;
+                *heard = Some(Box::new((hello.has, theirs)));
                 peer.acked = hello.has;
                 peer.begin(from);
                 return Ok(());
@@ -259,8 +302,10 @@ impl WidePeers {
                 return Err(Refused::Order("it has not said who it is"));
             }
         };
+        live.compare(KnownWriters { own: own.given, others: &self.seen }, &message)?;
         match message {
             WideMessage::Hello { .. } => Err(Refused::Order("it says twice who it is")),
+            WideMessage::Lives { own, others } => live.theirs.more(&own, &others),
             WideMessage::Bundle { bundle } => live.hearing.bundle(bundle),
             WideMessage::Feed { upto, news } => live.hearing.feed(upto, news),
             WideMessage::Ack { upto } => {
@@ -293,15 +338,28 @@ impl WidePeers {
             Link::Down => return Ok(None),
             Link::Greeting { said: Some(_), .. } => return Ok(None),
             Link::Greeting { said, .. } => {
-                let (volume, has, synced) = (self.volume, peer.synced, self.synced);
-                *said = Some(has);
+                let (volume, FeedUpto { position: has, life }, synced) =
+                    (self.volume, peer.synced, self.synced);
+                *said = Some((has, LivesTold { upto: synced, others: self.seen.known() }));
                 peer.begin(to);
-                let writers = Most::new(self.seen.iter().map(|(writer, n)| (*writer, *n)).collect());
-                return Ok(Some(WideMessage::Hello { hello: Hello { volume, writers, has, synced } }));
+                let (OwnDots { writer, n, lives: own }, writers) = (own.given, Most::new(self.seen.all()));
+                // A life that is not synced has begun behind the last dot that may be told.
+                let n = own.between(synced, u64::MAX).first().map_or(n, |life| life.n - 1);
+                let (own, lives) = (Most::new(own.between(0, synced)), Most::new(self.seen.since(0)));
+                let hello = Hello { volume, writer, n, own, writers, lives, has, life, synced };
+                return Ok(Some(WideMessage::Hello { hello }));
             }
             Link::Up(live) => live,
         };
-        if let Some(ack) = live.hearing.ack(peer.synced) {
+        // Before all that they have given.
+        let told = LivesTold { upto: self.synced, others: self.seen.known() };
+        let before = std::mem::replace(&mut live.told, told);
+        let own_lives = own.given.lives.between(before.upto, told.upto);
+        if !own_lives.is_empty() || before.others < told.others {
+            let others = Most::new(self.seen.since(before.others));
+            return Ok(Some(WideMessage::Lives { own: Most::new(own_lives), others }));
+        }
+        if let Some(ack) = live.hearing.ack(peer.synced.position) {
             return Ok(Some(ack));
         }
         if let Some(want) = live.hearing.want(own)? {
@@ -334,7 +392,7 @@ impl WidePeers {
                 return Ok(Some(self.begin(site, Some(next), changes)));
             }
         }
-        let is_due = |(site, peer): (&SiteId, &Peer)| (peer.taken > peer.row).then_some(*site);
+        let is_due = |(site, peer): (&SiteId, &Peer)| (peer.taken.position > peer.row).then_some(*site);
         let due = self.peers.iter().find_map(is_due);
         Ok(due.map(|site| self.begin(site, None, Vec::new())))
     }
@@ -359,9 +417,9 @@ impl WidePeers {
     /// because of the decision, it is down; the record is to be set all the same.
     pub fn decided(
         &mut self,
+        own: OwnDots<'_>,
         step: &PeerStep,
         position: u64,
-        writer: Writer,
         decision: &mut ForeignDecision,
     ) -> Result<(), Refused> {
         let is_last = |under_way: &&mut UnderWay| under_way.step.number == step.number;
@@ -377,9 +435,10 @@ impl WidePeers {
             peer.note_done();
         }
         let changes = &mut decision.record.changes;
-        let is_due = step.changes.is_empty() && self.peers.values().any(|peer| peer.taken > peer.row);
+        let is_due =
+            step.changes.is_empty() && self.peers.values().any(|peer| peer.taken.position > peer.row);
         if !changes.is_empty() || is_due {
-            self.note_seen(&step.changes, writer, changes);
+            self.note_seen(own, step, changes);
             for (site, peer) in &mut self.peers {
                 changes.extend(peer.write(*site, position));
             }
@@ -390,29 +449,51 @@ impl WidePeers {
         taken
     }
 
-    /// Notes the dots of changes that were taken.
-    fn note_seen(&mut self, changes: &[BundleChange], own: Writer, rows: &mut Vec<RowChange>) {
-        let mut higher = BTreeMap::new();
-        let mut note = |writer: Writer, n: u64| {
-            let is_new = writer != own && n > self.seen.get(&writer).copied().unwrap_or(0);
-            if is_new && (self.seen.len() < WRITERS_MAX || self.seen.contains_key(&writer)) {
-                self.seen.insert(writer, n);
-                higher.insert(writer, n);
+    /// Notes the dots of changes that were taken, and the lives that have given them, as the site has said that told of them.
+    fn note_seen(&mut self, own: OwnDots<'_>, step: &PeerStep, rows: &mut Vec<RowChange>) {
+        let mut higher = BTreeSet::new();
+        for (writer, n) in step.changes.iter().flat_map(dots_of) {
+            let before = self.seen.n(writer);
+            if writer == own.writer || !self.seen.raise(writer, n) {
+                continue;
             }
-        };
-        let mut all = |context: &Context| context.iter().for_each(|(writer, n)| note(writer, n));
-        for change in changes {
-            match change {
-                BundleChange::FileBorn { state, .. } => all(&state.context),
-                BundleChange::DirBorn { head, .. } => all(&head.context),
-                BundleChange::FileChanged { change, .. } => all(&Context::from_iter([change.dot])),
-                BundleChange::DirChanged { change, .. } => all(&Context::from_iter([change.dot])),
-                BundleChange::DirsMoved { .. } => {}
+            higher.insert(writer);
+            let Some(Peer { link: Link::Up(live), .. }) = self.peers.get(&step.from) else { continue };
+            let theirs = &live.theirs.writers;
+            let mut goes = Vec::new();
+            if before > 0 && theirs.of_dot(writer, before + 1).is_none() {
+                goes = self.seen.forget_lives(writer);
+            }
+            for begun in theirs.between(writer, before, n) {
+                match self.seen.add(begun) {
+                    Ok(oldest) => {
+                        let row = LifeRow::Seen { life: begun.life };
+                        rows.push(set(LIVES, life_key(writer, begun.n), &row));
+                        goes.extend(oldest);
+                    }
+                    Err(()) => goes.extend(self.seen.forget_lives(writer)),
+                }
+            }
+            rows.extend(goes.into_iter().map(|n| remove(LIVES, life_key(writer, n))));
+        }
+        let row =
+            |writer: &Writer| set(WRITERS, writer.0.into(), &WriterRow::Seen { n: self.seen.n(*writer) });
+        rows.extend(higher.iter().map(row));
+        // Others may have told of other changes under these dots, which have not been taken yet.
+        let known = KnownWriters { own, others: &self.seen };
+        for (site, peer) in &mut self.peers {
+            let Link::Up(live) = &peer.link else { continue };
+            let other = higher.iter().find(|writer| known.differs(&live.theirs.writers, **writer));
+            if let Some(writer) = other {
+                self.refusals.push_back((*site, differ(own, &live.theirs, *writer)));
+                peer.link = Link::Down;
             }
         }
-        rows.extend(
-            higher.into_iter().map(|(writer, n)| set(WRITERS, writer.0.into(), &WriterRow::Seen { n })),
-        );
+    }
+
+    /// A link that was refused on account of what came on another one. It is down.
+    pub fn refusal(&mut self) -> Option<(SiteId, Refused)> {
+        self.refusals.pop_front()
     }
 
     /// This site is synced up to a position.
@@ -428,47 +509,77 @@ impl WidePeers {
     /// Asserts what holds between all calls.
     pub fn check(&self) {
         for peer in self.peers.values() {
-            assert!(peer.synced <= peer.row && peer.row <= peer.taken, "{peer:?}");
+            let (synced, taken) = (peer.synced.position, peer.taken.position);
+            assert!(synced <= peer.row && peer.row <= taken, "{peer:?}");
             assert!(peer.acked <= self.synced, "nobody has what is not synced");
             if let Link::Up(live) = &peer.link {
                 live.telling.check();
                 live.hearing.check();
             }
         }
-        assert!(self.seen.len() <= WRITERS_MAX);
+    }
+}
+
+impl Live {
+    /// Whether what the other site tells are the changes of each writer that are known here, as far as both know some.
+    fn compare(&mut self, known: KnownWriters<'_>, message: &WideMessage) -> Result<(), Refused> {
+        let dots: Vec<(Writer, u64)> = match message {
+            WideMessage::Bundle { bundle } => bundle.changes.iter().flat_map(dots_of).collect(),
+            WideMessage::State { changes, .. } => changes.iter().flat_map(dots_of).collect(),
+            WideMessage::Feed { news, .. } => news.iter().flat_map(|news| news.known.iter()).collect(),
+            _ => return Ok(()),
+        };
+        let mut higher = BTreeSet::new();
+        for (writer, n) in dots {
+            if self.theirs.writers.raise(writer, n) {
+                higher.insert(writer);
+            }
+        }
+        for writer in higher {
+            if known.differs(&self.theirs.writers, writer) || known.is_behind(&self.theirs.writers, writer) {
+                return Err(differ(known.own, &self.theirs, writer));
+            }
+        }
+        Ok(())
     }
 }
 
 impl Peer {
-    const fn new(taken: u64, acked: u64) -> Self {
+    const fn new(taken: FeedUpto, acked: u64) -> Self {
         let unsynced = VecDeque::new();
-        Self { taken, row: taken, unsynced, synced: taken, acked, by_news: 0, link: Link::Down }
+        Self { taken, row: taken.position, unsynced, synced: taken, acked, by_news: 0, link: Link::Down }
     }
 
     /// When both have said who they are, the rest may come.
     fn begin(&mut self, site: SiteId) {
-        if let Link::Greeting { said: Some(said), heard: Some(heard) } = self.link {
-            let (telling, hearing) = (Telling::from(site, heard), Hearing::from(said));
-            self.link = Link::Up(Box::new(Live { telling, hearing, answering: Answering::default() }));
+        if let Link::Greeting { said: Some((said, told)), heard } = &mut self.link
+            && let Some(heard) = heard.take()
+        {
+            let (said, told, (has, theirs)) = (*said, *told, *heard);
+            let (telling, hearing, answering) =
+                (Telling::from(site, has), Hearing::from(said), Answering::default());
+            self.link = Link::Up(Box::new(Live { theirs, told, telling, hearing, answering }));
         }
     }
 
     fn note_done(&mut self) {
         if let Link::Up(live) = &mut self.link
             && let Some(done) = live.hearing.done()
+            && done > self.taken.position
         {
-            self.taken = self.taken.max(done);
+            self.taken = FeedUpto { position: done, life: live.theirs.of_position(done) };
         }
     }
 
     /// The row, if it is to say something else, in the record at a position.
     fn write(&mut self, site: SiteId, position: u64) -> Option<RowChange> {
-        if self.taken <= self.row {
+        if self.taken.position <= self.row {
             return None;
         }
-        self.row = self.taken;
+        let FeedUpto { position: taken, life } = self.taken;
+        self.row = taken;
         self.unsynced.push_back((position, self.taken));
-        Some(set(PEERS, site.0.into(), &PeerRow::Upto { taken: self.taken, acked: self.acked }))
+        Some(set(PEERS, site.0.into(), &PeerRow::Upto { taken, life, acked: self.acked }))
     }
 }
 

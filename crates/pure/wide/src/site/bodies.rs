@@ -234,7 +234,7 @@ impl Site {
         record.changes.extend(sides);
         if !changes.is_empty() {
             let bundle = Bundle { position: view.position(), changes };
-            record.changes.push(self.author.wrote(pen, bundle));
+            record.changes.extend(self.author.wrote(pen, bundle));
         }
         self.noted(&record, view.now.ms);
         Ok(BesideStep::Decide(BesideRecord { record, made: files }))

@@ -30,8 +30,10 @@ use crate::foreign::{self, ForeignDecision, Here, HereBodies, OBJECTS_MAX, Waits
 use crate::held::{HeldChanges, HeldObjects, SiteRows};
 use crate::members::{SiteList, SiteMember};
 use crate::peers::message::WideMessage;
-use crate::peers::{Own, WidePeers, Window};
-use crate::rows::{BEHIND, COPIES, DIRS, FeedRow, MEMBERS, MOVES, PEERS, SiteId, TRASH, UNCUT, WRITERS};
+use crate::peers::{Own, Refused, WidePeers, Window};
+use crate::rows::{
+    BEHIND, COPIES, DIRS, FeedRow, LIVES, MEMBERS, MOVES, PEERS, SiteId, TRASH, UNCUT, WRITERS,
+};
 use crate::trash::Trash;
 use crate::watch::happened;
 use asked::SiteQuestions;
@@ -47,6 +49,8 @@ pub struct SiteConfig {
     pub site: SiteId,
     /// Its island.
     pub island: IslandId,
+    /// The life of this machine ([`lives`](crate::lives)): a random number, drawn anew for each start.
+    pub life: u64,
     /// This site, as it is now, and the others of which it is to know from its beginning on.
     pub members: Vec<(SiteId, SiteMember)>,
     /// How much may be under way to another site.
@@ -121,7 +125,8 @@ impl From<Waits> for NotYet {
 
 impl Site {
     /// Side tables that [`Site::open`] needs whole.
-    pub const TABLES: &'static [u8] = &[BEHIND, COPIES, DIRS, MEMBERS, UNCUT, MOVES, PEERS, TRASH, WRITERS];
+    pub const TABLES: &'static [u8] =
+        &[BEHIND, COPIES, DIRS, LIVES, MEMBERS, UNCUT, MOVES, PEERS, TRASH, WRITERS];
 
     /// A site that goes on where its rows end, those of [`Site::TABLES`]: others are not used. `position` is that of the last record.
     /// Nobody hears of the site before that one is synced.
@@ -131,14 +136,14 @@ impl Site {
         rows: impl IntoIterator<Item = (u8, u128, Bytes)>,
     ) -> Result<Self, Malformed> {
         let rows: Vec<_> = rows.into_iter().collect();
-        let SiteConfig { volume, site, island, members, window, copies_max, trash_bytes } = config;
+        let SiteConfig { volume, site, island, life, members, window, copies_max, trash_bytes } = config;
         let members = SiteList::open(site, members, &rows)?;
         let writer = members.get(site).ok_or(Malformed::new("a site that knows itself"))?.writer;
-        let peers = WidePeers::open(volume, window, position, rows.iter().cloned())?;
+        let peers = WidePeers::open(volume, writer, window, position, rows.iter().cloned())?;
         let contents = Contents::open((writer, members.writers()), &rows);
         let copies = CopiesOfFiles::open(copies_max, &rows)?;
         let trash = Trash::open(trash_bytes, &rows)?;
-        let author = Author::open(writer, rows)?;
+        let author = Author::open(writer, life, rows)?;
         let (inbox, did, ends, begins, may_go) =
             (VecDeque::new(), Vec::new(), VecDeque::new(), position, false);
         let (confirms, asked) = Default::default();
@@ -327,10 +332,22 @@ impl Site {
             };
             if let Err(why) = heard {
                 self.peers.link_down(site);
-                self.ends.push_back((site, why.to_string()));
+                self.end(site, why);
             }
             self.link_changed(site, was_linked);
         }
+    }
+
+    /// The link to a site ends, or has ended.
+    fn end(&mut self, site: SiteId, why: Refused) {
+        let why = match why {
+            Refused::ThirdWentBack(writer) => format!(
+                "site {} has gone back to an earlier state: this site and the other one have taken different changes of it",
+                self.name_of(writer)
+            ),
+            why => why.to_string(),
+        };
+        self.ends.push_back((site, why));
     }
 
     /// Takes note of news of sites.
@@ -365,12 +382,17 @@ impl Site {
             let honest: Vec<BundleChange> = step.changes.iter().filter(given).cloned().collect();
             let mut decision = self.decide_most(view, &honest, mint)?;
             decision.refused += step.changes.len() - honest.len();
-            let (writer, _) = self.author.given();
             let was_linked = self.peers.is_linked(step.from);
-            if let Err(why) = self.peers.decided(&step, view.position(), writer, &mut decision) {
-                self.ends.push_back((step.from, why.to_string()));
+            let given = self.author.own_dots();
+            if let Err(why) = self.peers.decided(given, &step, view.position(), &mut decision) {
+                self.end(step.from, why);
                 self.link_changed(step.from, was_linked);
             }
+            while let Some((site, why)) = self.peers.refusal() {
+                self.end(site, why);
+                self.link_changed(site, true);
+            }
+            self.author.begins_with(view.position(), &mut decision.record.changes);
             self.noted(&decision.record, view.now.ms);
             let ForeignDecision { record, changed, files, spine, heard, .. } = decision;
             self.author.hear(view.now, spine, &heard);
@@ -452,7 +474,7 @@ impl Site {
         self.noted(&record, view.now.ms);
         self.author.hear(view.now, spine, &[]);
         let bundle = Bundle { position: view.position(), changes };
-        record.changes.push(self.author.wrote(pen, bundle));
+        record.changes.extend(self.author.wrote(pen, bundle));
         Ok(Some(BesideRecord { record, made: files }))
     }
 
@@ -572,6 +594,5 @@ impl Beside for Site {
 
 /// What other sites are told of.
 const fn own<'a>(author: &'a Author, state: &'a State) -> Own<'a> {
-    let (writer, n) = author.given();
-    Own { state, spine: author.spine(), made: author.made(), writer, n }
+    Own { state, spine: author.spine(), made: author.made(), given: author.own_dots() }
 }

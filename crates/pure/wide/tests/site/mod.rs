@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test uses a part")]
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use atoll_causal::Writer;
 use atoll_core::sum::{self, BLOCK_BYTES};
@@ -17,6 +18,7 @@ use atoll_shown::COPIES_MAX;
 use atoll_state::{CheckpointRows, LoadedRows, NotInMemory, RowKey, RowLoad, State};
 use atoll_wide::members::{MemberRow, SiteMember, SiteStanding};
 use atoll_wide::peers::Window;
+use atoll_wide::peers::message::{Hello, Most};
 use atoll_wide::rows::{MEMBERS, SiteId};
 use atoll_wide::site::{Site as Machine, SiteConfig};
 use atoll_wide::watch::{Happened, happened};
@@ -24,6 +26,8 @@ use bytes::Bytes;
 
 /// An answer comes at the latest when time has passed so often.
 const PASSES: usize = 40;
+/// Lives that were drawn.
+static LIVES: AtomicU64 = AtomicU64::new(1);
 /// Sites of a volume, if there are fewer: only when all of them are known to lack a version is it lost.
 pub(crate) const SITES: u64 = 3;
 /// The wall clock between two operations: more than two times that one operation gives are apart.
@@ -610,9 +614,22 @@ pub(crate) fn loaded(snapshot: &BTreeMap<Vec<u8>, Vec<u8>>, load: &RowLoad) -> L
     }
 }
 
+/// What a site without a writer says first that is none: of others it knows nothing.
+pub(crate) fn greeting(volume: u64, has: u64, synced: u64) -> Hello {
+    let (writer, n, own, writers, lives, life) =
+        (Writer(99), 0, Most::default(), Most::default(), Most::default(), None);
+    Hello { volume, writer, n, own, writers, lives, has, life, synced }
+}
+
 /// The name of the site of a writer.
 pub(crate) fn site_name(writer: Writer) -> String {
     format!("s{}", writer.0)
+}
+
+/// The rows of a site from which another one is to go on: without the lives of its writer.
+pub(crate) fn rows_for_another(site: &Site) -> Vec<(u8, u128, Bytes)> {
+    let rows = site.sides().iter().filter(|((table, _), _)| *table != atoll_wide::rows::LIVES);
+    rows.map(|((table, id), row)| (*table, *id, row.clone())).collect()
 }
 
 /// The machine of a site that goes on from these rows.
@@ -644,7 +661,8 @@ pub(crate) fn opened_with(
     let site = SiteId(writer.0);
     let members = vec![(site, member(writer))];
     let (island, copies_max) = (IslandId(0), COPIES_MAX);
-    let config = SiteConfig { volume: 1, site, island, members, window, copies_max, trash_bytes };
+    let life = LIVES.fetch_add(1, Ordering::Relaxed);
+    let config = SiteConfig { volume: 1, site, island, life, members, window, copies_max, trash_bytes };
     let known = (1..=120)
         .chain([5_000])
         .map(|n: u64| (MEMBERS, n.into(), MemberRow::Member { member: member(Writer(n)) }));

@@ -4,6 +4,7 @@
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use atoll_causal::{Context, Writer};
 use atoll_core::{Decode, Encode, Ino, IslandId, Time};
@@ -12,6 +13,7 @@ use atoll_spine::Spine;
 use atoll_state::{RowLoad, State};
 use atoll_wide::author::{Bundle, BundleChange, Made, MadeRecord};
 use atoll_wide::foreign::{Here, Waits, decide};
+use atoll_wide::lives::{OwnDots, OwnLives};
 use atoll_wide::peers::message::WideMessage;
 use atoll_wide::peers::{Own, PeerStep, Refused, WidePeers, Window};
 use atoll_wide::rows::{FEED, FeedRow, SiteId};
@@ -24,6 +26,9 @@ use crate::replica::{Rows, WRITER, reopened};
 use crate::site::{Site, site_name};
 
 pub(crate) const VOLUME: u64 = 77;
+
+/// Lives that were drawn.
+static LIVES: AtomicU64 = AtomicU64::new(0);
 
 pub(crate) type Counts = BTreeMap<&'static str, u64>;
 
@@ -39,6 +44,7 @@ pub(crate) enum Inside {
         /// The number of the last dot of these, and the position of the last record of them.
         n: u64,
         last: u64,
+        lives: OwnLives,
     },
     /// An island with users. It takes nothing from others: its rows of peers are kept here.
     Island { driver: Box<Driver>, rows: BTreeMap<(u8, u128), Bytes> },
@@ -69,7 +75,7 @@ pub(crate) struct Node {
 impl Node {
     fn new(id: u64, writer: Writer, inside: Inside, memory: usize, window: Window) -> Self {
         let (id, saved) = (SiteId(id), inside.clone());
-        let peers = WidePeers::open(VOLUME, window, 0, []).expect("no rows");
+        let peers = WidePeers::open(VOLUME, writer, window, 0, []).expect("no rows");
         let (bundles, is_busy, is_checked, counts) = (Vec::new(), false, true, Counts::new());
         let mut node = Self {
             id,
@@ -99,8 +105,10 @@ impl Node {
         window: Window,
     ) -> Self {
         let (rows, made) = (Box::new(Receiver::new(is_swept)), Made::at_most(memory, 0));
-        let inside = Inside::Taker { rows, made, done: 0, n: 0, last: 0 };
-        Self { bundles, ..Self::new(id, Writer(100 + id), inside, memory, window) }
+        let writer = Writer(100 + id);
+        let lives = OwnLives::open(writer, 0, 0, []).expect("no rows");
+        let inside = Inside::Taker { rows, made, done: 0, n: 0, last: 0, lives };
+        Self { bundles, ..Self::new(id, writer, inside, memory, window) }
     }
 
     /// One with an island.
@@ -115,6 +123,11 @@ impl Node {
         bundles.iter().for_each(|bundle| assert!(rows.take(&bundle.changes).is_empty()));
         self.sync();
         self.open();
+    }
+
+    /// Its users do these things instead of those that they have not done yet; it has done the first of them.
+    pub(crate) fn users_do(&mut self, bundles: Vec<Bundle>) {
+        self.bundles = bundles;
     }
 
     fn assert_sound(&self) {
@@ -137,13 +150,14 @@ impl Node {
     /// What its peers are told of.
     fn own(inside: &Inside, writer: Writer) -> Own<'_> {
         match inside {
-            Inside::Taker { rows, made, n, .. } => {
-                Own { state: &rows.state, spine: &rows.spine, made, writer, n: *n }
+            Inside::Taker { rows, made, n, lives, .. } => {
+                let given = OwnDots { writer, n: *n, lives };
+                Own { state: &rows.state, spine: &rows.spine, made, given }
             }
             Inside::Island { driver, .. } => {
                 let author = driver.site.beside::<Machine>().author();
-                let (state, (writer, n)) = (driver.site.state(), author.given());
-                Own { state, spine: author.spine(), made: author.made(), writer, n }
+                let (state, given) = (driver.site.state(), author.own_dots());
+                Own { state, spine: author.spine(), made: author.made(), given }
             }
         }
     }
@@ -177,9 +191,11 @@ impl Node {
     /// Its users do something. Whether they did.
     pub(crate) fn work(&mut self) -> bool {
         match &mut self.inside {
-            Inside::Taker { rows, made, done, n, last } => {
+            Inside::Taker { rows, made, done, n, last, lives } => {
                 let Some(bundle) = self.bundles.get(*done) else { return false };
-                let took = rows.take_with(&bundle.changes, |_, _| {});
+                let took = rows.take_with(&bundle.changes, |position, decision| {
+                    decision.record.changes.extend(lives.begins(position));
+                });
                 assert!(took.wants.is_empty(), "users know what they change: {:?}", took.wants);
                 let changes = bundle.changes.clone();
                 made.push(MadeRecord::Own(Bundle { position: took.position, changes }));
@@ -218,10 +234,11 @@ impl Node {
         let (peers, writer) = (&mut self.peers, self.writer);
         let mut taken = Ok(());
         match &mut self.inside {
-            Inside::Taker { rows, made, .. } => {
+            Inside::Taker { rows, made, n, lives, .. } => {
                 let took = rows.take_with(&step.changes, |position, decision| {
                     decision.is_busy |= self.is_busy;
-                    taken = peers.decided(step, position, writer, decision);
+                    taken = peers.decided(OwnDots { writer, n: *n, lives }, step, position, decision);
+                    lives.begins_with(position, &mut decision.record.changes);
                 });
                 if !took.wants.is_empty() {
                     *self.counts.entry("gaps").or_default() += 1;
@@ -245,7 +262,8 @@ impl Node {
                     Err(waits) => panic!("{waits:?}"),
                 };
                 assert!(decision.record.changes.is_empty(), "others only tell it what it has made");
-                taken = peers.decided(step, position, writer, &mut decision);
+                let own = driver.site.beside::<Machine>().author().own_dots();
+                taken = peers.decided(own, step, position, &mut decision);
                 for change in decision.record.changes {
                     let atoll_proto::RowChange::Side { table, id, row: Some(row) } = change else {
                         panic!("{change:?}")
@@ -287,6 +305,7 @@ impl Node {
             WideMessage::Ack { .. } => "acks",
             WideMessage::Want { .. } => "wants",
             WideMessage::State { .. } => "states",
+            WideMessage::Lives { .. } => "lives",
             other => panic!("{other:?} is about bytes"),
         });
         if let WideMessage::State { changes, known, .. } = &message {
@@ -328,10 +347,14 @@ impl Node {
         let position = self.state().seq();
         assert_eq!(position, self.synced);
         let rows: Vec<_> = match &mut self.inside {
-            Inside::Taker { rows, made, last, .. } => {
+            Inside::Taker { rows, made, n, last, lives, .. } => {
                 // As an author says in his row.
                 *made = Made::at_most(self.memory, *last);
-                rows.sides.iter().map(|((table, id), row)| (*table, *id, row.clone())).collect()
+                let rows: Vec<_> =
+                    rows.sides.iter().map(|((table, id), row)| (*table, *id, row.clone())).collect();
+                let drawn = LIVES.fetch_add(1, Ordering::Relaxed);
+                *lives = OwnLives::open(self.writer, drawn, *n, &rows).expect("it has written them");
+                rows
             }
             Inside::Island { driver, rows } => {
                 let author = reopened(&driver.site);
@@ -339,7 +362,8 @@ impl Node {
                 rows.iter().map(|((table, id), row)| (*table, *id, row.clone())).collect()
             }
         };
-        self.peers = WidePeers::open(VOLUME, self.window, position, rows).expect("it has written them");
+        self.peers =
+            WidePeers::open(VOLUME, self.writer, self.window, position, rows).expect("it has written them");
         self.saved = self.inside.clone();
     }
 
@@ -523,7 +547,7 @@ impl World {
 
     /// W2: nothing of what a power cut has taken has left.
     fn nobody_has_what_is_lost(&mut self, node: usize) {
-        let Own { writer, n, .. } = Node::own(&self.nodes[node].inside, self.nodes[node].writer);
+        let OwnDots { writer, n, .. } = Node::own(&self.nodes[node].inside, self.nodes[node].writer).given;
         for other in (0..self.nodes.len()).filter(|other| *other != node) {
             let highest = self.nodes[other].highest(writer);
             assert!(highest <= n, "a site has dot {highest} of {writer:?}, which has given {n}");
