@@ -5,9 +5,13 @@ mod site;
 
 use atoll_core::Ino;
 use atoll_posix::{Op, RenameMode};
+use atoll_wide::asks::{SiteAnswers, SiteAsks};
 use atoll_wide::contents::FetchedBytes;
 use atoll_wide::contents::pieces::PIECE_BYTES;
+use atoll_wide::members::{NumberedSite, SiteMember, SiteStanding};
 use atoll_wide::peers::Window;
+use atoll_wide::peers::message::Most;
+use atoll_wide::rows::SiteId;
 use bytes::{World, noise};
 use site::{Site, named};
 
@@ -108,6 +112,25 @@ fn bytes_that_came_before_a_link_broke_are_not_sent_again() {
     let then = world.sent();
     assert!(first + then < 9 * PIECE_BYTES as usize + 50_000, "{first} bytes, and {then} after that");
     world.all_have(&[("a", &bytes)]);
+}
+
+/// Found by `wide_sites` 3300148: its name stayed, and whoever read it waited for ever.
+#[test]
+fn a_file_whose_bytes_only_a_forgotten_site_has_is_empty_at_the_one_that_is_left() {
+    let mut world = World::new(2);
+    world.breaks_after = Some(6);
+    world.put(0, "a", &noise(6, 8 * PIECE_BYTES));
+    world.passes(20);
+    assert!(world.linked.is_empty() && !world.machine(1).has_all_bytes(), "the link breaks before");
+    let all: Vec<_> = world.machine(1).members().all().map(|(id, member)| (id, member.clone())).collect();
+    for (SiteId(site), known) in all.into_iter().filter(|(id, member)| *id != SiteId(2) && member.is_active())
+    {
+        let member = SiteMember { version: known.version + 1, state: SiteStanding::Forgotten, ..known };
+        let asks = SiteAsks::Know { sites: Most::new(vec![NumberedSite { site, member }]) };
+        assert_eq!(world.ask(1, &asks), SiteAnswers::Known);
+    }
+    world.rest_of(&[1]);
+    assert_eq!(world.files(1), [("a".to_owned(), Vec::new())].into());
 }
 
 #[test]

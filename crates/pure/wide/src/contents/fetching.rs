@@ -127,6 +127,15 @@ impl Fetching {
     pub(crate) fn know(&mut self, sites: BTreeSet<Writer>) {
         self.sites = sites;
         self.sites.extend(self.own);
+        // A version may be lost now.
+        self.look_at_all();
+    }
+
+    /// All that is not fetched is looked at.
+    fn look_at_all(&mut self) {
+        for file in self.behind.keys().filter(|file| !self.fetches.contains(**file)) {
+            self.due.set(*file, 0);
+        }
     }
 
     /// The sites that have not got a version of a file, as far as this one knows, which has not got it either.
@@ -181,15 +190,11 @@ impl Fetching {
         } else {
             self.links.remove(&site);
         }
-        for (file, behind) in &mut self.behind {
-            if up {
-                behind.wait_ms = AGAIN_MS.0;
-                behind.tried.remove(&site);
-            }
-            if !self.fetches.contains(*file) {
-                self.due.set(*file, 0);
-            }
+        for behind in self.behind.values_mut().filter(|_| up) {
+            behind.wait_ms = AGAIN_MS.0;
+            behind.tried.remove(&site);
         }
+        self.look_at_all();
     }
 
     /// The bytes of a file are here, or are not wanted any more.
@@ -294,14 +299,7 @@ impl Fetching {
             self.again(file, moment.ms);
             return None;
         }
-        let Some(from) = self.links.iter().find(|site| !behind.tried.contains(site)).copied() else {
-            if self.links.is_empty() {
-                self.due.remove(file);
-            } else {
-                self.again(file, moment.ms);
-            }
-            return None;
-        };
+        let from = self.links.iter().find(|site| !behind.tried.contains(site)).copied();
         let is_staged = held.bytes.has.is_some();
         if behind.are_all_without(dot, &self.sites, self.own, has_earlier(&held)) {
             if is_staged {
@@ -309,10 +307,20 @@ impl Fetching {
             }
             self.last += 1;
             let version = BodyVersion { dot, size: 0, root: pieces::NO_BYTES };
+            // Nothing is asked of any site. There may be no other one.
+            let from = from.unwrap_or(SiteId(0));
             let fetch = Fetch { is_lost: true, ..Fetch::of(self.last, version, from, (ino, false)) };
             self.fetches.insert(file, fetch);
             return None;
         }
+        let Some(from) = from else {
+            if self.links.is_empty() {
+                self.due.remove(file);
+            } else {
+                self.again(file, moment.ms);
+            }
+            return None;
+        };
         let into = match staged {
             _ if !is_staged => ino,
             Some(staged) => staged,
@@ -459,10 +467,12 @@ impl Behind {
         own: Option<Writer>,
         has_earlier: bool,
     ) -> bool {
-        let (Some(own), Some((of, others))) = (own, &self.without) else { return false };
+        let Some(own) = own else { return false };
+        let others = self.without.iter().filter(|(of, _)| *of == dot).flat_map(|(_, others)| others);
+        let others: BTreeMap<Writer, bool> = others.map(|(site, has)| (*site, *has)).collect();
         let are_all = sites.iter().all(|site| *site == own || others.contains_key(site));
         let others_first = others.iter().any(|(site, has)| (*has, *site) > (has_earlier, own));
-        *of == dot && are_all && !others_first
+        are_all && !others_first
     }
 }
 
