@@ -174,11 +174,6 @@ impl Place {
         self.engine.as_ref()
     }
 
-    /// Its last record.
-    pub(super) fn position(&self) -> Option<u64> {
-        Some(self.engine.as_ref()?.with_state(|state| state.seq()))
-    }
-
     /// No power cut takes anything that it has decided.
     pub(super) fn is_synced(&self) -> bool {
         self.engine
@@ -219,8 +214,7 @@ impl Place {
             Ok((engine, _)) => {
                 self.is_made = true;
                 self.engine = Some(Arc::new(engine));
-                let given = self.with_site(|site| site.author().given().1);
-                self.opened = self.position().zip(given).unwrap_or_default();
+                self.opened = self.with_site(Site::began).unwrap_or_default();
             }
             Err(_) if self.disk.is_dead() || self.is_full => {}
             Err(why) => return Err(Failure::new(format!("site {} cannot be opened: {why}", self.number))),
@@ -291,6 +285,8 @@ impl Place {
         let Some(backup) = self.backup.take() else { return false };
         self.die(Fault::ProcessDeath);
         self.disk = backup;
+        // Also if the other one was full when the backup was made.
+        self.disk.set_space(None);
         self.die(Fault::PowerCut { seed });
         self.is_full = false;
         true

@@ -288,6 +288,8 @@ impl Sim<'_> {
         if others().nth(1).is_none() || others().all(|place| self.replaced.contains(&place.number)) {
             return Ok(());
         }
+        // Machines may have taken more since the last message came.
+        self.looks_at_known();
         let seed = self.rng.bits();
         if !self.places[at].restore_backup(seed) {
             return Ok(());
@@ -312,7 +314,8 @@ impl Sim<'_> {
         };
         let has_more = |(other, known): (&usize, &BTreeMap<usize, KnownOf>)| {
             let of_it = known.get(&at).copied().unwrap_or_default();
-            let is_more = of_it.n > n || of_it.taken > position || of_it.acked > taken[other];
+            // The record at its position is the first one of its new process: the island has decided it before the machine began.
+            let is_more = of_it.n > n || of_it.taken >= position || of_it.acked > taken[other];
             *other != at && is_more
         };
         let is_back = self.known.iter().any(has_more);
@@ -460,7 +463,9 @@ impl Sim<'_> {
                 break;
             }
             if looks > LOOKS_MAX {
-                return Err(Failure::new("sites do not come to rest"));
+                let left = self.places.iter().filter(|place| !place.is_out);
+                let left: Vec<String> = left.map(|place| self.ways.unrest(place)).collect();
+                return Err(Failure::new(format!("sites do not come to rest: {}", left.join("; "))));
             }
         }
         self.run.virtual_us = self.time.us();

@@ -112,6 +112,18 @@ impl Ways {
         place.is_synced() && place.with_site(quiet) == Some(true)
     }
 
+    /// What of a site is not quiet, for people.
+    pub(super) fn unrest(&self, place: &Place) -> String {
+        let of_site = |site: &Site| {
+            let peers =
+                self.links.keys().filter(|(one, other)| place.number == *one || place.number == *other);
+            let peers = peers.map(|(one, other)| one + other - place.number);
+            let unquiet = |peer: &usize| !site.peers().is_quiet(SiteId(number(*peer)));
+            (site.fetched(), site.has_all_bytes(), peers.filter(unquiet).collect::<Vec<_>>())
+        };
+        format!("site {}: synced {}, {:?}", place.number, place.is_synced(), place.with_site(of_site))
+    }
+
     /// Links of sites that do not run go down.
     pub(super) fn look(&mut self, places: &mut [Place]) -> Result<(), Failure> {
         for (one, other) in self.pairs() {

@@ -79,8 +79,9 @@ pub struct Site {
     did: Vec<Did>,
     /// Links that are to be ended, and why.
     ends: VecDeque<(SiteId, String)>,
-    /// The last record when it began. Before that is synced, it may be lost with what it says of other sites.
-    begins: u64,
+    /// The last record when it began, and the number of its last dot. Before that record is synced, it may be lost with what it says of
+    /// other sites.
+    began: (u64, u64),
     /// Something may go with the operation that is decided next.
     may_go: bool,
 }
@@ -144,8 +145,8 @@ impl Site {
         let copies = CopiesOfFiles::open(copies_max, &rows)?;
         let trash = Trash::open(trash_bytes, &rows)?;
         let author = Author::open(writer, life, rows)?;
-        let (inbox, did, ends, begins, may_go) =
-            (VecDeque::new(), Vec::new(), VecDeque::new(), position, false);
+        let began = (position, author.given().1);
+        let (inbox, did, ends, may_go) = (VecDeque::new(), Vec::new(), VecDeque::new(), false);
         let (confirms, asked) = Default::default();
         Ok(Self {
             island,
@@ -160,7 +161,7 @@ impl Site {
             inbox,
             did,
             ends,
-            begins,
+            began,
             may_go,
         })
     }
@@ -168,6 +169,11 @@ impl Site {
     /// What its users have made.
     pub const fn author(&self) -> &Author {
         &self.author
+    }
+
+    /// The last record when it began, and the number of its last dot then.
+    pub const fn began(&self) -> (u64, u64) {
+        self.began
     }
 
     /// What other sites are told, and what they have told.
@@ -239,7 +245,7 @@ impl Site {
         view: BesideView<'_>,
         mint: &mut dyn FnMut() -> Option<Ino>,
     ) -> Result<BesideStep, NotYet> {
-        if view.synced < self.begins {
+        if view.synced < self.began.0 {
             return Ok(BesideStep::Rest);
         }
         self.peers.synced(if planted(Bug::ToldUnsynced) { view.state.seq() } else { view.synced });
