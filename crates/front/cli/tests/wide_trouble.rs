@@ -64,6 +64,46 @@ fn a_site_that_comes_back_from_an_old_backup_is_refused_and_joins_again_as_anoth
     sites.has(0, "mine", b"mine");
 }
 
+/// By numbers alone it has not gone back.
+#[test]
+fn a_site_that_comes_back_from_an_old_backup_and_works_alone_first_is_refused_too() {
+    let mut sites = Sites::new(2);
+    fs::write(sites.path(1, "first"), b"first").unwrap();
+    sites.has(0, "first", b"first");
+    good(["confirm", text(&sites.path(1, "first"))]);
+    sites.mounts[1] = None;
+    sites.nodes.kill(1);
+    let (data, backup) = (sites.data(1), sites.data(1).with_extension("backup"));
+    shell(&["cp", "-a", text(&data), text(&backup)]);
+    sites.nodes.start(1);
+    sites.mount(1);
+    fs::write(sites.path(1, "later"), b"later").unwrap();
+    sites.has(0, "later", b"later");
+    good(["confirm", text(&sites.path(1, "later"))]);
+    for site in [0, 1] {
+        sites.mounts[site] = None;
+        sites.nodes.kill(site);
+    }
+    fs::remove_dir_all(&data).unwrap();
+    shell(&["mv", text(&backup), text(&data)]);
+    sites.nodes.start(1);
+    sites.mount(1);
+    for at in 0..20 {
+        fs::write(sites.path(1, &format!("mine{at}")), b"mine").unwrap();
+    }
+    sites.nodes.start(0);
+    sites.mount(0);
+    eventually("both say why they are not connected", || {
+        let why = |site, of| sites.told(site, of)["why"].as_str().unwrap_or_default().to_owned();
+        why(0, 1)
+            == "the other site has gone back to an earlier state: this site has seen later changes of it"
+            && why(1, 0)
+                == "this site has gone back to an earlier state: the other site has seen later changes of it"
+    });
+    assert_eq!(names(&sites.path(0, "")), ["first", "later"]);
+    assert_eq!(names(&sites.path(1, "")).len(), 21);
+}
+
 #[test]
 fn a_site_without_room_says_so_keeps_its_own_and_catches_up_when_there_is_some() {
     needs!(Mounts);
