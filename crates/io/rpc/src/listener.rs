@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, TcpListener, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -134,14 +134,15 @@ pub enum ListenError {
 
 enum Socket {
     Tcp(TcpListener),
-    Unix(UnixListener, PathBuf),
+    /// Where it is, and which file that is.
+    Unix(UnixListener, PathBuf, (u64, u64)),
 }
 
 impl Socket {
     fn fd(&self) -> BorrowedFd<'_> {
         match self {
             Self::Tcp(l) => l.as_fd(),
-            Self::Unix(l, _) => l.as_fd(),
+            Self::Unix(l, ..) => l.as_fd(),
         }
     }
 
@@ -158,7 +159,7 @@ impl Socket {
                 let (stream, from) = l.accept()?;
                 Ok((Stream::tcp(OwnedFd::from(stream))?, from.to_string(), Some(from.ip())))
             }
-            Self::Unix(l, path) => {
+            Self::Unix(l, path, _) => {
                 let (stream, _) = l.accept()?;
                 Ok((Stream::unix(OwnedFd::from(stream)), format!("unix:{}", path.display()), None))
             }
@@ -168,7 +169,10 @@ impl Socket {
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        if let Self::Unix(_, path) = self {
+        // Another process may have put its own there, as this one did not listen any more.
+        if let Self::Unix(_, path, id) = self
+            && file_id(path).is_some_and(|there| there == *id)
+        {
             let _ = std::fs::remove_file(path);
         }
     }
@@ -339,6 +343,12 @@ fn bind_tcp(address: &Address, host: &str, port: u16) -> Result<(Socket, Address
     })
 }
 
+/// Which file is at a path: its device and number.
+fn file_id(path: &Path) -> Option<(u64, u64)> {
+    let meta = std::fs::symlink_metadata(path).ok()?;
+    Some((meta.dev(), meta.ino()))
+}
+
 fn bind_unix(address: &Address, path: &Path, mode: u32) -> Result<Socket, ListenError> {
     let failed = |e: io::Error| match e.kind() {
         ErrorKind::PermissionDenied => ListenError::NotAllowed { address: address.clone() },
@@ -369,7 +379,8 @@ fn bind_unix(address: &Address, path: &Path, mode: u32) -> Result<Socket, Listen
         ErrorKind::AddrInUse => ListenError::SocketInUse { address: address.clone() },
         _ => failed(e),
     })?;
-    Ok(Socket::Unix(listener, path.to_owned()))
+    let id = file_id(path).unwrap_or_default();
+    Ok(Socket::Unix(listener, path.to_owned(), id))
 }
 
 fn accept_all(socket: &Socket, shared: &Arc<Shared>, wake: &OwnedFd) {
@@ -518,5 +529,24 @@ impl Handler for Counted {
         self.0.acceptor.closed(link, why);
         self.0.lock().links.remove(&link.id());
         self.0.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_socket_that_ends_late_leaves_that_of_the_next_process() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s.sock");
+        let address = Address::Unix { path: path.clone() };
+        let first = bind_unix(&address, &path, 0o600).unwrap();
+        first.close_to_all();
+        let second = bind_unix(&address, &path, 0o600).unwrap();
+        drop(first);
+        assert!(UnixStream::connect(&path).is_ok());
+        drop(second);
+        assert!(!path.exists());
     }
 }
