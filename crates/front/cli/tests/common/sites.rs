@@ -144,7 +144,13 @@ impl Sites {
                 rests += 1;
             } else {
                 rests = 0;
-                let said = |site: usize| good(["site", "list", "--data", text(&self.data(site))]);
+                let said = |site: usize| {
+                    let confirmed = run(["confirm", "--wait", "0", text(&self.path(site, ""))]);
+                    let list = good(["site", "list", "--data", text(&self.data(site))]);
+                    let [said, why] =
+                        [confirmed.stdout, confirmed.stderr].map(|said| String::from_utf8(said).unwrap());
+                    format!("{list}{said}{why}")
+                };
                 // Such as that there is no room: a site keeps a twentieth of its disk free for users.
                 let told = || all.clone().map(said).collect::<Vec<_>>().join("\n");
                 assert!(Instant::now() < until, "the sites do not become even:\n{}", told());
