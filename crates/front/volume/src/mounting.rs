@@ -4,13 +4,14 @@
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use atoll_fuse::{MountOptions, Mounted, Passthrough};
 use atoll_proto::control::{Daemon, FuseCount, Metric, MountStatus};
 use atoll_proto::union::BytesGo;
 use atoll_proto::{Control, ControlReply, UnionReply};
-use atoll_rpc::{Listener, Options};
+use atoll_rpc::{ListenError, Listener, Options};
 use atoll_server::{Counter, Desk};
 
 use crate::kind::{Attached, AttachedStatus};
@@ -18,6 +19,9 @@ use crate::places;
 
 /// Permission bits of a mount point that is made, and of the directories above it that are made.
 const POINT_MODE: u32 = 0o755;
+/// How long the process of a mount that was at the same directory may take to end, and how often that is looked at.
+const BEFORE_ENDS: Duration = Duration::from_secs(5);
+const LOOK: Duration = Duration::from_millis(20);
 
 /// A mount and its source.
 pub struct Mount {
@@ -230,7 +234,14 @@ fn listen(inner: &Arc<Inner>) -> Result<(Listener, places::SocketPlace)> {
     places::sweep_sockets();
     let place = places::mount_socket(&inner.point)?;
     let shown = vec![format!("unix:{}", place.shown.display())];
-    let desk = Counter(AboutMount(Arc::clone(inner), shown));
-    let listener = Listener::start(&place.address, Arc::new(desk), Options::default())?;
-    Ok((listener, place))
+    let desk = Arc::new(Counter(AboutMount(Arc::clone(inner), shown)));
+    let until = Instant::now() + BEFORE_ENDS;
+    loop {
+        let desk = Arc::clone(&desk);
+        match Listener::start(&place.address, desk, Options::default()) {
+            // The mount that was here before is gone, and its process is about to end.
+            Err(ListenError::SocketInUse { .. }) if Instant::now() < until => std::thread::sleep(LOOK),
+            listener => return Ok((listener?, place)),
+        }
+    }
 }
