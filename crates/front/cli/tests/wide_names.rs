@@ -167,6 +167,16 @@ impl Drop for PickyDisk {
     }
 }
 
+/// Two sites, the data directory of the second one on such a disk.
+fn on_disk(names: Names) -> (PickyDisk, Sites) {
+    let mut nodes = Cluster::bare(1);
+    let disk = PickyDisk::new(&nodes.data(1), names);
+    nodes.nodes.push(None);
+    nodes.addresses.push(format!("127.0.0.1:{}", free_port()));
+    nodes.start(1);
+    (disk, Sites::at(nodes))
+}
+
 /// How many names `atoll status` says that the second site's disk refuses.
 fn refused(sites: &Sites) -> usize {
     let said = good(["status", "--data", text(&sites.data(1))]);
@@ -178,12 +188,7 @@ fn refused(sites: &Sites) -> usize {
 #[test]
 fn names_that_a_sites_disk_cannot_store_are_in_its_mount_and_not_in_its_plain_tree() {
     needs!(Mounts);
-    let mut nodes = Cluster::bare(1);
-    let disk = PickyDisk::new(&nodes.data(1), Names::Refused);
-    nodes.nodes.push(None);
-    nodes.addresses.push(format!("127.0.0.1:{}", free_port()));
-    nodes.start(1);
-    let mut sites = Sites::at(nodes);
+    let (disk, mut sites) = on_disk(Names::Refused);
     let plain = sites.data(1).join("islands/docs/0/tree");
     let long = "n".repeat(NAME_BYTES_MAX + 40);
 
@@ -251,12 +256,7 @@ fn names_that_a_sites_disk_cannot_store_are_in_its_mount_and_not_in_its_plain_tr
 #[test]
 fn names_that_a_sites_disk_takes_for_one_are_two_in_its_mount() {
     needs!(Mounts);
-    let mut nodes = Cluster::bare(1);
-    let disk = PickyDisk::new(&nodes.data(1), Names::Folded);
-    nodes.nodes.push(None);
-    nodes.addresses.push(format!("127.0.0.1:{}", free_port()));
-    nodes.start(1);
-    let mut sites = Sites::at(nodes);
+    let (disk, mut sites) = on_disk(Names::Folded);
     for (dir, word) in [("d", "lower"), ("D", "upper")] {
         fs::create_dir(sites.path(0, dir)).unwrap();
         fs::write(sites.path(0, &format!("{dir}/{word}")), word).unwrap();

@@ -4,7 +4,7 @@
 mod common;
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use atoll_needs::needs;
@@ -17,8 +17,8 @@ fn shell(words: &[&str]) {
     assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-#[test]
-fn a_site_that_comes_back_from_an_old_backup_is_refused_and_joins_again_as_another() {
+/// Two sites. The second one has made a change behind its backup, which the first one has. With its data directory and the backup.
+fn backed_up() -> (Sites, PathBuf, PathBuf) {
     let mut sites = Sites::new(2);
     fs::write(sites.path(1, "first"), b"first").unwrap();
     sites.has(0, "first", b"first");
@@ -32,6 +32,12 @@ fn a_site_that_comes_back_from_an_old_backup_is_refused_and_joins_again_as_anoth
     fs::write(sites.path(1, "later"), b"later").unwrap();
     sites.has(0, "later", b"later");
     good(["confirm", text(&sites.path(1, "later"))]);
+    (sites, data, backup)
+}
+
+#[test]
+fn a_site_that_comes_back_from_an_old_backup_is_refused_and_joins_again_as_another() {
+    let (mut sites, data, backup) = backed_up();
     sites.mounts[1] = None;
     sites.nodes.kill(1);
     fs::remove_dir_all(&data).unwrap();
@@ -67,19 +73,7 @@ fn a_site_that_comes_back_from_an_old_backup_is_refused_and_joins_again_as_anoth
 /// By numbers alone it has not gone back.
 #[test]
 fn a_site_that_comes_back_from_an_old_backup_and_works_alone_first_is_refused_too() {
-    let mut sites = Sites::new(2);
-    fs::write(sites.path(1, "first"), b"first").unwrap();
-    sites.has(0, "first", b"first");
-    good(["confirm", text(&sites.path(1, "first"))]);
-    sites.mounts[1] = None;
-    sites.nodes.kill(1);
-    let (data, backup) = (sites.data(1), sites.data(1).with_extension("backup"));
-    shell(&["cp", "-a", text(&data), text(&backup)]);
-    sites.nodes.start(1);
-    sites.mount(1);
-    fs::write(sites.path(1, "later"), b"later").unwrap();
-    sites.has(0, "later", b"later");
-    good(["confirm", text(&sites.path(1, "later"))]);
+    let (mut sites, data, backup) = backed_up();
     for site in [0, 1] {
         sites.mounts[site] = None;
         sites.nodes.kill(site);

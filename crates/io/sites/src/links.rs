@@ -38,6 +38,9 @@ const OTHER_FIRST: Duration = Duration::from_secs(2);
 const LIVED: Duration = Duration::from_secs(10);
 /// How long ending all links may take.
 const STOP: Duration = Duration::from_secs(5);
+/// A site hears this if the others go on without it.
+const FORGOTTEN: &str = "the others have forgotten this site, and go on without it. Put aside what was changed here, \
+                         and join as a new site: atoll site join LINE --adopt FOLDER";
 
 /// A site of this node, as its links need it.
 pub trait SiteVolume: Send + Sync + 'static {
@@ -292,10 +295,6 @@ impl OneLink {
         }
     }
 }
-
-/// A site hears this if the others go on without it.
-const FORGOTTEN: &str = "the others have forgotten this site, and go on without it. Put aside what was changed here, \
-                         and join as a new site: atoll site join LINE --adopt FOLDER";
 
 // ------------------------------------------------------------------- connecting
 

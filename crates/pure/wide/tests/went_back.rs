@@ -132,30 +132,29 @@ fn goes_on_from_a_copy(again: u64) -> [Node; 4] {
 /// As many as were lost, and more: by numbers alone nobody has gone back.
 const AGAIN: [u64; 3] = [4, 5, 40];
 
-#[test]
-fn a_site_that_has_made_as_much_again_as_it_had_lost_is_refused_by_one_that_had_it() {
+/// The copy and one of the others refuse each other, also if both have begun anew.
+fn refuse_each_other(at: usize, is_power_cut: bool) {
     for again in AGAIN {
-        let [mut copy, mut second, ..] = goes_on_from_a_copy(again);
+        let mut all = goes_on_from_a_copy(again);
+        let (copy, others) = all.split_first_mut().expect("there are four");
+        let other = &mut others[at - 1];
         for _ in 0..2 {
-            let said = meet(&mut copy, &mut second);
+            let said = meet(copy, other);
             assert_eq!(said, [Err(Refused::ThisWentBack), Err(Refused::OtherWentBack)], "{again}");
-            copy.restart(false);
-            second.restart(false);
+            copy.restart(is_power_cut);
+            other.restart(is_power_cut);
         }
     }
 }
 
 #[test]
+fn a_site_that_has_made_as_much_again_as_it_had_lost_is_refused_by_one_that_had_it() {
+    refuse_each_other(1, false);
+}
+
+#[test]
 fn a_site_that_has_made_as_much_again_as_it_had_lost_is_refused_by_one_that_has_heard_of_it() {
-    for again in AGAIN {
-        let [mut copy, _, mut third, _] = goes_on_from_a_copy(again);
-        for _ in 0..2 {
-            let said = meet(&mut copy, &mut third);
-            assert_eq!(said, [Err(Refused::ThisWentBack), Err(Refused::OtherWentBack)], "{again}");
-            copy.restart(true);
-            third.restart(true);
-        }
-    }
+    refuse_each_other(2, true);
 }
 
 #[test]

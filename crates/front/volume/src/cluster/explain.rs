@@ -116,9 +116,12 @@ impl Report {
         let key = dir.key.ok_or_else(|| anyhow!("The key of a directory was not told."))?;
         let owner = config.owner(key);
         let mut traces: Vec<Trace> = Vec::new();
+        let mut site = None;
         // The islands of the directory, whose skeletons tell; those of the file, where its body is.
         for ino in if is_dir { vec![last.ino] } else { vec![dir.ino, last.ino] } {
-            for trace in attached.traces(ino) {
+            for mut trace in attached.traces(ino) {
+                let told = trace.site.take();
+                site = site.or(told.filter(|_| ino == last.ino));
                 match traces.iter_mut().find(|t| (t.island, t.node) == (trace.island, trace.node)) {
                     Some(known) => {
                         known.home |= trace.home;
@@ -153,8 +156,7 @@ impl Report {
             plain: here.map(|t| below(&t.tree, &names)),
             body: here.and_then(|t| t.body.clone()),
             skeletons: led.iter().filter(|t| t.skeleton).map(|t| t.island).collect(),
-            // Of a file the directory is asked about, too.
-            site: attached.traces(last.ino).into_iter().find_map(|trace| trace.site),
+            site,
             away: islands.into_iter().filter(|i| !led.iter().any(|t| t.island == *i)).collect(),
             traces: traces.into_iter().filter(|t| t.island == at && t.group.is_some()).collect(),
             names,

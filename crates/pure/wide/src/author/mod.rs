@@ -49,44 +49,39 @@ impl Author {
     /// An author who goes on where the rows of a site end, which has this writer, in a life that nobody has had before: of all side rows
     /// those of [`DIRS`], [`MOVES`], [`WRITERS`] and [`LIVES`](crate::rows::LIVES) are used.
     pub fn open(writer: Writer, life: u64, rows: Vec<(u8, u128, Bytes)>) -> Result<Self, Malformed> {
-        let mut author = Self {
-            writer,
-            n: 0,
-            clock: HybridClock::default(),
-            spine: Spine::default(),
-            made: Made::behind(0),
-            lives: OwnLives::open(writer, life, last_dot(writer, &rows)?, &rows)?,
-            first: Vec::new(),
-        };
+        let (mut n, mut clock, mut made) = (0, HybridClock::default(), Made::behind(0));
         let (mut bases, mut removed, mut moves) = (BTreeMap::new(), Vec::new(), Vec::new());
-        for (table, id, row) in rows {
-            match table {
-                DIRS => match DirRow::from_slice(&row)? {
-                    DirRow::Shown { base, .. } => drop(bases.insert(FileId(id), base)),
+        for (table, id, row) in &rows {
+            match *table {
+                DIRS => match DirRow::from_slice(row)? {
+                    DirRow::Shown { base, .. } => drop(bases.insert(FileId(*id), base)),
                     DirRow::Hidden { head, base, .. } => {
-                        bases.insert(FileId(id), base);
-                        removed.extend(head.is_removed().then_some(FileId(id)));
+                        bases.insert(FileId(*id), base);
+                        removed.extend(head.is_removed().then_some(FileId(*id)));
                     }
                 },
                 MOVES => {
-                    let MoveRow::Logged { record } = MoveRow::from_slice(&row)?;
+                    let MoveRow::Logged { record } = MoveRow::from_slice(row)?;
                     moves.push(record);
                 }
-                WRITERS if id == u128::from(writer.0) => {
-                    let WriterRow::Own { n, latest_us, position } = WriterRow::from_slice(&row)? else {
+                WRITERS if *id == u128::from(writer.0) => {
+                    let WriterRow::Own { n: last, latest_us, position } = WriterRow::from_slice(row)? else {
                         return Err(Malformed::new("the row of this site's writer"));
                     };
-                    author.n = n;
-                    author.clock = HybridClock::new(latest_us);
-                    author.made = Made::behind(position);
+                    (n, clock, made) = (last, HybridClock::new(latest_us), Made::behind(position));
                 }
                 _ => {}
             }
         }
-        learn_bases(&mut author.spine, bases)?;
-        let (_, refused) = author.spine.receive_all(moves);
-        removed.into_iter().for_each(|dir| author.spine.release(dir));
-        if refused.is_empty() { Ok(author) } else { Err(Malformed::new("moves of directories")) }
+        let mut spine = Spine::default();
+        learn_bases(&mut spine, bases)?;
+        let (_, refused) = spine.receive_all(moves);
+        removed.into_iter().for_each(|dir| spine.release(dir));
+        if !refused.is_empty() {
+            return Err(Malformed::new("moves of directories"));
+        }
+        let lives = OwnLives::open(writer, life, n, &rows)?;
+        Ok(Self { writer, n, clock, spine, made, lives, first: Vec::new() })
     }
 
     /// What the records behind `after` have changed, in order, up to the synced position `synced`. None if some of it is not in memory
@@ -328,16 +323,6 @@ fn moves_of(happened: &[Happened]) -> Vec<(Ino, EntryRef)> {
         _ => [None, None],
     };
     happened.iter().flat_map(of).flatten().collect()
-}
-
-/// The number of the last dot of this writer, whose site has these rows.
-fn last_dot(writer: Writer, rows: &[(u8, u128, Bytes)]) -> Result<u64, Malformed> {
-    let of_it = |(table, id, _): &&(u8, u128, Bytes)| (*table, *id) == (WRITERS, u128::from(writer.0));
-    match rows.iter().find(of_it).map(|(.., row)| WriterRow::from_slice(row)).transpose()? {
-        None => Ok(0),
-        Some(WriterRow::Own { n, .. }) => Ok(n),
-        Some(WriterRow::Seen { .. }) => Err(Malformed::new("the row of this site's writer")),
-    }
 }
 
 /// Tells a spine of directories with their bases: each behind the one in which it is.

@@ -2,8 +2,9 @@
 //! makes a change.
 //!
 //! A version is due when nobody has changed the file for a fifth of a second, or when half a minute has passed since it was changed first;
-//! but not within a second behind the version before, so that a file which changes now and then has no more of them. Then the pieces are read of which no hash is known, and the body is synced: what a version says of bytes must survive a power cut. If the file
-//! changes meanwhile, what was touched is read again.
+//! but not within a second behind the version before, so that a file which changes now and then has no more of them. Then the pieces are
+//! read of which no hash is known, and the body is synced: what a version says of bytes must survive a power cut. If the file changes
+//! meanwhile, what was touched is read again.
 
 use std::collections::{BTreeMap, BTreeSet};
 
