@@ -93,8 +93,10 @@ impl Worker {
     fn write(&mut self, path: PathBuf) -> io::Result<()> {
         let (word, bytes) = self.word();
         fs::write(self.top.join(&path), bytes)?;
-        self.note(word, format!("written to {}", path.display()));
-        if let Some(old) = self.files.insert(path, word) {
+        let old = self.files.insert(path.clone(), word);
+        let over = old.map_or_else(String::new, |old| format!(" over {old:?}"));
+        self.note(word, format!("written to {}{over}", path.display()));
+        if let Some(old) = old {
             self.touch(old, format!("overwritten by {word:?}"));
         }
         Ok(())
@@ -303,12 +305,8 @@ pub fn run(what: &Hour, sites: &Sites, said: &mut dyn FnMut(String)) -> Result<F
     wrong.extend(found.iter().filter(|(_, at)| at.len() > 1).map(|(word, _)| (*word, "there twice")));
     let history = |word: &Word| {
         let site = |site: usize| (site, workers[site].worked.history.get(word));
-        format!(
-            "before {:?}, sites {:?}, now {:?}",
-            before.worked.history.get(word),
-            [0, 1].map(site),
-            found.get(word)
-        )
+        let was = before.worked.history.get(word);
+        format!("before {was:?}, sites {:?}, now {:?}", [0, 1].map(site), found.get(word))
     };
     let lines = wrong.iter().map(|(word, what)| format!("{word:?} is {what}: {}", history(word)));
     let mut told: Vec<String> = lines.take(TOLD_MAX).collect();

@@ -84,17 +84,12 @@ impl KeptVersions {
     /// not all of these are known, only from the one before.
     pub(super) fn since(&self, file: FileId, delta: &VersionDelta, base: u128) -> VersionDelta {
         let mut all = delta.clone();
-        let of_file = || {
-            self.versions
-                .range((file, Dot { writer: Writer(0), n: 0 })..)
-                .take_while(|((of, _), _)| *of == file)
-        };
         for _ in 0..STEPS_MAX {
             if all.base == base {
                 all.ranges.join_nearest();
                 return all;
             }
-            let before = of_file().find(|(_, kept)| kept.version.has.root == all.base);
+            let before = self.of(file).find(|(_, kept)| kept.version.has.root == all.base);
             let Some(before) = before.and_then(|(_, kept)| kept.version.since.as_ref()) else { break };
             before.ranges.iter().for_each(|range| all.ranges.add(range.clone()));
             all.base = before.base;
@@ -110,6 +105,17 @@ impl KeptVersions {
         kept.asked = self.last;
         self.order.insert(self.last, (file, dot));
         Some(&kept.version)
+    }
+
+    /// A file is gone, with all its versions.
+    pub(super) fn is_gone(&mut self, file: FileId) {
+        let keys: Vec<(FileId, Dot)> = self.of(file).map(|(key, _)| *key).collect();
+        keys.into_iter().for_each(|key| self.forget(key));
+    }
+
+    fn of(&self, file: FileId) -> impl Iterator<Item = (&(FileId, Dot), &Kept)> {
+        let first = (file, Dot { writer: Writer(0), n: 0 });
+        self.versions.range(first..).take_while(move |((of, _), _)| *of == file)
     }
 
     fn forget(&mut self, key: (FileId, Dot)) {

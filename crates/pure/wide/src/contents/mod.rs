@@ -124,7 +124,8 @@ impl Contents {
     // ------------------------------------------------------------------ what comes
 
     /// Users have done this.
-    pub(crate) fn witness(&mut self, happened: &[Happened], now_ms: u64) {
+    pub(crate) fn witness(&mut self, happened: &[Happened], record: &Record, now_ms: u64) {
+        self.serving.noted(record);
         for happened in happened {
             match happened {
                 Happened::Written { ino, size, ranges, .. } => {
@@ -138,6 +139,7 @@ impl Contents {
 
     /// A record was decided: the latest versions of more files may not be here, and more may be uncut.
     pub(crate) fn noted(&mut self, record: &Record, now_ms: u64) {
+        self.serving.noted(record);
         for change in &record.changes {
             match change {
                 RowChange::Side { table: BEHIND, id, row: Some(row) } => {

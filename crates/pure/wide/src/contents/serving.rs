@@ -7,8 +7,9 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use atoll_causal::{Dot, FileId};
-use atoll_core::Ino;
+use atoll_core::{Decode, Ino};
 use atoll_posix::Op;
+use atoll_proto::{Record, RowChange};
 use atoll_state::RowLoad;
 use bytes::Bytes;
 
@@ -20,7 +21,7 @@ use super::work::{Work, WorkFor, WorkOp};
 use crate::held::{HeldFile, SiteRows};
 use crate::peers::message::{ContentsPlan, Most, PLAN_MAX, SiteWithout, WideMessage};
 use crate::peers::{Refused, WidePeers};
-use crate::rows::{BodyVersion, FileBytes, SiteId, VersionDelta};
+use crate::rows::{BodyVersion, FILES, FileBytes, FileRow, SiteId, VersionDelta};
 
 /// Questions of one site that are not answered.
 pub(super) const QUESTIONS_MAX: usize = 256;
@@ -100,6 +101,18 @@ impl Serving {
     /// A version was cut.
     pub(crate) fn keep(&mut self, file: FileId, version: CutBefore) {
         self.kept.keep(file, version);
+    }
+
+    /// A record was decided. Of a file that has neither names nor a body any more nothing is served that was kept, also if it gets a
+    /// name elsewhere and is there again: others are told that this site has not got it, and make a version of what is left.
+    pub(crate) fn noted(&mut self, record: &Record) {
+        for change in &record.changes {
+            if let RowChange::Side { table: FILES, id, row: Some(row) } = change
+                && is_without_body(row)
+            {
+                self.kept.is_gone(FileId(*id));
+            }
+        }
     }
 
     /// Bytes were read.
@@ -182,7 +195,6 @@ impl Serving {
     /// Where bytes of a version are.
     fn source(&mut self, rows: &SiteRows<'_>, question: Question) -> Source {
         let QuestionKind::Bytes { offset, len } = question.what else { return Source::Nowhere };
-        // What was kept of a file that is removed is of no use to anybody.
         let Some(found) = body(rows, question.file) else { return Source::Nowhere };
         let kept = self.kept.ask(question.file, question.dot);
         if let Some(bytes) = kept.and_then(|kept| kept.bytes(offset, len)) {
@@ -203,6 +215,12 @@ impl Serving {
             Source::Nowhere
         }
     }
+}
+
+/// Whether a file is not shown, and nothing is here of its bytes.
+fn is_without_body(row: &[u8]) -> bool {
+    let row = FileRow::from_slice(row).expect("this site has written it");
+    matches!(row, FileRow::Hidden { kept: None, .. })
 }
 
 /// The answer to a question for bytes.

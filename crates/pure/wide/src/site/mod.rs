@@ -535,7 +535,7 @@ impl Site {
 impl Beside for Site {
     fn witness(&mut self, state: &State, now: Now, seq: u64, record: &mut Record) {
         let happened = self.author.witness(state, now, seq, record);
-        self.contents.witness(&happened, now.ms);
+        self.contents.witness(&happened, record, now.ms);
     }
 
     fn allows_moves(&self, state: &State, now: Now, moves: &[(Ino, EntryRef)]) -> Result<bool, NotInMemory> {

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 use atoll_causal::Writer;
 use atoll_core::{Decode, Ino, SessionId};
 use atoll_island::{BesideEvent, BesideSays};
-use atoll_posix::{Answer, Caller, Errno, Kind, Op, SetAttr};
+use atoll_posix::{Answer, Caller, Errno, Kind, Op, RenameMode, SetAttr};
 use atoll_wide::asks::{SiteAnswers, SiteAsks};
 use atoll_wide::members::{NumberedSite, SiteMember, SiteStanding};
 use atoll_wide::peers::Window;
@@ -272,6 +272,13 @@ impl World {
     pub(crate) fn write(&mut self, at: usize, ino: Ino, offset: u64, data: &[u8]) {
         let op = Op::Write { ino, offset, append: false, kill_set_id: false };
         self.run(at, op, data).expect("it is written");
+    }
+
+    pub(crate) fn rename(&mut self, at: usize, from: &str, to: &str) {
+        let (dir, new_dir, mode) = (Ino::ROOT, Ino::ROOT, RenameMode::Replace);
+        let (name, new_name) = (named(from), named(to));
+        let op = Op::Rename { dir, name, new_dir, new_name, mode, meant: None, new_meant: None };
+        self.run(at, op, b"").expect("it is renamed");
     }
 
     /// A file with these bytes and no others.
