@@ -287,30 +287,30 @@ impl Lane {
                 return Ok(why);
             }
             let mut waits_for_rate = false;
-            loop {
+            let is_full = loop {
+                // What this says is what is waited for: asked once more, the socket may say something else.
+                if self.flush()? {
+                    break true;
+                }
                 if frame.is_empty() {
                     match outbox.pop() {
                         Some(next) => frame = next,
                         None if last_sent.elapsed() >= ALIVE => {
                             frame = LinkFrame::Alive { wall_us: wall_now_us() }.framed();
                         }
-                        None => break,
+                        None => break false,
                     }
                     last_sent = Instant::now();
                 }
                 let may = rate.take(frame.len().min(PLAIN_BYTES), is_urgent);
                 if may == 0 {
                     waits_for_rate = true;
-                    break;
+                    break false;
                 }
                 let taken = self.tls.writer().write(&frame[..may])?;
                 traffic.sent.fetch_add(taken as u64, Ordering::Relaxed);
                 frame = frame.slice(taken..);
-                if self.flush()? || taken < may {
-                    break;
-                }
-            }
-            let is_full = self.flush()?;
+            };
             let timeout = match (has_heard, waits_for_rate) {
                 // There may be another frame.
                 (true, _) => Duration::ZERO,

@@ -167,6 +167,18 @@ fn messages_arrive_in_order_between_two_that_both_connect() {
     }
 }
 
+/// Found by `atoll-wan fill`: an answer waited a second each time. The socket was full when it was given bytes, and took them when it was asked
+/// once more, so the sender waited for what it would hear and not for room.
+#[test]
+fn a_site_to_which_nothing_is_said_sends_long_messages_without_pauses() {
+    let dir = tempfile::tempdir().unwrap();
+    let [a, b] = pair(dir.path(), [true, true]);
+    until("a link", || a.is_up(2) && b.is_up(1));
+    let large = Bytes::from(vec![5; 3 << 20]);
+    (0..60).for_each(|_| a.links.send(VOLUME, 2, large.clone(), true));
+    until("all messages", || b.events().len() == 61);
+}
+
 #[test]
 fn a_site_that_has_much_to_decide_answers_meanwhile() {
     let dir = tempfile::tempdir().unwrap();
