@@ -85,6 +85,11 @@ impl<'a> SiteRows<'a> {
         self.missing.borrow().clone()
     }
 
+    /// Whether some of the rows that were needed are not in memory.
+    pub(crate) fn lack_some(&self) -> bool {
+        !self.missing.borrow().is_empty()
+    }
+
     /// Whether all rows that were needed are in memory; else those that are not.
     pub(crate) fn loaded(&self) -> Result<(), Vec<RowLoad>> {
         match self.missing() {

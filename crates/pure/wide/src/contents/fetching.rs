@@ -25,6 +25,8 @@ use crate::held::{HeldFile, SiteRows};
 use crate::peers::message::{ContentsPlan, SITES_MAX, SiteWithout};
 use crate::rows::{BodyVersion, SiteId};
 
+/// Files that are looked at before the rows are read that they need.
+const LOOKED_AT_ONCE: usize = 64;
 /// Files that are fetched at once: so many of a few KB are under way on a link of 100 Mb/s.
 const FETCHES_MAX: usize = 256;
 /// Bytes of their pieces, in memory.
@@ -247,24 +249,34 @@ impl Fetching {
             }
             self.ask_another(file, moment.ms);
         }
-        while self.fetches.len() < FETCHES_MAX {
-            let Some(file) = self.due.due(moment.ms).next() else { break };
-            if self.fetches.iter().map(Fetch::pieces_bytes_max).sum::<u64>() > PIECES_BYTES_MAX {
-                break;
+        let mut pieces_bytes = self.fetches.iter().map(Fetch::pieces_bytes_max).sum::<u64>();
+        loop {
+            let some: Vec<FileId> = self.due.due(moment.ms).take(LOOKED_AT_ONCE).collect();
+            for file in &some {
+                if self.fetches.len() >= FETCHES_MAX || pieces_bytes > PIECES_BYTES_MAX {
+                    return rows.loaded().map(|()| None);
+                }
+                let since = self.due.when(*file).unwrap_or(moment.ms);
+                // Unless it says when, it is looked at once more a little later.
+                self.due.set(*file, moment.ms + AGAIN_MS.0);
+                let step = self.begin_file(rows, *file, moment);
+                if step.is_some() || rows.lack_some() {
+                    // It is the first again: if others came before, the rows that are read for it might have left memory.
+                    self.due.set(*file, since);
+                }
+                if step.is_some() && !rows.lack_some() {
+                    return Ok(step);
+                }
+                if let Some(fetch) = self.fetches.get(*file) {
+                    pieces_bytes += fetch.pieces_bytes_max();
+                    self.due.remove(*file);
+                }
             }
-            // Unless it says when, it is looked at once more a little later.
-            self.due.set(file, moment.ms + AGAIN_MS.0);
-            let step = self.begin_file(rows, file, moment);
-            let missing = rows.missing();
-            if step.is_some() || !missing.is_empty() {
-                self.due.set(file, moment.ms);
-                return if missing.is_empty() { Ok(step) } else { Err(missing) };
-            }
-            if self.fetches.contains(file) {
-                self.due.remove(file);
+            rows.loaded()?;
+            if some.is_empty() {
+                return Ok(None);
             }
         }
-        Ok(None)
     }
 
     fn begin_file(
@@ -479,4 +491,34 @@ impl Behind {
 /// Whether bytes of an earlier version of a file are here than the latest one, of which they are not.
 pub(crate) fn has_earlier(held: &HeldFile) -> bool {
     held.ino.is_some() && held.bytes.has.is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use atoll_state::State;
+
+    use super::*;
+    use crate::peers::{WidePeers, Window};
+
+    /// Found by `atoll-wan fill`: after one row of a file had been read, the next file was looked at. When each had its turn again, its row
+    /// had left memory, so a site that lacked many files read rows for ever.
+    #[test]
+    fn files_for_which_rows_are_read_are_looked_at_first_when_these_are_there() {
+        let mut fetching = Fetching::new(Writer(1), [Writer(2)]);
+        fetching.link(SiteId(2), true);
+        (0..10_000).for_each(|file| fetching.was_behind(FileId(file), 1));
+        let state = State::new(1);
+        let peers = WidePeers::open(1, Writer(1), Window::MOST, 0, []).unwrap();
+        let (busy, room) = (BTreeSet::new(), u64::MAX);
+        let mut lacks = |ms| {
+            let rows = SiteRows::new(&state);
+            let moment = ContentsNow { ms, may_decide: true, busy: &busy, room, peers: &peers };
+            fetching.begin(&rows, moment).unwrap_err()
+        };
+        let first = lacks(1);
+        assert_eq!(first.len(), LOOKED_AT_ONCE);
+        for ms in 2..2_000 {
+            assert_eq!(lacks(ms), first, "at {ms} ms");
+        }
+    }
 }
