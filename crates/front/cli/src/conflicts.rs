@@ -1,15 +1,16 @@
-//! `atoll conflicts`: files of wide volumes that are shown beside the name that another one has.
+//! `atoll conflicts`: files of wide volumes that are shown beside the name that another one has, and what was settled without one.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use atoll_core::Time;
-use atoll_volume::wide::{Keep, WideConflict, conflicts, conflicts_of, resolve};
+use atoll_proto::{SettledOutcome, SettledTold};
+use atoll_volume::wide::{Keep, WideConflict, conflicts, conflicts_of, resolve, settled};
 use clap::ValueEnum;
 use serde_json::json;
 
-use crate::say;
+use crate::{ls, say};
 
 /// Arguments of `atoll conflicts`.
 #[derive(Debug, clap::Args)]
@@ -26,11 +27,23 @@ enum Command {
     Show(Show),
     /// Resolve a conflict: at all sites, as by mv(1) and rm(1)
     Resolve(Resolve),
+    /// List what this site has settled without a file beside a name, at a path and below, for 90 days; the oldest first
+    Log(Log),
 }
 
 #[derive(Debug, clap::Args)]
 struct List {
     /// Where to begin
+    #[arg(default_value = ".")]
+    path: PathBuf,
+    /// Print JSON, for programs
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+struct Log {
+    /// Where
     #[arg(default_value = ".")]
     path: PathBuf,
     /// Print JSON, for programs
@@ -69,6 +82,7 @@ impl ConflictsCommand {
             Command::List(command) => command.run(),
             Command::Show(command) => command.run(),
             Command::Resolve(command) => command.run(),
+            Command::Log(command) => command.run(),
         }
     }
 }
@@ -78,6 +92,47 @@ impl List {
         let for_people = |one: &WideConflict| one.path.display().to_string();
         say::list(self.json, |visit| conflicts(&self.path, visit), for_programs, for_people)
     }
+}
+
+impl Log {
+    fn run(self) -> Result<()> {
+        say::list(self.json, |visit| settled(&self.path, visit), settled_for_programs, settled_for_people)
+    }
+}
+
+fn settled_for_people(told: &SettledTold) -> String {
+    let time = ls::time(Time { secs: (told.time_ms / 1_000) as i64, nanos: 0 });
+    let name = |site: &Option<String>| site.clone().unwrap_or_else(|| "another site".to_owned());
+    let (kept, other) = (name(&told.kept), name(&told.other));
+    let about = match told.outcome {
+        SettledOutcome::Kept => format!("removed at {other}, changed at {kept}: it is there with the change"),
+        SettledOutcome::Revived => {
+            "removed at one site, and another one put something into it: it is there with that".to_owned()
+        }
+        SettledOutcome::Renamed => {
+            format!("renamed at {other} and at {kept}: it has the name of the later rename")
+        }
+        SettledOutcome::NotMoved => format!(
+            "the move at {other} has no effect: with one at {kept} it would be below itself. Move it again."
+        ),
+    };
+    format!("{time}  {}  {about}", ls::printable(&told.path))
+}
+
+fn settled_for_programs(told: &SettledTold) -> serde_json::Value {
+    let outcome = match told.outcome {
+        SettledOutcome::Kept => "kept",
+        SettledOutcome::Revived => "revived",
+        SettledOutcome::Renamed => "renamed",
+        SettledOutcome::NotMoved => "not-moved",
+    };
+    json!({
+        "time_ms": told.time_ms,
+        "path": String::from_utf8_lossy(&told.path),
+        "outcome": outcome,
+        "kept": told.kept,
+        "other": told.other,
+    })
 }
 
 impl Show {
@@ -107,7 +162,7 @@ fn about(path: &Path) -> Result<String> {
     match std::fs::symlink_metadata(path) {
         Ok(meta) if meta.is_dir() => Ok("a directory".to_owned()),
         Ok(meta) => {
-            let changed = crate::ls::time(Time { secs: meta.mtime(), nanos: 0 });
+            let changed = ls::time(Time { secs: meta.mtime(), nanos: 0 });
             Ok(format!("{}  changed {changed}", say::bytes(meta.len())))
         }
         Err(why) if why.kind() == std::io::ErrorKind::NotFound => Ok("nothing has this name".to_owned()),

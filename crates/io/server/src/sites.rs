@@ -21,7 +21,8 @@ impl Node {
             | SiteOrder::Confirm { volume, .. }
             | SiteOrder::TrashList { volume, .. }
             | SiteOrder::TrashRestore { volume, .. }
-            | SiteOrder::TrashEmpty { volume, .. } => volume.clone(),
+            | SiteOrder::TrashEmpty { volume, .. }
+            | SiteOrder::Settled { volume, .. } => volume.clone(),
             SiteOrder::Join { .. } => return self.join_site(order),
         };
         let served = self.volume(&volume).ok_or_else(|| {

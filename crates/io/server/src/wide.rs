@@ -1,6 +1,8 @@
 //! A site of a wide volume, as a node serves it (`docs/design/023-wide.md`): its island, as that of a cluster volume, the machine beside
 //! it, and its links to other sites. Never decides what sites tell each other.
 
+mod told;
+
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
@@ -16,9 +18,9 @@ use atoll_disk::Disk;
 use atoll_dispatch::beside::SideRow;
 use atoll_dispatch::{BesideMaker, Clock, Engine, Fills};
 use atoll_island::{Beside, BesideEvent, BesideSays, Event, Island};
-use atoll_posix::{Errno, Kind};
+use atoll_posix::Errno;
 use atoll_proto::control::{FillStage, FillStatus, IslandWeight, Trace};
-use atoll_proto::{SiteCondition, SiteOrder, SiteReply, SiteSettings, SiteTold, TrashTold, VolumeConfig};
+use atoll_proto::{SiteCondition, SiteOrder, SiteReply, SiteSettings, SiteTold, VolumeConfig};
 use atoll_rpc::{Address, Closed, Frame, Handler, Link};
 use atoll_shown::COPIES_MAX;
 use atoll_sites::{JoinAsk, Joined, SiteKey, SiteLinks, SiteVolume};
@@ -28,9 +30,8 @@ use atoll_wide::contents::FetchedBytes;
 use atoll_wide::members::{NumberedSite, SiteMember, SiteStanding};
 use atoll_wide::peers::Window;
 use atoll_wide::peers::message::{Most, WideMessage};
-use atoll_wide::rows::{SiteId, TrashCause, trash_of};
+use atoll_wide::rows::SiteId;
 use atoll_wide::site::{Site, SiteConfig};
-use atoll_wide::trash::TrashEntry;
 use bytes::Bytes;
 
 use crate::answers::Answers;
@@ -495,13 +496,17 @@ impl<D: Disk> ServedSite<D> {
         }
     }
 
-    /// Asks about the trash.
+    /// Asks about the trash, or about conflicts that were settled.
     fn trash(&self, asks: &SiteAsks) -> Result<SiteReply, String> {
         let (_, answer) = self.ask(asks, TRASH)?;
         let errno = match answer {
             Some(SiteAnswers::TrashList { entries, next }) => {
-                let entries = self.trash_told(entries);
+                let entries = told::trash(entries, self.writer_names());
                 return Ok(SiteReply::Trash { entries, next });
+            }
+            Some(SiteAnswers::Settled { entries, next }) => {
+                let entries = told::settled(entries, self.writer_names());
+                return Ok(SiteReply::Settled { entries, next });
             }
             Some(SiteAnswers::Restored { .. }) => {
                 let engine = self.engine().ok_or("The site is not open any more.")?;
@@ -523,23 +528,14 @@ impl<D: Disk> ServedSite<D> {
         .to_owned())
     }
 
-    fn trash_told(&self, entries: Vec<TrashEntry>) -> Vec<TrashTold> {
+    /// The name of each writer's site.
+    fn writer_names(&self) -> impl Fn(Writer) -> String {
         let names = self.with_site(|site| {
             let all = site.members().all();
             all.map(|(_, member)| (member.writer, member.name.clone())).collect::<BTreeMap<_, _>>()
         });
         let names = names.unwrap_or_default();
-        let told = |TrashEntry { key, kind, rested }: TrashEntry| TrashTold {
-            key,
-            since_ms: trash_of(key).0 / 1_000,
-            path: rested.path,
-            is_link: kind == Kind::Symlink,
-            is_replaced: rested.why == TrashCause::Replaced {},
-            by: names.get(&rested.by).cloned().unwrap_or_else(|| format!("{:x}", rested.by.0)),
-            size: rested.size,
-            takes: rested.takes,
-        };
-        entries.into_iter().map(told).collect()
+        move |writer| names.get(&writer).cloned().unwrap_or_else(|| format!("{:x}", writer.0))
     }
 
     fn forget(&self, name: &str) -> Result<SiteReply, String> {
@@ -734,6 +730,7 @@ impl<D: Disk> Served for ServedSite<D> {
             SiteOrder::TrashRestore { key, dir, name, .. } => {
                 self.trash(&SiteAsks::TrashRestore { key, dir, name })
             }
+            SiteOrder::Settled { from, .. } => self.trash(&SiteAsks::Settled { from }),
             SiteOrder::TrashEmpty { upto, .. } => self.trash(&SiteAsks::TrashEmpty { upto }),
             SiteOrder::Start { .. } => {
                 match std::fs::remove_file(self.waits_file()) {

@@ -42,6 +42,9 @@ pub use row::{
     CarriedLink, DaemonLife, Dir, DirPlace, Entry, Forward, Inode, OwnedDir, PlaceVersion, RequestResult,
     Session, StaticAttrs, Stub, Txn, TxnState, Xattrs, names_of,
 };
-pub use site::{SiteCondition, SiteOrder, SiteReply, SiteSettings, SiteTold, SiteTrace, TrashTold};
+pub use site::{
+    SettledOutcome, SettledTold, SiteCondition, SiteOrder, SiteReply, SiteSettings, SiteTold, SiteTrace,
+    TrashTold,
+};
 pub use union::{UnionOrder, UnionReply};
 pub use volume::{BadConfig, Fixed, NodeConfig, VolumeConfig, VolumeKind, reserve_bytes};

@@ -80,6 +80,10 @@ wire_enum! {
         10 => TrashEmpty { /// The volume's name.
             volume: String, /// Up to this key.
             upto: u128 },
+        /// Which conflicts were settled at this site without a file beside a name, the oldest first? `SiteReply::Settled`.
+        11 => Settled { /// The volume's name.
+            volume: String, /// From this key on.
+            from: u128 },
     }
 }
 
@@ -110,6 +114,42 @@ wire_enum! {
         7 => Emptied { /// Files and symbolic links.
             bodies: u64, /// Bytes that they took on the disk.
             bytes: u64 },
+        /// These were settled.
+        8 => Settled { /// At most 1,000, the oldest first.
+            entries: Vec<SettledTold>, /// The key from which on there are more.
+            next: Option<u128> },
+    }
+}
+
+wire_struct! {
+    /// A conflict that was settled without a file beside a name.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct SettledTold {
+        /// When that was, in milliseconds since 1970.
+        pub time_ms: u64,
+        /// A path at which the file or directory was then. If it does not begin with a slash, directories above are left out.
+        pub path: Bytes,
+        /// How.
+        pub outcome: SettledOutcome,
+        /// The name of the site whose change counts; none if it is not known,
+        pub kept: Option<String>,
+        /// and of the one whose change does not.
+        pub other: Option<String>,
+    }
+}
+
+wire_enum! {
+    /// What has become of two changes that did not know of each other.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum SettledOutcome {
+        /// A file that one site removed is there with what the other one wrote.
+        1 => Kept,
+        /// A directory that one site removed is there with what the other one put into it.
+        2 => Revived,
+        /// Both gave a file another name. It has that of the later change.
+        3 => Renamed,
+        /// A move of a directory has no effect: with that of the other site it would be below itself.
+        4 => NotMoved,
     }
 }
 

@@ -6,6 +6,7 @@ use atoll_posix::Errno;
 use crate::confirm::CONFIRM_MAX;
 use crate::members::NumberedSite;
 use crate::peers::message::{Most, SITES_MAX};
+use crate::settled::SettledEntry;
 use crate::trash::TrashEntry;
 
 wire_enum! {
@@ -40,6 +41,11 @@ wire_enum! {
         5 => Confirm {
             /// Files and directories, by their numbers here.
             inos: Most<Ino, CONFIRM_MAX>,
+        },
+        /// Which conflicts were settled here without a file beside a name, the oldest first?
+        6 => Settled {
+            /// From this key on.
+            from: u128,
         },
     }
 }
@@ -78,6 +84,13 @@ wire_enum! {
         6 => Asking {
             /// Of how many they are not, since no site can have them yet.
             not_ready: u32,
+        },
+        /// These were settled.
+        7 => Settled {
+            /// At most 1,000, the oldest first.
+            entries: Vec<SettledEntry>,
+            /// The key from which on there are more.
+            next: Option<u128>,
         },
     }
 }

@@ -20,8 +20,8 @@ use bytes::Bytes;
 
 use crate::rows::{
     BEHIND, BehindRow, COPIES, CopiesRow, DIRS, DirBeside, DirRow, FILES, FeedPlace, FileBeside, FileBytes,
-    FileRow, NEAR, NearRow, PIECES, PiecesRow, Rested, SiteDir, TRASH, TrashRow, near_key, near_keys,
-    pieces_key,
+    FileRow, NEAR, NearRow, PIECES, PiecesRow, Rested, SETTLED, Settled, SettledRow, SiteDir, TRASH,
+    TrashRow, near_key, near_keys, pieces_key,
 };
 
 /// A file that a site holds.
@@ -197,6 +197,13 @@ impl<'a> SiteRows<'a> {
         let row = self.ask(self.state.side(TRASH, key))?;
         let TrashRow::Rests { rested } = TrashRow::from_slice(row).expect("this site has written it");
         Some(*rested)
+    }
+
+    /// A conflict that was settled.
+    pub(crate) fn settled(&self, key: u128) -> Option<Settled> {
+        let row = self.ask(self.state.side(SETTLED, key))?;
+        let SettledRow::Settled { settled } = SettledRow::from_slice(row).expect("this site has written it");
+        Some(*settled)
     }
 
     /// The row of a file.

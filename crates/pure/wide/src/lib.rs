@@ -20,6 +20,7 @@ pub mod lives;
 pub mod members;
 pub mod peers;
 pub mod rows;
+pub mod settled;
 pub mod site;
 pub mod trash;
 pub mod watch;

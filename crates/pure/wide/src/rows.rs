@@ -47,6 +47,9 @@ pub const TRASH: u8 = b't';
 /// Side table of the copies of files that conflicts have made, by the ids of those files: [`CopiesRow`].
 pub const COPIES: u8 = b'x';
 
+/// Side table of conflicts that were settled without a file beside a name, by [`settled_key`]: [`SettledRow`].
+pub const SETTLED: u8 = b'g';
+
 /// The number of a site in its volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SiteId(pub u64);
@@ -262,6 +265,48 @@ wire_enum! {
 }
 
 wire_enum! {
+    /// A conflict that was settled.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub enum SettledRow {
+        /// It was.
+        1 => Settled { /// How.
+            settled: Box<Settled> },
+    }
+}
+
+wire_struct! {
+    /// What has become of two changes that did not know of each other, if no file is shown beside a name for it.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Settled {
+        /// The file or directory.
+        pub object: FileId,
+        /// A path at which it is shown. As of what rests ([`Rested::path`]).
+        pub path: Bytes,
+        /// What has become of them.
+        pub how: SettledHow,
+        /// Who has made the change that counts,
+        pub kept: Option<Writer>,
+        /// and who the other one; none where no state says so.
+        pub other: Option<Writer>,
+    }
+}
+
+wire_enum! {
+    /// What has become of two changes.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum SettledHow {
+        /// A file that one has removed is there with what the other one has written.
+        1 => Kept {},
+        /// A directory that one has removed is there with what the other one has put into it.
+        2 => Revived {},
+        /// Both have given a file another name, and it has that of the later change.
+        3 => Renamed {},
+        /// Both have moved directories. One move has no effect: the directory would be below itself.
+        4 => NotMoved {},
+    }
+}
+
+wire_enum! {
     /// Hashes of pieces of a file.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub enum PiecesRow {
@@ -415,6 +460,16 @@ pub const fn trash_key(since_us: u64, ino: Ino) -> u128 {
 /// Since when the body with this key rests, in microseconds, and its number.
 pub const fn trash_of(key: u128) -> (u64, Ino) {
     ((key >> 64) as u64, Ino(key as u64))
+}
+
+/// The key of a conflict that the record at this position has settled at this time, in microseconds.
+pub const fn settled_key(time_us: u64, position: u64, nth: u8) -> u128 {
+    (time_us as u128) << 64 | (position << 8 | nth as u64) as u128
+}
+
+/// When the conflict with this key was settled, in microseconds.
+pub const fn settled_us(key: u128) -> u64 {
+    (key >> 64) as u64
 }
 
 /// The key of the `nth` row of hashes of a file.

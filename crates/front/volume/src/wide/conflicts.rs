@@ -1,6 +1,7 @@
 //! Conflicts of wide volumes: files that are shown beside the name that another one has. Finds them by their names, and resolves them by
-//! ordinary operations in the mount, so that these are done at all sites.
+//! ordinary operations in the mount, so that these are done at all sites. Asks the site for those that it has settled without such a file.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -8,10 +9,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
 use atoll_core::Name;
-use atoll_proto::VolumeKind;
+use atoll_proto::{SettledTold, SiteOrder, SiteReply, VolumeKind};
 use atoll_shown::names::{NameMark, mark_of, unmarked};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
+use super::SiteAsk;
 use crate::places::walk;
 use crate::reach::InMount;
 use crate::source::of_mount;
@@ -42,7 +44,7 @@ impl WideConflict {
     fn at(path: &Path) -> Option<Self> {
         let name = Name::new(path.file_name()?.as_bytes()).ok()?;
         let (mark, plain) = (mark_of(&name)?, unmarked(&name)?);
-        let of = path.with_file_name(std::ffi::OsStr::from_bytes(plain.as_bytes()));
+        let of = path.with_file_name(OsStr::from_bytes(plain.as_bytes()));
         Some(Self { path: path.to_owned(), of, mark })
     }
 }
@@ -109,6 +111,31 @@ pub fn resolve(path: &Path, keep: Keep) -> Result<Vec<String>> {
             ),
         },
     }
+}
+
+/// Conflicts at a path of a mounted wide volume, and below, that its site has settled without a file beside a name: the oldest first. `found`
+/// hears of each, with its path in the volume.
+pub fn settled(path: &Path, found: &mut dyn FnMut(SettledTold)) -> Result<()> {
+    let path = in_wide(path)?;
+    let place = InMount::of(&path)?;
+    let (node, config) = SiteAsk::of_mount(&place)?;
+    let below = Path::new("/").join(path.strip_prefix(&place.mount.path).unwrap_or(Path::new("")));
+    let mut next = Some(0);
+    while let Some(from) = next {
+        let order = SiteOrder::Settled { volume: config.name.clone(), from };
+        let SiteReply::Settled { entries, next: then } = node.order(order)? else {
+            bail!("The node gives another answer than that.\nIs it of another version of Atoll?");
+        };
+        entries.into_iter().filter(|told| is_below(told, &below)).for_each(&mut *found);
+        next = then;
+    }
+    Ok(())
+}
+
+/// Whether a conflict was there or below. Of a long path the beginning is not known.
+fn is_below(told: &SettledTold, place: &Path) -> bool {
+    let path = Path::new(OsStr::from_bytes(&told.path));
+    path.starts_with(place) || !path.is_absolute()
 }
 
 fn name_of(path: &Path) -> String {

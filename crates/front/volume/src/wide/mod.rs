@@ -7,7 +7,7 @@ mod sites;
 mod trash;
 
 pub use adopt::Adopted;
-pub use conflicts::{Keep, WideConflict, conflicts, conflicts_of, resolve};
+pub use conflicts::{Keep, WideConflict, conflicts, conflicts_of, resolve, settled};
 pub use sites::{Adopting, Place, SiteAsk, SiteWish, create, host_name, join, join_and_adopt};
 pub use trash::{Emptied, WideTrash};
 

@@ -731,8 +731,8 @@ pub fn all() -> Vec<Samples> {
         ),
         samples("control", 1..=22, controls()),
         samples("control_reply", 1..=15, control_replies()),
-        samples("site_order", 1..=10, site_orders()),
-        samples("site_reply", 1..=7, site_replies()),
+        samples("site_order", 1..=11, site_orders()),
+        samples("site_reply", 1..=8, site_replies()),
         samples("union_order", 1..=7, union_orders()),
         samples("union_reply", 1..=5, union_replies()),
     ]

@@ -1,7 +1,7 @@
 //! What people ask a site of a wide volume for, and what it answers.
 
 use atoll_core::{Ino, Name};
-use atoll_proto::{SiteCondition, SiteOrder, SiteReply, SiteTold, TrashTold};
+use atoll_proto::{SettledOutcome, SettledTold, SiteCondition, SiteOrder, SiteReply, SiteTold, TrashTold};
 use bytes::Bytes;
 
 use super::FILE;
@@ -36,7 +36,8 @@ pub(super) fn site_orders() -> Vec<(&'static str, SiteOrder)> {
                 name: Name::new(b"a").unwrap(),
             },
         ),
-        ("trash_empty", SiteOrder::TrashEmpty { volume, upto: u128::MAX }),
+        ("trash_empty", SiteOrder::TrashEmpty { volume: volume.clone(), upto: u128::MAX }),
+        ("settled", SiteOrder::Settled { volume, from: 1 }),
     ]
 }
 
@@ -67,6 +68,13 @@ pub(super) fn site_replies() -> Vec<(&'static str, SiteReply)> {
         size: 5,
         takes: 4_096,
     };
+    let settled = SettledTold {
+        time_ms: 1,
+        path: Bytes::from_static(b"/a/b"),
+        outcome: SettledOutcome::NotMoved,
+        kept: Some("home".to_owned()),
+        other: None,
+    };
     vec![
         ("done", SiteReply::Done),
         ("invited", SiteReply::Invited { line: "atoll-site-1.AA".to_owned() }),
@@ -81,5 +89,6 @@ pub(super) fn site_replies() -> Vec<(&'static str, SiteReply)> {
         ),
         ("trash", SiteReply::Trash { entries: vec![rests], next: Some(3 << 64) }),
         ("emptied", SiteReply::Emptied { bodies: 1, bytes: 4_096 }),
+        ("settled", SiteReply::Settled { entries: vec![settled], next: None }),
     ]
 }

@@ -1,12 +1,12 @@
 //! What of the changes of another site is new here: each is judged by the state of its object. Owns which changes are refused. Reads rows
 //! and changes none.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use atoll_causal::{
     Context, DirChange, DirHead, DirState, FileChange, FileId, FileState, HybridStamp, Taken,
 };
-use atoll_spine::{NotTaken, Spine, SpineMove, SpinePlace};
+use atoll_spine::{LostMove, NotTaken, Spine, SpineMove, SpinePlace};
 
 use crate::author::BundleChange;
 use crate::held::{HeldChanges, SiteRows};
@@ -24,6 +24,8 @@ pub(super) struct Judged<'a> {
     pub(super) born: Vec<(FileId, Option<SpinePlace>)>,
     /// Moves that are new.
     pub(super) moves: Vec<SpineMove>,
+    /// Moves that have no effect any more, and had some or are new.
+    pub(super) lost: Vec<LostMove>,
     /// Directories that get another place by them.
     pub(super) moved: Vec<FileId>,
     /// Objects whose whole state is to be asked for, with what is known of them.
@@ -43,6 +45,7 @@ impl<'a> Judged<'a> {
             changed: Vec::new(),
             born: Vec::new(),
             moves: Vec::new(),
+            lost: Vec::new(),
             moved: Vec::new(),
             wants: BTreeMap::new(),
             refused: 0,
@@ -199,6 +202,8 @@ impl<'a> Judged<'a> {
                 Err(NotTaken::Differs | NotTaken::Malformed(_)) => self.refused += 1,
             }
         }
+        let known: BTreeSet<HybridStamp> = self.spine.lost().map(|lost| lost.stamp).collect();
+        self.lost = spine.lost().filter(|lost| !known.contains(&lost.stamp)).collect();
         for dir in &self.moved {
             let place = spine.place(*dir).expect("it has moved");
             self.changes.places.insert(*dir, place.clone());

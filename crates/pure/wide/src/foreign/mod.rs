@@ -12,6 +12,7 @@ mod near;
 mod numbers;
 mod objects;
 mod rests;
+mod settled;
 
 use std::collections::{BTreeMap, BTreeSet};
 

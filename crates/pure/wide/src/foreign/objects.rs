@@ -35,7 +35,7 @@ pub(super) struct Writing<'a> {
     pub(super) rows: &'a SiteRows<'a>,
     pub(super) before: &'a HeldObjects<'a>,
     pub(super) after: &'a HeldObjects<'a>,
-    judged: &'a Judged<'a>,
+    pub(super) judged: &'a Judged<'a>,
     pub(super) affected: &'a Affected,
     pub(super) numbers: &'a Numbers<'a>,
     pub(super) draft: RowDraft<'a>,
@@ -117,6 +117,7 @@ impl<'a> Writing<'a> {
         self.near();
         self.copies();
         self.feed();
+        self.settled();
     }
 
     /// The record, and the numbers of files that are new.

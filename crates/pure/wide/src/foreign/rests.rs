@@ -9,6 +9,7 @@ use atoll_shown::{Objects, places};
 
 use super::objects::Writing;
 use crate::author::micros;
+use crate::held::HeldObjects;
 use crate::rows::{BesideRow, BodyVersion, FileBytes, Rested, TRASH, TrashCause, TrashRow, set, trash_key};
 
 /// Bytes of the unit in which a row counts what a file takes.
@@ -33,7 +34,7 @@ impl Writing<'_> {
         version: Option<BodyVersion>,
         (why, by): (TrashCause, Writer),
     ) {
-        let (path, size, takes) = (self.path(file).into(), row.attr.size, takes(&row));
+        let (path, size, takes) = (path(self.before, file).into(), row.attr.size, takes(&row));
         let rested = Box::new(Rested { file, version, path, by, why, size, takes });
         let key = trash_key(micros(self.here.now), row.attr.ino);
         self.draft.sides.push(set(TRASH, key, &TrashRow::Rests { rested }));
@@ -42,25 +43,27 @@ impl Writing<'_> {
         row.beside = Some(BesideRow::Nameless { of: file }.to_vec().into());
         self.draft.set_inode(row);
     }
+}
 
-    /// A path at which a file was: its lowest names, as many as fit.
-    fn path(&self, file: FileId) -> Vec<u8> {
-        let Some(state) = self.before.file(file) else { return Vec::new() };
-        let mut at = places(file, &state).into_iter().next().map(|place| (place.dir, place.name));
-        let mut names = Vec::new();
-        let mut len = 0;
-        while let Some((dir, name)) = at {
-            len += 1 + name.as_bytes().len();
-            if len > Rested::PATH_BYTES_MAX {
-                break;
-            }
-            names.push(name);
-            at = self.before.place(dir);
+/// A path at which a file or directory is: its lowest names, as many as fit.
+pub(super) fn path(held: &HeldObjects<'_>, object: FileId) -> Vec<u8> {
+    let mut at = match held.file(object) {
+        Some(state) => places(object, &state).into_iter().next().map(|place| (place.dir, place.name)),
+        None => held.place(object),
+    };
+    let mut names = Vec::new();
+    let mut len = 0;
+    while let Some((dir, name)) = at {
+        len += 1 + name.as_bytes().len();
+        if len > Rested::PATH_BYTES_MAX {
+            break;
         }
-        names.reverse();
-        let path = names.iter().map(|name| name.as_bytes()).collect::<Vec<_>>().join(&b'/');
-        if len > Rested::PATH_BYTES_MAX { path } else { [&b"/"[..], &path].concat() }
+        names.push(name);
+        at = held.place(dir);
     }
+    names.reverse();
+    let path = names.iter().map(|name| name.as_bytes()).collect::<Vec<_>>().join(&b'/');
+    if len > Rested::PATH_BYTES_MAX { path } else { [&b"/"[..], &path].concat() }
 }
 
 fn takes(row: &Inode) -> u64 {

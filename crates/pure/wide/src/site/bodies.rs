@@ -236,7 +236,7 @@ impl Site {
             let bundle = Bundle { position: view.position(), changes };
             record.changes.extend(self.author.wrote(pen, bundle));
         }
-        self.noted(&record, view.now.ms);
+        self.noted(&mut record, view.now.ms);
         Ok(BesideStep::Decide(BesideRecord { record, made: files }))
     }
 

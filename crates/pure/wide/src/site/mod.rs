@@ -32,8 +32,9 @@ use crate::members::{SiteList, SiteMember};
 use crate::peers::message::WideMessage;
 use crate::peers::{Own, Refused, WidePeers, Window};
 use crate::rows::{
-    BEHIND, COPIES, DIRS, FeedRow, LIVES, MEMBERS, MOVES, PEERS, SiteId, TRASH, UNCUT, WRITERS,
+    BEHIND, COPIES, DIRS, FeedRow, LIVES, MEMBERS, MOVES, PEERS, SETTLED, SiteId, TRASH, UNCUT, WRITERS,
 };
+use crate::settled::SettledLog;
 use crate::trash::Trash;
 use crate::watch::happened;
 use asked::SiteQuestions;
@@ -72,6 +73,7 @@ pub struct Site {
     contents: Contents,
     copies: CopiesOfFiles,
     trash: Trash,
+    settled: SettledLog,
     asked: SiteQuestions,
     /// What has come and is not heard yet, with its bytes: of each other site at most what it may have under way.
     inbox: VecDeque<(SiteId, Heard)>,
@@ -127,7 +129,7 @@ impl From<Waits> for NotYet {
 impl Site {
     /// Side tables that [`Site::open`] needs whole.
     pub const TABLES: &'static [u8] =
-        &[BEHIND, COPIES, DIRS, LIVES, MEMBERS, UNCUT, MOVES, PEERS, TRASH, WRITERS];
+        &[BEHIND, COPIES, DIRS, LIVES, MEMBERS, UNCUT, MOVES, PEERS, SETTLED, TRASH, WRITERS];
 
     /// A site that goes on where its rows end, those of [`Site::TABLES`]: others are not used. `position` is that of the last record.
     /// Nobody hears of the site before that one is synced.
@@ -144,6 +146,7 @@ impl Site {
         let contents = Contents::open((writer, members.writers()), &rows);
         let copies = CopiesOfFiles::open(copies_max, &rows)?;
         let trash = Trash::open(trash_bytes, &rows)?;
+        let settled = SettledLog::open(&rows);
         let author = Author::open(writer, life, rows)?;
         let began = (position, author.given().1);
         let (inbox, did, ends, may_go) = (VecDeque::new(), Vec::new(), VecDeque::new(), false);
@@ -157,6 +160,7 @@ impl Site {
             contents,
             copies,
             trash,
+            settled,
             asked,
             inbox,
             did,
@@ -229,10 +233,11 @@ impl Site {
     }
 
     /// A record of this machine is decided.
-    fn noted(&mut self, record: &Record, now_ms: u64) {
+    fn noted(&mut self, record: &mut Record, now_ms: u64) {
         self.contents.noted(record, now_ms);
         self.copies.noted(record);
         self.trash.noted(record);
+        self.settled.noted(record);
     }
 
     fn name_of(&self, writer: Writer) -> String {
@@ -399,7 +404,7 @@ impl Site {
                 self.link_changed(site, true);
             }
             self.author.begins_with(view.position(), &mut decision.record.changes);
-            self.noted(&decision.record, view.now.ms);
+            self.noted(&mut decision.record, view.now.ms);
             let ForeignDecision { record, changed, files, spine, heard, .. } = decision;
             self.author.hear(view.now, spine, &heard);
             if !changed.is_empty() {
@@ -477,7 +482,7 @@ impl Site {
         }
         let (changes, pen, decision) = self.steps(view, &rows, &before, mint)?;
         let ForeignDecision { mut record, files, spine, .. } = decision;
-        self.noted(&record, view.now.ms);
+        self.noted(&mut record, view.now.ms);
         self.author.hear(view.now, spine, &[]);
         let bundle = Bundle { position: view.position(), changes };
         record.changes.extend(self.author.wrote(pen, bundle));
@@ -517,7 +522,7 @@ impl Site {
             return Ok(Vec::new());
         }
         let (changes, pen, decision) = self.steps(view, &rows, &together, &mut || None)?;
-        let ForeignDecision { record, spine, .. } = decision;
+        let ForeignDecision { mut record, spine, .. } = decision;
         // By other rows users would see something else: what was to come before the record could not be decided.
         let is_beside = |change: &RowChange| {
             matches!(change, RowChange::Side { .. } | RowChange::Inode { row: Some(_), .. })
@@ -525,7 +530,7 @@ impl Site {
         if !record.changes.iter().all(is_beside) {
             return Ok(Vec::new());
         }
-        self.noted(&record, view.now.ms);
+        self.noted(&mut record, view.now.ms);
         self.author.hear(view.now, spine, &[]);
         self.author.wrote_first(pen, changes);
         Ok(record.changes)

@@ -14,6 +14,7 @@ use crate::author::micros;
 use crate::foreign::bodies::{NewBodies, NewBody};
 use crate::held::SiteRows;
 use crate::rows::{FileBytes, SiteDir, TRASH, UNCUT, UncutRow, remove, set, trash_of};
+use crate::settled::SettledEntry;
 use crate::trash::TrashEntry;
 
 /// The trash is emptied.
@@ -51,6 +52,10 @@ impl Site {
                 let answer = self.list(view, from)?;
                 self.asked.done(answer);
             }
+            SiteAsks::Settled { from } => {
+                let answer = self.list_settled(view, from)?;
+                self.asked.done(answer);
+            }
             SiteAsks::TrashEmpty { upto } if self.asked.emptying.is_none() => {
                 self.asked.emptying = Some(Emptying { id, upto, bodies: 0, bytes: 0 });
                 self.asked.trash.pop_front();
@@ -72,6 +77,15 @@ impl Site {
             Some(step) => Ok(Some(step)),
             None => self.act_on_trash(view, mint),
         }
+    }
+
+    fn list_settled(&self, view: BesideView<'_>, from: u128) -> Result<SiteAnswers, NotYet> {
+        let rows = SiteRows::new(view.state);
+        let (keys, next) = self.settled.page(from);
+        let entry = |key| Some(SettledEntry { key, settled: rows.settled(key)? });
+        let entries = keys.into_iter().filter_map(entry).collect();
+        rows.loaded()?;
+        Ok(SiteAnswers::Settled { entries, next })
     }
 
     fn list(&self, view: BesideView<'_>, from: u128) -> Result<SiteAnswers, NotYet> {
@@ -113,8 +127,8 @@ impl Site {
             emptying.bodies += keys.len() as u64;
             emptying.bytes += bytes;
         }
-        let record = Record { changes, bodies: Vec::new() };
-        self.noted(&record, ms);
+        let mut record = Record { changes, bodies: Vec::new() };
+        self.noted(&mut record, ms);
         Ok(Some(BesideRecord { record, made: Vec::new() }))
     }
 

@@ -16,8 +16,8 @@ use atoll_wide::author::BundleChange;
 use atoll_wide::foreign::{ForeignDecision, Here, Waits, decide};
 use atoll_wide::rows::{
     BEHIND, COPIES, CopiesRow, DIRS, DirBeside, DirRow, FEED, FILES, FeedPlace, FeedRow, FileBeside, FileRow,
-    LIVES, MOVES, MoveRow, NEAR, NearRow, PEERS, PIECES, TRASH, TrashRow, UNCUT, WRITERS, near_key,
-    root_head, trash_of,
+    LIVES, MOVES, MoveRow, NEAR, NearRow, PEERS, PIECES, SETTLED, SettledRow, TRASH, TrashRow, UNCUT,
+    WRITERS, near_key, root_head, trash_of,
 };
 use bytes::Bytes;
 
@@ -271,6 +271,10 @@ impl Receiver {
                     let body = &self.checked.inodes[&trash_of(id).1];
                     assert_eq!((body.attr.nlink, body.is_absent), (0, false), "{rested:?}");
                     assert!(body.beside.is_some() && !rested.path.is_empty(), "{rested:?}");
+                }
+                SETTLED => {
+                    let SettledRow::Settled { settled } = SettledRow::from_slice(&row).unwrap();
+                    assert!(!settled.path.is_empty(), "{settled:?}");
                 }
                 BEHIND | DIRS | UNCUT | FILES | LIVES | MOVES | PEERS | PIECES | WRITERS => {}
                 other => panic!("table {other}"),
