@@ -33,7 +33,7 @@ wire_struct! {
 
 /// See the module.
 #[derive(Debug, Clone, Default)]
-pub struct SettledLog {
+pub(crate) struct SettledLog {
     keys: BTreeSet<u128>,
 }
 

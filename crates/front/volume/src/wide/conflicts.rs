@@ -49,8 +49,8 @@ impl WideConflict {
     }
 }
 
-/// The path, if it is in a mounted wide volume.
-fn in_wide(path: &Path) -> Result<PathBuf> {
+/// Where a path is, if it is in a mounted wide volume.
+fn in_wide(path: &Path) -> Result<InMount> {
     let place = InMount::of(path)?;
     let config = of_mount(&place.mount)?.config;
     if config.kind != VolumeKind::Wide {
@@ -62,12 +62,12 @@ fn in_wide(path: &Path) -> Result<PathBuf> {
             config.kind
         );
     }
-    Ok(place.path)
+    Ok(place)
 }
 
 /// All conflicts at a path of a mounted wide volume and below. `found` hears of each.
 pub fn conflicts(path: &Path, found: &mut dyn FnMut(WideConflict)) -> Result<()> {
-    walk(&in_wide(path)?, &mut |path, _| {
+    walk(&in_wide(path)?.path, &mut |path, _| {
         if let Some(conflict) = WideConflict::at(path) {
             found(conflict);
         }
@@ -76,7 +76,7 @@ pub fn conflicts(path: &Path, found: &mut dyn FnMut(WideConflict)) -> Result<()>
 
 /// The conflicts of one name, by that or by a name beside it.
 pub fn conflicts_of(path: &Path) -> Result<Vec<WideConflict>> {
-    let path = in_wide(path)?;
+    let path = in_wide(path)?.path;
     let of = WideConflict::at(&path).map_or_else(|| path.clone(), |conflict| conflict.of);
     let dir = path.parent().unwrap_or(Path::new("/"));
     let about = || format!("{} cannot be read", dir.display());
@@ -90,7 +90,7 @@ pub fn conflicts_of(path: &Path) -> Result<Vec<WideConflict>> {
 
 /// Resolves a conflict. What was done, for people.
 pub fn resolve(path: &Path, keep: Keep) -> Result<Vec<String>> {
-    let path = in_wide(path)?;
+    let path = in_wide(path)?.path;
     let all = conflicts_of(&path)?;
     let named = WideConflict::at(&path);
     if all.is_empty() || named.as_ref().is_some_and(|named| !all.contains(named)) {
@@ -116,15 +116,14 @@ pub fn resolve(path: &Path, keep: Keep) -> Result<Vec<String>> {
 /// Conflicts at a path of a mounted wide volume, and below, that its site has settled without a file beside a name: the oldest first. `found`
 /// hears of each, with its path in the volume.
 pub fn settled(path: &Path, found: &mut dyn FnMut(SettledTold)) -> Result<()> {
-    let path = in_wide(path)?;
-    let place = InMount::of(&path)?;
+    let place = in_wide(path)?;
     let (node, config) = SiteAsk::of_mount(&place)?;
-    let below = Path::new("/").join(path.strip_prefix(&place.mount.path).unwrap_or(Path::new("")));
+    let below = Path::new("/").join(place.path.strip_prefix(&place.mount.path).unwrap_or(Path::new("")));
     let mut next = Some(0);
     while let Some(from) = next {
         let order = SiteOrder::Settled { volume: config.name.clone(), from };
         let SiteReply::Settled { entries, next: then } = node.order(order)? else {
-            bail!("The node gives another answer than that.\nIs it of another version of Atoll?");
+            return Err(node.strange());
         };
         entries.into_iter().filter(|told| is_below(told, &below)).for_each(&mut *found);
         next = then;

@@ -104,7 +104,7 @@ impl SiteAsk {
         }
     }
 
-    fn strange(&self) -> anyhow::Error {
+    pub(super) fn strange(&self) -> anyhow::Error {
         strange(&self.place.address)
     }
 

@@ -48,7 +48,7 @@ impl WideTrash {
     fn page(&self, from: u128) -> Result<(Vec<TrashTold>, Option<u128>)> {
         match self.node.order(SiteOrder::TrashList { volume: self.volume.clone(), from })? {
             SiteReply::Trash { entries, next } => Ok((entries, next)),
-            _ => Err(strange()),
+            _ => Err(self.node.strange()),
         }
     }
 
@@ -70,7 +70,9 @@ impl WideTrash {
             let (entries, then) = self.page(from)?;
             let Some(last) = entries.last() else { break };
             let order = SiteOrder::TrashEmpty { volume: self.volume.clone(), upto: last.key };
-            let SiteReply::Emptied { bodies, bytes } = self.node.order(order)? else { return Err(strange()) };
+            let SiteReply::Emptied { bodies, bytes } = self.node.order(order)? else {
+                return Err(self.node.strange());
+            };
             all.bodies += bodies;
             all.bytes += bytes;
             next = then;
@@ -102,7 +104,7 @@ impl WideTrash {
         let inside = Ino(fs::metadata(&real).with_context(about)?.ino());
         let order = SiteOrder::TrashRestore { volume: trash.volume.clone(), key, dir: inside, name };
         let done = trash.node.order(order).with_context(|| format!("{} is not there", to.display()))?;
-        if done == SiteReply::Done { Ok(to) } else { Err(strange()) }
+        if done == SiteReply::Done { Ok(to) } else { Err(trash.node.strange()) }
     }
 
     /// The name that something had.
@@ -114,8 +116,4 @@ impl WideTrash {
         })?;
         Ok(told.path.rsplit(|byte| *byte == b'/').next().unwrap_or_default().to_vec())
     }
-}
-
-fn strange() -> anyhow::Error {
-    anyhow!("The node gives another answer than that.\nIs it of another version of Atoll?")
 }

@@ -107,6 +107,11 @@ impl KeptVersions {
         Some(&kept.version)
     }
 
+    /// Whether a version of a file is kept.
+    pub(super) fn has_some(&self, file: FileId) -> bool {
+        self.of(file).next().is_some()
+    }
+
     /// A file is gone, with all its versions.
     pub(super) fn is_gone(&mut self, file: FileId) {
         let keys: Vec<(FileId, Dot)> = self.of(file).map(|(key, _)| *key).collect();

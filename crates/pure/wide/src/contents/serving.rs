@@ -108,6 +108,7 @@ impl Serving {
     pub(crate) fn noted(&mut self, record: &Record) {
         for change in &record.changes {
             if let RowChange::Side { table: FILES, id, row: Some(row) } = change
+                && self.kept.has_some(FileId(*id))
                 && is_without_body(row)
             {
                 self.kept.is_gone(FileId(*id));
