@@ -28,6 +28,12 @@ const FORMATS_BEFORE: std::ops::Range<u64> = 1..FORMAT;
 /// Permission bits of the file.
 const MODE: u32 = 0o600;
 
+/// How long is waited for whoever has the file open without the lock of the data directory: a thread of a daemon that has
+/// stopped may drop the store a moment later.
+const CLOSED_MAX: Duration = Duration::from_secs(2);
+/// How often is looked meanwhile.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
 /// Memory for pages; the content is a few kilobytes.
 const CACHE_BYTES: usize = 1024 * 1024;
 
@@ -58,14 +64,7 @@ impl EmbeddedStore {
     /// Opens the file, making it if there is none. The directory must be there and be locked.
     pub fn open(path: &Path) -> Result<Self, ControlError> {
         let place = path.display().to_string();
-        let file = own_file(path).map_err(|e| failed(&place, redb::Error::Io(e)))?;
-        // A check of the whole file costs nothing at this size, and a file that was damaged from
-        // outside is refused rather than trusted.
-        let db = Database::builder()
-            .set_cache_size(CACHE_BYTES)
-            .set_check_integrity_on_open(true)
-            .create_with_backend(FileBackend::new(file).map_err(|e| failed(&place, e))?)
-            .map_err(|e| failed(&place, e))?;
+        let db = locked(path).map_err(|e| failed(&place, e))?;
         let mut store = Self { db, place, last: Mutex::default(), changed: Condvar::new() };
         store.initialise()?;
         let tx = store.db.begin_read().map_err(|e| store.failed(e))?;
@@ -126,6 +125,23 @@ impl EmbeddedStore {
         };
         tx.commit().map_err(|e| self.failed(e))?;
         Ok(value)
+    }
+}
+
+/// The database in the file, which is locked from here on.
+fn locked(path: &Path) -> Result<Database, redb::Error> {
+    let until = Instant::now() + CLOSED_MAX;
+    loop {
+        let mut how = Database::builder();
+        // A check of the whole file costs nothing at this size, and a file that was damaged from
+        // outside is refused rather than trusted.
+        how.set_cache_size(CACHE_BYTES).set_check_integrity_on_open(true);
+        match how.create_with_backend(FileBackend::new(own_file(path)?)?) {
+            Err(redb::DatabaseError::DatabaseAlreadyOpen) if Instant::now() < until => {
+                std::thread::sleep(LOOK_AGAIN);
+            }
+            opened => return Ok(opened?),
+        }
     }
 }
 

@@ -223,6 +223,23 @@ fn a_store_that_is_open_cannot_be_opened_again() {
     assert!(error.to_string().contains("another process has it open"), "{error}");
 }
 
+/// A thread of a daemon that has stopped may be the last to have the store.
+#[test]
+fn a_store_that_is_closed_a_moment_later_is_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join(EmbeddedStore::FILE);
+    let open = EmbeddedStore::open(&file).unwrap();
+    let (opening, opens) = std::sync::mpsc::channel();
+    let closing = std::thread::spawn(move || {
+        opens.recv().unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        drop(open);
+    });
+    opening.send(()).unwrap();
+    EmbeddedStore::open(&file).unwrap();
+    closing.join().unwrap();
+}
+
 #[test]
 fn a_file_of_another_kind_is_refused_and_left_as_it_is() {
     let folder = tempfile::tempdir().unwrap();
