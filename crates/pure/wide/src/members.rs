@@ -11,9 +11,11 @@ use atoll_core::{Decode, Malformed, wire_enum, wire_struct};
 use atoll_proto::RowChange;
 use bytes::Bytes;
 
+use crate::author::BundleChange;
+use crate::lives::dots_of;
 use crate::peers::Refused;
 use crate::peers::message::{Most, SITES_MAX, WideMessage};
-use crate::rows::{MEMBERS, SiteId, set};
+use crate::rows::{MEMBERS, ROOT_WRITER, SiteId, set};
 
 /// Bytes of the name of a site, at most.
 pub const SITE_NAME_MAX: usize = 32;
@@ -176,6 +178,15 @@ impl SiteList {
     /// The name of the site of a writer.
     pub(crate) fn name_of(&self, writer: Writer) -> Option<&str> {
         self.all.values().find(|member| member.writer == writer).map(|member| &*member.name)
+    }
+
+    /// Whether all that a change says to have been made was made by sites, or is the root.
+    pub(crate) fn have_made(&self, change: &BundleChange) -> bool {
+        let is_site = |writer| writer == ROOT_WRITER || self.name_of(writer).is_some();
+        match change {
+            BundleChange::DirsMoved { record } => is_site(record.stamp().writer),
+            change => dots_of(change).into_iter().all(|(writer, _)| is_site(writer)),
+        }
     }
 
     /// The writers of those that take part.

@@ -50,6 +50,9 @@ pub const COPIES: u8 = b'x';
 /// Side table of conflicts that were settled without a file beside a name, by [`settled_key`]: [`SettledRow`].
 pub const SETTLED: u8 = b'g';
 
+/// The writer of the first change of the root, which all sites begin with. No site has it.
+pub(crate) const ROOT_WRITER: Writer = Writer(0);
+
 /// The number of a site in its volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SiteId(pub u64);
@@ -567,5 +570,5 @@ pub fn root_head(mode: u32, uid: u32, gid: u32) -> DirHead {
     let attrs = AttrState::new(HybridStamp::ZERO, mode, uid, gid, Time::default());
     // Nobody sees the name of the root.
     let name = Name::new(b"root").expect("it is a name");
-    DirState::new(birth, Dot { writer: Writer(0), n: 1 }, attrs, name).head
+    DirState::new(birth, Dot { writer: ROOT_WRITER, n: 1 }, attrs, name).head
 }

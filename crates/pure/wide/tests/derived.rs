@@ -16,13 +16,14 @@ use atoll_proto::Outcome;
 use atoll_spine::{MovedDir, Spine, SpinePlace};
 use atoll_wide::author::{Bundle, BundleChange};
 use atoll_wide::foreign::OBJECTS_MAX;
+use atoll_wide::members::MemberRow;
 use atoll_wide::peers::Window;
 use atoll_wide::peers::message::WideMessage;
-use atoll_wide::rows::{DirBeside, FeedRow, FileBeside};
+use atoll_wide::rows::{DirBeside, FeedRow, FileBeside, MEMBERS};
 use atoll_wide::site::Site as Machine;
 use bytes::Bytes;
 use receiver::Receiver;
-use site::{Memory, Site, greeting, named, opened_at};
+use site::{Memory, Site, greeting, member, named, opened_at};
 
 const ROOT: Ino = Ino::ROOT;
 /// The other site, as which the test speaks.
@@ -37,7 +38,12 @@ struct Place {
 
 impl Place {
     fn new() -> Self {
-        let machine = opened_at(Writer(1), 0, Window::MOST, []).unwrap();
+        Self::with([])
+    }
+
+    /// A place whose site has these rows more.
+    fn with(rows: impl IntoIterator<Item = (u8, u128, Bytes)>) -> Self {
+        let machine = opened_at(Writer(1), 0, Window::MOST, rows).unwrap();
         let mut site = Site::new(Memory::Whole, &[SessionId(1)], false, Some(Box::new(machine)));
         site.watch_no_more();
         site.hear(BesideEvent::Link { peer: PEER, up: true });
@@ -94,6 +100,11 @@ impl Place {
         let row = self.site.state().inode(ino).unwrap().unwrap();
         let beside = FileBeside::read(row.beside.as_ref().unwrap()).unwrap();
         (beside.id, beside.state)
+    }
+
+    fn dir(&self, ino: Ino) -> DirBeside {
+        let row = self.site.state().dir(ino).unwrap().unwrap();
+        DirBeside::read(row.beside.as_ref().unwrap()).unwrap()
     }
 
     fn unlink(&mut self, name: &str) {
@@ -203,8 +214,7 @@ fn a_stamp_behind_which_no_other_can_be_given_is_refused() {
 fn a_directory_that_is_shown_for_what_is_moved_out_of_it_is_kept() {
     let mut place = Place::new();
     let removed = place.site.mkdir(ROOT, "d");
-    let row = place.site.state().dir(removed).unwrap().unwrap().beside.clone().unwrap();
-    let DirBeside { id, head, .. } = DirBeside::read(&row).unwrap();
+    let DirBeside { id, head, .. } = place.dir(removed);
     let inner = place.site.mkdir(ROOT, "a");
     let moves = |place: &mut Place, (dir, name): (Ino, &str), (new_dir, new_name): (Ino, &str)| {
         let (name, new_name, mode) = (named(name), named(new_name), RenameMode::Replace);
@@ -323,8 +333,7 @@ fn a_removal_that_has_seen_what_this_site_has_not_done_yet_is_refused() {
     let parts = vec![state.unlink(link), FilePart::Buried { grave: grave.clone() }];
     let unlinked = state.change(Dot { writer: Writer(9), n: 1 }, parts);
     let buried = FileState { grave: Some(grave), ..state };
-    let row = place.site.state().dir(dir).unwrap().unwrap();
-    let beside = DirBeside::read(row.beside.as_ref().unwrap()).unwrap();
+    let beside = place.dir(dir);
     let mut seen = beside.head.context.clone();
     seen.add(later);
     let parts = vec![
@@ -339,6 +348,24 @@ fn a_removal_that_has_seen_what_this_site_has_not_done_yet_is_refused() {
     place.tell(vec![BundleChange::DirBorn { id: beside.id, head: Box::new(head) }]);
     assert_eq!(place.site.beside::<Machine>().peers().refused(), 4);
     assert_eq!(place.names(), [("a".to_owned(), file), ("d".to_owned(), dir)].into());
+    place.check();
+}
+
+#[test]
+fn what_was_made_by_a_writer_that_is_no_sites_is_refused() {
+    let mut place = Place::new();
+    let file = place.site.create(ROOT, "a", Kind::Regular, b"");
+    let (id, state) = place.state(file);
+    let stranger = Dot { writer: Writer(121), n: 1 };
+    let stamp = HybridStamp { time_us: 2_000_000_000, writer: Writer(9) };
+    let (_, version) = state.versions.iter().next().unwrap();
+    let written = state.change(stranger, vec![state.write(FileVersion { stamp, size: 1, ..*version })]);
+    let mut context = state.context.clone();
+    context.add(stranger);
+    place.tell(vec![BundleChange::FileChanged { id, change: written }]);
+    place.tell(vec![BundleChange::FileBorn { id, state: Box::new(FileState { context, ..state }) }]);
+    assert_eq!(place.site.beside::<Machine>().peers().refused(), 2);
+    assert_eq!(place.names(), [("a".to_owned(), file)].into());
     place.check();
 }
 
@@ -370,8 +397,7 @@ fn what_this_site_has_not_made_yet_is_nowhere_in_what_another_one_says() {
     let (file, dir) = (place.site.create(ROOT, "a", Kind::Regular, b""), place.site.mkdir(ROOT, "d"));
     let (id, state) = place.state(file);
     let (link, at) = state.places().map(|(link, at)| (link, at.clone())).next().unwrap();
-    let row = place.site.state().dir(dir).unwrap().unwrap();
-    let own = DirBeside::read(row.beside.as_ref().unwrap()).unwrap();
+    let own = place.dir(dir);
     let writer = Writer(9);
     let theirs = |n| FileId::born(Dot { writer, n });
     let (_, given) = place.site.beside::<Machine>().author().given();
@@ -420,8 +446,7 @@ fn what_this_site_has_not_made_yet_is_nowhere_in_what_another_one_says() {
 fn removes(place: &mut Place, writer: Writer, dirs: &[Ino]) -> Vec<FileId> {
     let (mut ids, mut changes) = (Vec::new(), Vec::new());
     for (dir, n) in dirs.iter().zip(1..) {
-        let row = place.site.state().dir(*dir).unwrap().unwrap();
-        let DirBeside { id, head, .. } = DirBeside::read(row.beside.as_ref().unwrap()).unwrap();
+        let DirBeside { id, head, .. } = place.dir(*dir);
         let gone = Dot { writer, n };
         changes.push(BundleChange::DirChanged { id, change: head.change(gone, head.remove(gone)) });
         ids.push(id);
@@ -561,7 +586,9 @@ fn a_write_that_ends_later_is_prepared_again() {
 /// as many writers as fit. If the file went that is shown as one with this one, that directory would go too.
 #[test]
 fn with_a_write_behind_which_nothing_can_be_kept_nothing_goes() {
-    let mut place = Place::new();
+    // An object has this many writers only if this site has known as many sites.
+    let sites = (2..=4_096u64).map(|n| (MEMBERS, n.into(), MemberRow::Member { member: member(Writer(n)) }));
+    let mut place = Place::with(sites.map(|(table, id, row)| (table, id, row.to_vec().into())));
     let dir = place.site.mkdir(ROOT, "d");
     let ino = place.site.create(dir, "f", Kind::Regular, b"");
     let state = place.state(ino).1;

@@ -388,8 +388,10 @@ impl Site {
             return Ok(None);
         }
         while let Some(step) = self.peers.next(own(&self.author, view.state))? {
-            // Nobody else gives dots of this writer: this site has gone back, or the other one lies.
-            let given = |change: &&BundleChange| self.author.has_given(change);
+            // Nobody else gives dots of this writer: this site has gone back, or the other one lies. Each writer is that of a site, of which
+            // this one has heard before: so no object has more writers than there are sites.
+            let given =
+                |change: &&BundleChange| self.author.has_given(change) && self.members.have_made(change);
             let honest: Vec<BundleChange> = step.changes.iter().filter(given).cloned().collect();
             let mut decision = self.decide_most(view, &honest, mint)?;
             decision.refused += step.changes.len() - honest.len();
