@@ -23,7 +23,7 @@ use atoll_proto::control::GroupStatus;
 use atoll_proto::{BodyBlocks, FetchedPiece, GroupMessage, GroupRecord, NodeLife};
 use bytes::Bytes;
 
-use crate::engine::{Clock, Engine, Net, Work};
+use crate::engine::{Clock, Engine, Net};
 use crate::fetch::Answer;
 use crate::fill::{self, Taking};
 use crate::filling::Weighed;
@@ -37,6 +37,7 @@ use crate::seat::SeatStore;
 use crate::sending::Behind;
 use crate::ship::Shipment;
 use crate::walk::FillSize;
+use crate::work::Work;
 
 /// A copy that could not be opened for lack of space is opened again after so long.
 const OPEN_AGAIN_MS: u64 = 2_000;

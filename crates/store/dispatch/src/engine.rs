@@ -28,6 +28,7 @@ use crate::open::Reached;
 use crate::role::Role;
 use crate::ship::{Readers, Window};
 use crate::space::{Lack, Space, SpaceState};
+use crate::work::Work;
 
 /// The receiver of answers and messages. Called without the island's lock, on the thread that brought the
 /// event. It must not wait.
@@ -150,49 +151,6 @@ const DROPS_MS: u64 = 20;
 const CLOSING: Duration = Duration::from_millis(1);
 /// Whoever waits for a sync of another thread looks so often whether the log has stopped.
 const SYNC_LOOK: Duration = Duration::from_millis(10);
-
-/// Effects to be performed: messages first, because others wait for them, then effects that may take long.
-#[derive(Debug, Default)]
-pub struct Work {
-    /// The first message, without a heap allocation: mostly there is only one.
-    first: Option<Effect>,
-    messages: VecDeque<Effect>,
-    rest: VecDeque<Effect>,
-}
-
-impl Work {
-    /// Adds an effect.
-    pub fn push(&mut self, effect: Effect) {
-        match effect {
-            Effect::Reply { .. } | Effect::Notice(..) | Effect::Send(..) | Effect::Beside(..) => {
-                if self.first.is_none() && self.messages.is_empty() {
-                    self.first = Some(effect);
-                } else {
-                    self.messages.push_back(effect);
-                }
-            }
-            _ => self.rest.push_back(effect),
-        }
-    }
-
-    fn next(&mut self) -> Option<Effect> {
-        self.first.take().or_else(|| self.messages.pop_front()).or_else(|| self.rest.pop_front())
-    }
-
-    pub(crate) fn has_messages(&self) -> bool {
-        self.first.is_some() || !self.messages.is_empty()
-    }
-
-    /// Whether no effect is left.
-    pub fn is_done(&self) -> bool {
-        !self.has_messages() && self.rest.is_empty()
-    }
-
-    /// Whether the next effect may take long, so that its thread should let others bring events meanwhile.
-    pub fn is_slow(&self) -> bool {
-        !self.has_messages() && matches!(self.rest.front(), Some(Effect::Sync | Effect::Body(..)))
-    }
-}
 
 /// The state behind the lock.
 pub(crate) struct Core<D: Disk> {
@@ -451,8 +409,10 @@ impl<D: Disk> Engine<D> {
 
     /// The same, and leaves what takes long for the group to others.
     pub(crate) fn go_on_here(&self, work: &mut Work) -> bool {
-        let Some(effect) = work.next() else { return false };
-        if let Some(event) = self.perform(effect) {
+        if work.is_done() {
+            return false;
+        }
+        if let Some(event) = self.perform_next(work) {
             self.step(event, work);
         }
         true
@@ -461,7 +421,16 @@ impl<D: Disk> Engine<D> {
     /// The first half of [`Engine::go_on`]: performs the next effect and returns its result, for
     /// [`Engine::tell`]. So a simulation can run other threads between the two, as a daemon may.
     pub fn perform_next(&self, work: &mut Work) -> Option<Event> {
-        work.next().and_then(|effect| self.perform(effect))
+        if work.done.is_empty() {
+            match work.next()? {
+                Effect::Body(ticket, BodyOp::Sync { ino }) if !self.is_grouped() => {
+                    let syncs = work.syncs((ticket, ino));
+                    work.done.extend(self.sync_bodies(&syncs));
+                }
+                effect => return self.perform(effect),
+            }
+        }
+        work.done.pop_front()
     }
 
     /// The second half: tells the machine the result of an effect.

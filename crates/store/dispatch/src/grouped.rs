@@ -13,12 +13,13 @@ use atoll_island::{BodyDone, BodyOpId, Event, HELLO_SOON_MS, PreviousEnd};
 use atoll_proto::{BodyChange, RowChange};
 use bytes::Bytes;
 
-use crate::engine::{Engine, Halted, Work};
+use crate::engine::{Engine, Halted};
 use crate::follow::NotTaken;
 use crate::membership::{Membership, Source};
 use crate::role::{Corrected, Role};
 use crate::ship::Window;
 use crate::space::Lack;
+use crate::work::Work;
 
 /// Bytes of corrected blocks in one record, about.
 const CORRECTED_BYTES: usize = 128 << 10;

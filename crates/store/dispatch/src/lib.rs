@@ -35,10 +35,11 @@ mod space;
 mod walk;
 mod weight;
 pub mod whole;
+mod work;
 
 pub use beside::BesideMaker;
 pub use copy::{Anew, GroupCopy, GroupNet, GroupSetup, Task};
-pub use engine::{Clock, Engine, Halted, Net, Nobody, Work};
+pub use engine::{Clock, Engine, Halted, Net, Nobody};
 pub use fill::is_being_filled;
 pub use fills::Fills;
 pub use follow::NotTaken;
@@ -51,3 +52,4 @@ pub use ship::{NotShipped, Shipment, Shipped};
 pub use space::{Lack, SpaceState};
 pub use walk::FillSize;
 pub use whole::WholeState;
+pub use work::Work;

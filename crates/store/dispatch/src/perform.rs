@@ -231,17 +231,12 @@ impl<D: Disk> Engine<D> {
                     None
                 });
             }
-            BodyOp::Sync { ino } if self.is_grouped() => match self.settled(ino) {
+            BodyOp::Sync { ino } => match self.settled_to_sync(ino) {
                 Ok(_) => {
                     self.sync_body_at_all(ticket, ino);
                     return None;
                 }
-                // The log has what could not be put in place: whoever asked is told, and nothing is lost.
-                Err(error) if error.is_no_space() => Err(error),
-                Err(error) => {
-                    self.halt(&error.to_string());
-                    return None;
-                }
+                Err(error) => Err(error),
             },
             other => self.ask(other),
         };
@@ -310,17 +305,43 @@ impl<D: Disk> Engine<D> {
         }
     }
 
-    fn sync_body(&self, ino: Ino) -> Result<(), BodyError> {
-        let done = match self.settled(ino) {
-            // The log has what could not be put in place: whoever asked is told, and nothing is lost.
-            Err(error) if error.is_no_space() => return Err(error),
-            settled => settled.and_then(|bodies| bodies.sync(ino)),
+    /// Syncs bodies together, each with everything that waits for it in place. The events that end it.
+    pub(crate) fn sync_bodies(&self, syncs: &[(BodyOpId, Ino)]) -> Vec<Event> {
+        let Some(_used) = self.in_use() else { return Vec::new() };
+        self.disk_uses.fetch_add(1, Ordering::Relaxed);
+        slow();
+        let mut inos = Vec::with_capacity(syncs.len());
+        let mut settle = |(ticket, ino): &(BodyOpId, Ino)| {
+            let settled = self.settled_to_sync(*ino).map(|_| inos.push(*ino));
+            (*ticket, settled.map_err(|error| self.fault(&error)))
         };
-        if let Err(error) = &done {
-            // After a failed fsync nothing more is promised.
-            self.halt(&error.to_string());
-        }
-        done
+        let settled: Vec<_> = syncs.iter().map(&mut settle).collect();
+        let synced = self.unless_unsynced(self.bodies.sync_many(&inos)).map_err(|error| self.fault(&error));
+        let done = |(ticket, settled): (BodyOpId, Result<(), BodyFault>)| {
+            Event::BodyDone(ticket, settled.and(synced).map(|()| BodyDone::Done))
+        };
+        settled.into_iter().map(done).collect()
+    }
+
+    fn sync_body(&self, ino: Ino) -> Result<(), BodyError> {
+        let bodies = self.settled_to_sync(ino)?;
+        self.unless_unsynced(bodies.sync(ino))
+    }
+
+    /// The bodies, with everything that waits for this one in place. For want of space it may not be: the log has it, whoever asked is
+    /// told, and nothing is lost.
+    fn settled_to_sync(&self, ino: Ino) -> Result<&Bodies<D>, BodyError> {
+        let halts = |error: &BodyError| {
+            if !error.is_no_space() {
+                self.halt(&error.to_string())
+            }
+        };
+        self.settled(ino).inspect_err(halts)
+    }
+
+    /// After a failed sync nothing more is promised.
+    fn unless_unsynced(&self, done: Result<(), BodyError>) -> Result<(), BodyError> {
+        done.inspect_err(|error| self.halt(&error.to_string()))
     }
 
     /// A file that is neither old nor new must not be served: only a recovery can take it as it is.
@@ -394,11 +415,8 @@ impl<D: Disk> Engine<D> {
                 BUFFER.set(buffer);
                 bytes.map(BodyDone::Bytes)
             }
-            BodyOp::Sync { ino } => {
-                slow();
-                self.sync_body(ino).map(|()| BodyDone::Done)
-            }
-            BodyOp::Read { .. }
+            BodyOp::Sync { .. }
+            | BodyOp::Read { .. }
             | BodyOp::Write { old: None, .. }
             | BodyOp::Cut { .. }
             | BodyOp::Zero { .. }
