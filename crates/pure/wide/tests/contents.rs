@@ -6,13 +6,14 @@ mod site;
 use atoll_core::Ino;
 use atoll_model::Rng;
 use atoll_posix::Op;
+use atoll_proto::RowChange;
 use atoll_wide::asks::{SiteAnswers, SiteAsks};
 use atoll_wide::contents::FetchedBytes;
 use atoll_wide::contents::pieces::PIECE_BYTES;
 use atoll_wide::members::{NumberedSite, SiteMember, SiteStanding};
 use atoll_wide::peers::Window;
 use atoll_wide::peers::message::Most;
-use atoll_wide::rows::SiteId;
+use atoll_wide::rows::{SiteId, UNCUT};
 use bytes::{World, noise};
 use site::{Site, named};
 
@@ -62,6 +63,29 @@ fn of_a_large_file_only_what_has_changed_is_sent() {
     let sent = world.sent();
     assert!((20_000..22_000).contains(&sent), "{sent} bytes for 20,000 at the end");
     world.all_have(&[("a", &bytes)]);
+}
+
+/// Each alone would cost a sync and a record.
+#[test]
+fn versions_of_files_that_are_changed_one_soon_after_the_other_are_decided_together() {
+    let mut world = World::new(2);
+    // A site that has begun cuts no version for some seconds.
+    world.passes(20);
+    let names: Vec<String> = (0..90).map(|nth| format!("f{nth:02}")).collect();
+    world.sites[0].take_records();
+    for name in &names {
+        world.put(0, name, name.as_bytes());
+        world.sites[0].tick(10);
+    }
+    world.rest();
+    let is_cut = |change: &&RowChange| matches!(change, RowChange::Side { table: UNCUT, row: None, .. });
+    let records = world.sites[0].take_records();
+    let mut cut: Vec<usize> =
+        records.iter().map(|(_, record)| record.changes.iter().filter(is_cut).count()).collect();
+    cut.retain(|versions| *versions > 0);
+    assert!(cut.iter().sum::<usize>() == names.len() && cut.len() <= 5, "{cut:?}");
+    let files: Vec<(&str, &[u8])> = names.iter().map(|name| (name.as_str(), name.as_bytes())).collect();
+    world.all_have(&files);
 }
 
 #[test]

@@ -35,6 +35,11 @@ impl<K: Copy + Ord> DueQueue<K> {
         self.when.get(&key).copied()
     }
 
+    /// When the first one of all is due, if there are some.
+    pub(super) fn first_ms(&self) -> Option<u64> {
+        self.order.first().map(|(ms, _)| *ms)
+    }
+
     /// What is due now, the longest time first.
     pub(super) fn due(&self, now_ms: u64) -> impl Iterator<Item = K> {
         self.order.iter().take_while(move |(ms, _)| *ms <= now_ms).map(|(_, key)| *key)
@@ -54,6 +59,6 @@ mod tests {
         queue.remove(1);
         queue.remove(7);
         assert_eq!(due(&queue, 40), [2, 3]);
-        assert_eq!((queue.when(1), queue.when(3)), (None, Some(40)));
+        assert_eq!((queue.when(1), queue.when(3), queue.first_ms()), (None, Some(40), Some(10)));
     }
 }

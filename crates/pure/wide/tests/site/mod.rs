@@ -379,7 +379,8 @@ impl Site {
         self.tick(250);
     }
 
-    fn tick(&mut self, ms: u64) {
+    /// So many milliseconds pass.
+    pub(crate) fn tick(&mut self, ms: u64) {
         self.ms += ms;
         self.queue.push_back(Event::Tick { bytes_available: self.free });
         self.settle();
