@@ -200,12 +200,12 @@ impl Cutting {
     pub(crate) fn begin(&mut self, rows: &SiteRows<'_>, now_ms: u64) -> Result<(), Vec<RowLoad>> {
         let over: Vec<Ino> = self.apart.due(now_ms).collect();
         over.into_iter().for_each(|ino| self.apart.remove(ino));
-        let room = CUTS_MAX - self.cuts.len();
-        let due: Vec<Ino> = self.due.due(now_ms).take(room).collect();
         let is_quiet = now_ms >= self.changed_ms + QUIET_MS;
         if !is_quiet && self.due.first_ms().is_some_and(|first_ms| now_ms < first_ms + GATHER_MS) {
             return Ok(());
         }
+        let room = CUTS_MAX - self.cuts.len();
+        let due: Vec<Ino> = self.due.due(now_ms).take(room).collect();
         for ino in due {
             let found = of_file(rows, ino);
             rows.loaded()?;
