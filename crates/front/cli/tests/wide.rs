@@ -276,6 +276,11 @@ fn a_folder_with_the_same_files_is_adopted_without_conflicts_and_without_bytes()
             "{said}"
         );
     }
+    let long = fs::File::create(folder.join("d/long")).unwrap();
+    long.set_len((32 << 30) + 1).unwrap();
+    let said = bad(["site", "join", &line, "--data", text(&data), "--adopt", text(&folder)]);
+    assert!(said.contains("d/long has 33 GiB, and a file in a wide volume has at most 32 GiB"), "{said}");
+    fs::remove_file(folder.join("d/long")).unwrap();
     let said = good(["site", "join", &line, "--data", text(&data), "--name", "s1", "--adopt", text(&folder)]);
     assert!(said.contains("adopted  8 files and directories"), "{said}");
     sites.nodes.addresses.push(extra.addresses[0].clone());

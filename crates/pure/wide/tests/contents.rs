@@ -5,11 +5,11 @@ mod site;
 
 use atoll_core::Ino;
 use atoll_model::Rng;
-use atoll_posix::Op;
+use atoll_posix::{Allocation, Errno, Op, SetAttr};
 use atoll_proto::RowChange;
 use atoll_wide::asks::{SiteAnswers, SiteAsks};
 use atoll_wide::contents::FetchedBytes;
-use atoll_wide::contents::pieces::PIECE_BYTES;
+use atoll_wide::contents::pieces::{FILE_BYTES_MAX, PIECE_BYTES};
 use atoll_wide::members::{NumberedSite, SiteMember, SiteStanding};
 use atoll_wide::peers::Window;
 use atoll_wide::peers::message::Most;
@@ -63,6 +63,23 @@ fn of_a_large_file_only_what_has_changed_is_sent() {
     let sent = world.sent();
     assert!((20_000..22_000).contains(&sent), "{sent} bytes for 20,000 at the end");
     world.all_have(&[("a", &bytes)]);
+}
+
+/// Its hashes would not fit into one record, so it would stay where it was made.
+#[test]
+fn a_file_longer_than_what_sites_tell_each_other_cannot_be_made() {
+    let mut world = World::new(2);
+    let ino = world.create(0, "a");
+    let of_size = |size| Op::SetAttr { ino, set: SetAttr { size: Some(size), ..SetAttr::default() } };
+    let at = |offset| Op::Write { ino, offset, append: false, kill_set_id: false };
+    let what = Allocation::ZeroRange { keep_size: false };
+    let zeros = |offset| Op::Fallocate { ino, offset, len: 10, what };
+    for too_long in [of_size(FILE_BYTES_MAX + 1), at(FILE_BYTES_MAX - 2), zeros(FILE_BYTES_MAX - 2)] {
+        assert_eq!(world.run(0, too_long, b"abc").err(), Some(Errno::EFBIG));
+    }
+    world.write(0, ino, 0, b"short");
+    world.rest();
+    world.all_have(&[("a", b"short")]);
 }
 
 /// Each alone would cost a sync and a record.

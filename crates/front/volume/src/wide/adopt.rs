@@ -12,6 +12,7 @@ use atoll_disk::real::RealDisk;
 use atoll_disk::{Disk, DiskFile, FileKind, OpenHow, Stat};
 use atoll_posix::{Answer, Caller, Errno, Kind, Op, SetAttr, SetTime, XattrMode};
 use atoll_vfs::{Files, call};
+use atoll_wide::contents::pieces::FILE_BYTES_MAX;
 use bytes::Bytes;
 
 /// Bytes that are copied at once.
@@ -26,6 +27,30 @@ pub struct Adopted {
     pub bytes: u64,
     /// What was left out: device files without the right to make them, and attributes that no volume keeps.
     pub left_out: u64,
+}
+
+/// Fails if a file below a folder is longer than a site keeps.
+pub(super) fn check_lengths(from: &Path) -> Result<()> {
+    let mut dirs = vec![from.to_owned()];
+    while let Some(dir) = dirs.pop() {
+        let unreadable = || format!("The folder {} cannot be read", dir.display());
+        for entry in std::fs::read_dir(&dir).with_context(unreadable)? {
+            let entry = entry.with_context(unreadable)?;
+            let what = entry.metadata().with_context(|| format!("{}", entry.path().display()))?;
+            if what.is_dir() {
+                dirs.push(entry.path());
+            } else if what.is_file() && what.len() > FILE_BYTES_MAX {
+                bail!(
+                    "{} has {} GiB, and a file in a wide volume has at most {} GiB.\n\
+                    Move it out of the folder, and join again.",
+                    entry.path().display(),
+                    what.len().div_ceil(1 << 30),
+                    FILE_BYTES_MAX >> 30
+                );
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Copies all that is below a folder to the root of a volume. `told` hears now and then how far that is.

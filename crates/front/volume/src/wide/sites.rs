@@ -20,7 +20,7 @@ use crate::places::{self, SocketPlace, data_socket, mount_of};
 use crate::reach::InMount;
 use crate::source::{Mounted, Source, of_mount};
 use crate::status::explain_down;
-use crate::wide::adopt::{Adopted, adopt};
+use crate::wide::adopt::{Adopted, adopt, check_lengths};
 
 /// Milliseconds that an operation of adopting waits for the node.
 const PATIENCE_MS: u64 = 60_000;
@@ -256,7 +256,7 @@ fn copy(data: &Path, volume: &str, from: &Path, told: &mut dyn FnMut(Adopting)) 
     copied
 }
 
-/// Whether a folder can be adopted: it exists, is no part of a data directory, and no volume of Atoll.
+/// Whether a folder can be adopted: it exists, is no part of a data directory, no volume of Atoll, and has no file that is too long.
 fn check_folder(data: &Path, from: &Path) -> Result<()> {
     let path = std::fs::canonicalize(from)
         .with_context(|| format!("The folder {} cannot be adopted", from.display()))?;
@@ -278,5 +278,5 @@ fn check_folder(data: &Path, from: &Path) -> Result<()> {
             from.display()
         );
     }
-    Ok(())
+    check_lengths(&path)
 }

@@ -54,9 +54,7 @@ impl Bodies {
         if len == 0 {
             return Ok(Step::Looked(ok(Answer::Wrote { len: 0, offset: to_offset }, None)));
         }
-        if to_offset.checked_add(len).is_none_or(|end| end > perm::FILE_BYTES_MAX) {
-            return Err(Errno::EFBIG.into());
-        }
+        ctx.may_reach(to_offset.checked_add(len))?;
         if from == to && from_offset < to_offset + len && to_offset < from_offset + len {
             return Err(Errno::EINVAL.into());
         }
@@ -225,9 +223,7 @@ impl Bodies {
         if len == 0 {
             return Ok(Step::Looked(ok(Answer::Wrote { len: 0, offset }, None)));
         }
-        if offset.checked_add(len).is_none_or(|end| end > perm::FILE_BYTES_MAX) {
-            return Err(Errno::EFBIG.into());
-        }
+        ctx.may_reach(offset.checked_add(len))?;
         if kill_set_id {
             // Now, while more can be asked for: when the bytes are there it is too late.
             perm::mode_after_bytes(call.caller(), &attr)?;

@@ -113,9 +113,7 @@ impl Bodies {
         if len == 0 {
             return Err(Errno::EINVAL.into());
         }
-        if offset.checked_add(len).is_none_or(|end| end > perm::FILE_BYTES_MAX) {
-            return Err(Errno::EFBIG.into());
-        }
+        ctx.may_reach(offset.checked_add(len))?;
         if !matches!(what, Allocation::PunchHole) {
             ctx.room.take(0)?;
         }

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::fmt::Debug;
 
 use atoll_core::Ino;
-use atoll_posix::Op;
+use atoll_posix::{Op, perm};
 use atoll_proto::{EntryRef, Record, RowChange};
 use atoll_state::{NotInMemory, RowLoad, State};
 use bytes::Bytes;
@@ -102,6 +102,11 @@ pub trait Beside: Any + Debug + Send + Sync {
     /// Whether these directories may get other parents together, by a record that is decided next: of each its id and its new name.
     /// If not, the rename fails with `EBUSY`. A row that is needed and not in memory is the error.
     fn allows_moves(&self, state: &State, now: Now, moves: &[(Ino, EntryRef)]) -> Result<bool, NotInMemory>;
+
+    /// Bytes of the largest file. What would make one larger fails with `EFBIG`.
+    fn file_bytes_max(&self) -> u64 {
+        perm::FILE_BYTES_MAX
+    }
 
     /// What is to be decided before a client's operation that may change something, so that [`Beside::witness`] can tell of it. It is
     /// asked until it rests. If an operation is decided later than it began, it is asked once more then. Who asks for the operation may

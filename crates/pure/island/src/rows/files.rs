@@ -2,8 +2,7 @@
 
 use atoll_core::sum::BLOCK_BYTES;
 use atoll_core::{Ino, SessionId};
-use atoll_posix::perm::{self};
-use atoll_posix::{Attr, Kind, SetAttr, acl, xattr};
+use atoll_posix::{Attr, Errno, Kind, SetAttr, acl, perm, xattr};
 use atoll_proto::{BodyChange, Inode, RowChange, Xattrs};
 use bytes::Bytes;
 
@@ -12,6 +11,12 @@ use crate::ctx::decision::{Decision, Entails};
 use crate::ctx::request::{Blocked, PendingRequest};
 
 impl Ctx {
+    /// A file may have bytes up to `end`; none: beyond what a number holds. Else `EFBIG`.
+    pub(crate) fn may_reach(&self, end: Option<u64>) -> Result<(), Errno> {
+        let most = self.beside.as_ref().map_or(perm::FILE_BYTES_MAX, |beside| beside.file_bytes_max());
+        if end.is_some_and(|end| end <= most) { Ok(()) } else { Err(Errno::EFBIG) }
+    }
+
     /// A file's row, and its extended attributes if they change too, after `set`.
     pub(crate) fn changed_attr(
         &mut self,
@@ -24,6 +29,9 @@ impl Ctx {
         let now = self.time();
         let before = row.attr;
         row.attr = perm::apply_setattr(&before, acl.as_ref(), set, call.caller(), now)?;
+        if row.attr.size > before.size {
+            self.may_reach(Some(row.attr.size))?;
+        }
         if row.is_absent && call.is_of_beside() {
             // Its user has not changed it: these come with its row.
             row.attr = Attr { mode: before.mode, mtime: before.mtime, ctime: before.ctime, ..row.attr };

@@ -10,7 +10,7 @@ use crate::watch::ByteRanges;
 
 /// Bytes of a piece: all of a file's have so many, but for the last one.
 pub const PIECE_BYTES: u64 = 256 << 10;
-/// Bytes of the largest file of which versions are cut and fetched: the hashes of its pieces fit into one record.
+/// Bytes of the largest file: the hashes of its pieces fit into one record.
 pub const FILE_BYTES_MAX: u64 = 32 << 30;
 /// Hashes of pieces in one record.
 pub const RECORD_PIECES: usize = (FILE_BYTES_MAX / PIECE_BYTES) as usize;

@@ -23,7 +23,7 @@ use bytes::Bytes;
 
 use crate::author::{Author, Bundle, BundleChange, MadeRecord, Pen};
 use crate::confirm::{Confirmed, Confirms};
-use crate::contents::{Contents, FetchedBytes};
+use crate::contents::{Contents, FetchedBytes, pieces};
 use crate::copies::CopiesOfFiles;
 use crate::foreign::bodies::NewBodies;
 use crate::foreign::{self, ForeignDecision, Here, HereBodies, OBJECTS_MAX, Waits};
@@ -547,6 +547,10 @@ impl Beside for Site {
 
     fn allows_moves(&self, state: &State, now: Now, moves: &[(Ino, EntryRef)]) -> Result<bool, NotInMemory> {
         self.author.allows_moves(state, now, moves)
+    }
+
+    fn file_bytes_max(&self) -> u64 {
+        pieces::FILE_BYTES_MAX
     }
 
     fn prepare(
