@@ -546,7 +546,7 @@ impl<D: Disk> GroupCopy<D> {
             }
             GroupEffect::RoundDone { number } => {
                 let Some(engine) = engine else { return };
-                if let Some(event) = engine.round_done(number) {
+                for event in engine.round_done(number) {
                     let work = engine.begin(event);
                     self.take_work(&engine, work);
                 }

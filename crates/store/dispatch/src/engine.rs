@@ -421,9 +421,9 @@ impl<D: Disk> Engine<D> {
     /// The first half of [`Engine::go_on`]: performs the next effect and returns its result, for
     /// [`Engine::tell`]. So a simulation can run other threads between the two, as a daemon may.
     pub fn perform_next(&self, work: &mut Work) -> Option<Event> {
-        if work.done.is_empty() {
+        if work.done.is_empty() || work.has_messages() {
             match work.next()? {
-                Effect::Body(ticket, BodyOp::Sync { ino }) if !self.is_grouped() => {
+                Effect::Body(ticket, BodyOp::Sync { ino }) => {
                     let syncs = work.syncs((ticket, ino));
                     work.done.extend(self.sync_bodies(&syncs));
                 }

@@ -46,7 +46,7 @@ pub(crate) struct Rounds {
     /// The round of the log that is under way.
     of_log: Option<u64>,
     /// Work of the machine that ends with a round.
-    of_bodies: BTreeMap<u64, BodyOpId>,
+    of_bodies: BTreeMap<u64, Vec<BodyOpId>>,
 }
 
 impl Rounds {
@@ -133,13 +133,13 @@ impl<D: Disk> Engine<D> {
         self.begin_round(number, Vec::new());
     }
 
-    /// Begins a sync of a body, and of the log, at all members.
-    pub(crate) fn sync_body_at_all(&self, ticket: BodyOpId, ino: Ino) {
+    /// Begins a sync of bodies, and of the log, at all members.
+    pub(crate) fn sync_bodies_at_all(&self, tickets: Vec<BodyOpId>, bodies: Vec<Ino>) {
         let mut rounds = self.rounds.lock().expect("no panic while it is held");
         let number = rounds.next();
-        rounds.of_bodies.insert(number, ticket);
+        rounds.of_bodies.insert(number, tickets);
         drop(rounds);
-        self.begin_round(number, vec![ino]);
+        self.begin_round(number, bodies);
     }
 
     fn begin_round(&self, number: u64, bodies: Vec<Ino>) {
@@ -148,14 +148,15 @@ impl<D: Disk> Engine<D> {
     }
 
     /// A round has ended at all members: what the machine hears.
-    pub(crate) fn round_done(&self, number: u64) -> Option<Event> {
+    pub(crate) fn round_done(&self, number: u64) -> Vec<Event> {
         let mut rounds = self.rounds.lock().expect("no panic while it is held");
         if rounds.of_log == Some(number) {
             rounds.of_log = None;
             drop(rounds);
-            return Some(Event::Synced(self.synced_upto()));
+            return vec![Event::Synced(self.synced_upto())];
         }
-        rounds.of_bodies.remove(&number).map(|ticket| Event::BodyDone(ticket, Ok(BodyDone::Done)))
+        let tickets = rounds.of_bodies.remove(&number).unwrap_or_default();
+        tickets.into_iter().map(|ticket| Event::BodyDone(ticket, Ok(BodyDone::Done))).collect()
     }
 
     /// The part of a round that is this copy's: `bodies`, and the log up to `seq`.

@@ -231,13 +231,7 @@ impl<D: Disk> Engine<D> {
                     None
                 });
             }
-            BodyOp::Sync { ino } => match self.settled_to_sync(ino) {
-                Ok(_) => {
-                    self.sync_body_at_all(ticket, ino);
-                    return None;
-                }
-                Err(error) => Err(error),
-            },
+            BodyOp::Sync { .. } => unreachable!("bodies are synced together"),
             other => self.ask(other),
         };
         if let Err(error) = &result
@@ -305,22 +299,34 @@ impl<D: Disk> Engine<D> {
         }
     }
 
-    /// Syncs bodies together, each with everything that waits for it in place. The events that end it.
+    /// Syncs bodies together, each with everything that waits for it in place. The events that end it; those of syncs that other copies
+    /// make too come later.
     pub(crate) fn sync_bodies(&self, syncs: &[(BodyOpId, Ino)]) -> Vec<Event> {
         let Some(_used) = self.in_use() else { return Vec::new() };
         self.disk_uses.fetch_add(1, Ordering::Relaxed);
         slow();
-        let mut inos = Vec::with_capacity(syncs.len());
-        let mut settle = |(ticket, ino): &(BodyOpId, Ino)| {
-            let settled = self.settled_to_sync(*ino).map(|_| inos.push(*ino));
-            (*ticket, settled.map_err(|error| self.fault(&error)))
-        };
-        let settled: Vec<_> = syncs.iter().map(&mut settle).collect();
+        let (mut done, mut tickets, mut inos) = (Vec::new(), Vec::new(), Vec::new());
+        for (ticket, ino) in syncs {
+            match self.settled_to_sync(*ino) {
+                Ok(_) => {
+                    tickets.push(*ticket);
+                    inos.push(*ino);
+                }
+                Err(error) => done.push(Event::BodyDone(*ticket, Err(self.fault(&error)))),
+            }
+        }
+        if tickets.is_empty() {
+            return done;
+        }
+        if self.is_grouped() {
+            self.sync_bodies_at_all(tickets, inos);
+            return done;
+        }
         let synced = self.unless_unsynced(self.bodies.sync_many(&inos)).map_err(|error| self.fault(&error));
-        let done = |(ticket, settled): (BodyOpId, Result<(), BodyFault>)| {
-            Event::BodyDone(ticket, settled.and(synced).map(|()| BodyDone::Done))
-        };
-        settled.into_iter().map(done).collect()
+        done.extend(
+            tickets.into_iter().map(|ticket| Event::BodyDone(ticket, synced.map(|()| BodyDone::Done))),
+        );
+        done
     }
 
     fn sync_body(&self, ino: Ino) -> Result<(), BodyError> {

@@ -127,7 +127,9 @@ impl Sites {
         let root = self.path(site, "");
         eventually("all bytes are in versions", || {
             let told = run(["confirm", "--wait", "0", "--json", text(&root)]);
-            let told: Value = serde_json::from_slice(&told.stdout).unwrap();
+            let said = String::from_utf8_lossy(&told.stderr);
+            let told: Value =
+                serde_json::from_slice(&told.stdout).unwrap_or_else(|why| panic!("{why}: {said}"));
             told["not_ready"] == 0
         });
     }
