@@ -65,6 +65,22 @@ fn of_a_large_file_only_what_has_changed_is_sent() {
     world.all_have(&[("a", &bytes)]);
 }
 
+/// A new ctime has programs such as git read a file again, and mounts drop its pages.
+#[test]
+fn a_version_that_is_cut_changes_nothing_that_users_see() {
+    let mut world = World::new(2);
+    world.put(0, "a", b"some bytes");
+    let ino = world.find(0, "a");
+    let attr = |world: &mut World| world.run(0, Op::GetAttr { ino }, b"").expect("it is there").0;
+    let written = attr(&mut world);
+    world.rest();
+    assert_eq!(attr(&mut world), written);
+    let there = world.find(1, "a");
+    world.write(1, there, 0, b"other");
+    world.rest();
+    assert_ne!(attr(&mut world), written);
+}
+
 /// Its hashes would not fit into one record, so it would stay where it was made.
 #[test]
 fn a_file_longer_than_what_sites_tell_each_other_cannot_be_made() {

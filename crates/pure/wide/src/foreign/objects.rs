@@ -344,6 +344,7 @@ impl<'a> Writing<'a> {
             Some(self.new_file(ino, &state))
         };
         let Some(mut row) = row else { return };
+        let before = (row.attr, row.is_absent);
         let links = i64::from(row.attr.nlink) + by.unwrap_or(0);
         row.attr.nlink = u32::try_from(links).expect("links are counted");
         let bytes = match (new, self.heirs.get(&ino).and_then(|from| self.rows.file(*from))) {
@@ -366,7 +367,6 @@ impl<'a> Writing<'a> {
             let Some(old) = self.rows.inode(old) else { return };
             (row.attr.atime, row.attr.btime) = (old.attr.atime, old.attr.btime);
         }
-        row.attr.ctime = row.attr.ctime.max(self.here.now);
         let attrs = &state.attrs;
         row.attr.mode = attrs.mode.value & MODE_BITS;
         (row.attr.uid, row.attr.gid) = (attrs.uid.value, attrs.gid.value);
@@ -382,6 +382,11 @@ impl<'a> Writing<'a> {
         }
         let now = xattrs(attrs, row.attr.kind);
         (row.has_xattrs, row.has_acl) = self.draft.set_xattrs(ino, row.has_xattrs, now);
+        // That a version was cut is no change to users.
+        let has_other_attrs = held.as_ref().is_none_or(|file| file.state.attrs != *attrs);
+        if is_new || by.is_some() || has_other_attrs || before != (row.attr, row.is_absent) {
+            row.attr.ctime = row.attr.ctime.max(self.here.now);
+        }
         if is_behind(&state, &bytes) {
             self.is_to_be_looked_at(id, latest_bytes(&state));
         }
