@@ -88,6 +88,11 @@ impl Island {
     /// Takes an event. Its effects are added to `out`, in order.
     pub fn handle(&mut self, now: Now, event: Event, out: &mut Vec<Effect>) {
         self.ctx.now = now;
+        // Mostly these come on the thread of a client, who does not wait for what the machine beside the island does.
+        let is_of_clients = matches!(
+            event,
+            Event::Request { .. } | Event::Committed(_) | Event::Synced(_) | Event::BodyDone(..)
+        );
         match event {
             Event::Request { link, id, mut request, data } => {
                 self.ctx.counters.requests += 1;
@@ -138,7 +143,9 @@ impl Island {
             Event::Stopping => self.migration.stop_moving(&mut self.ctx),
         }
         self.run_next();
-        self.beside_acts();
+        if !is_of_clients || self.ctx.beside_goes_on {
+            self.beside_acts();
+        }
         self.ctx.prune_rest();
         self.settle();
         self.bodies.bodies_go(&mut self.ctx);

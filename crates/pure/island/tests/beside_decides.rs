@@ -26,6 +26,7 @@ struct Deciding {
     /// Ids that the next step uses.
     mints: u64,
     witnessed: u64,
+    steps: u64,
 }
 
 impl Beside for Deciding {
@@ -52,6 +53,7 @@ impl Beside for Deciding {
     }
 
     fn step(&mut self, view: BesideView<'_>, mint: &mut dyn FnMut() -> Option<Ino>) -> BesideStep {
+        self.steps += 1;
         if let Some(bytes) = self.told.pop_front() {
             return BesideStep::Say(BesideSays::Send { peer: 9, bytes });
         }
@@ -185,8 +187,12 @@ impl World {
         self.event(Event::Beside(BesideEvent::Message { peer: 9, bytes }));
     }
 
+    fn beside(&self) -> &Deciding {
+        self.island.beside().expect("it was set")
+    }
+
     fn witnessed(&self) -> u64 {
-        self.island.beside::<Deciding>().expect("it was set").witnessed
+        self.beside().witnessed
     }
 }
 
@@ -207,6 +213,18 @@ fn a_record_of_the_machine_is_decided_at_its_position_and_not_shown_to_it() {
     assert_eq!(record.bodies, [BodyChange::Drop { ino }], "its bytes go with it");
     assert_eq!(world.sent, [before + 1], "what it sends leaves");
     assert_eq!(world.island.state().inode(ino), Ok(None));
+}
+
+/// Who made a file would wait for what other sites have done.
+#[test]
+fn the_thread_of_a_client_does_nothing_for_the_machine() {
+    let mut world = World::new(false);
+    let steps = world.beside().steps;
+    let ino = world.create("f");
+    assert_eq!(world.does(Op::Fsync { ino }), None);
+    assert_eq!(world.beside().steps, steps);
+    world.tick(50);
+    assert!(world.beside().steps > steps);
 }
 
 #[test]

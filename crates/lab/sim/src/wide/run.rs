@@ -87,8 +87,20 @@ struct Sim<'r> {
     known: BTreeMap<usize, BTreeMap<usize, KnownOf>>,
     /// Sites whose disks are older copies, of which another one knew more.
     went_back: BTreeSet<usize>,
+    /// Sites whose disks are older copies.
+    restored: BTreeMap<usize, Restored>,
     /// Sites whose disks were replaced since all were at rest.
     replaced: BTreeSet<usize>,
+}
+
+/// A site as its backup had it: its position, the number of its last dot, and up to where it had the feed of each other one. Which of these
+/// were down meanwhile: what they know of it is seen when they start.
+#[derive(Debug)]
+struct Restored {
+    position: u64,
+    n: u64,
+    taken: BTreeMap<usize, u64>,
+    unseen: BTreeSet<usize>,
 }
 
 /// What a site knows of another one: the number of its last dot, up to where it has its feed, and up to where that one has this one's.
@@ -119,7 +131,7 @@ pub(crate) fn run(run: &mut Run) -> Result<(), Failure> {
     let ways = Ways::new(sites, rng.percent(30));
     let (made, removed, told, had, gone) = Default::default();
     let (open, written, fresh, at_risk, were_full) = Default::default();
-    let (known, went_back, replaced) = Default::default();
+    let (known, went_back, restored, replaced) = Default::default();
     let mut sim = Sim {
         rng,
         run,
@@ -140,6 +152,7 @@ pub(crate) fn run(run: &mut Run) -> Result<(), Failure> {
         restores,
         known,
         went_back,
+        restored,
         replaced,
         gone,
     };
@@ -277,6 +290,14 @@ impl Sim<'_> {
             self.ways.cut(&mut self.places, at)?;
             let up = self.places[at].start()?;
             self.note(format_args!("site {at} starts: {up}"));
+            self.looks_at_known();
+            let unseen = |(of, restored): (&usize, &mut Restored)| restored.unseen.remove(&at).then_some(*of);
+            let since_down: Vec<usize> = self.restored.iter_mut().filter_map(unseen).collect();
+            for of in since_down {
+                if self.knows_more(at, of) {
+                    self.went_back.insert(of);
+                }
+            }
         }
         Ok(())
     }
@@ -312,18 +333,24 @@ impl Sim<'_> {
         let (Some(taken), (position, n)) = (site.with_site(taken), site.opened) else {
             return Err(Failure::new(format!("site {at} does not start from its backup")));
         };
-        let has_more = |(other, known): (&usize, &BTreeMap<usize, KnownOf>)| {
-            let of_it = known.get(&at).copied().unwrap_or_default();
-            // The record at its position is the first one of its new process: the island has decided it before the machine began.
-            let is_more = of_it.n > n || of_it.taken >= position || of_it.acked > taken[other];
-            *other != at && is_more
-        };
-        let is_back = self.known.iter().any(has_more);
+        let others = self.places.iter().filter(|place| place.number != at);
+        let unseen = others.filter(|place| place.with_site(|_| ()).is_none()).map(|place| place.number);
+        self.restored.insert(at, Restored { position, n, taken, unseen: unseen.collect() });
+        let is_back = (0..self.places.len()).any(|other| self.knows_more(other, at));
         self.note(format_args!("site {at} is restored from a backup, back: {is_back}"));
         if is_back {
             self.went_back.insert(at);
         }
         Ok(())
+    }
+
+    /// Whether a site knows more of another one than that had when it was restored.
+    fn knows_more(&self, site: usize, of: usize) -> bool {
+        let known = self.known.get(&site).and_then(|known| known.get(&of)).copied().unwrap_or_default();
+        self.restored.get(&of).filter(|_| site != of).is_some_and(|of| {
+            // The record at its position is the first one of its new process: the island has decided it before the machine began.
+            known.n > of.n || known.taken >= of.position || known.acked > of.taken[&site]
+        })
     }
 
     /// Notes what sites know of each other.

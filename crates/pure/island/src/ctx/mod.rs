@@ -87,6 +87,8 @@ pub(crate) struct Ctx {
     pub(crate) beside: Option<Box<dyn Beside>>,
     /// Rows are being read for its next step.
     pub(crate) beside_waits: bool,
+    /// It has not done all that it can do now.
+    pub(crate) beside_goes_on: bool,
     /// How often that one has said something.
     beside_said: u64,
     /// Changes that the records since the last [`Ctx::entailed`] entail, with their positions.
@@ -113,6 +115,7 @@ impl Ctx {
             latest: LatestNames::default(),
             beside: None,
             beside_waits: false,
+            beside_goes_on: false,
             beside_said: 0,
             entailed: Vec::new(),
             todo: Todo::default(),

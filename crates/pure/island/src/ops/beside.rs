@@ -14,19 +14,19 @@ use crate::ctx::{Beside, BesideRecord, BesideStep, BesideView, Ctx};
 use crate::event::{BodyDone, BodyFault, BodyOpId, LinkId};
 use crate::island::Island;
 
-/// Records of the machine beside the island that are decided behind one event, and operations that are begun for it. The event that these
-/// are committed, or done, goes on.
+/// Records of the machine beside the island that are decided behind one event, and operations that are begun for it. The next event goes on.
 const STEPS_PER_EVENT: usize = 8;
 /// The session of its operations, which nobody has. As they have no number either, nothing is remembered of them.
 const NO_SESSION: SessionId = SessionId(u64::MAX);
 
 impl Island {
-    /// The machine beside the island, if there is one, does what it can do now.
+    /// The machine beside the island, if there is one, does what it can do now. It does so behind events of its own and at ticks.
     pub(crate) fn beside_acts(&mut self) {
         if self.ctx.beside.is_none() || !self.recovery.is_serving() {
             return;
         }
         let mut left = STEPS_PER_EVENT;
+        self.ctx.beside_goes_on = false;
         while left > 0 && !self.ctx.beside_waits {
             let may_free =
                 self.requests.decides() && !self.requests.is_log_stuck() && !self.quiesce.is_quiescing();
@@ -38,7 +38,7 @@ impl Island {
                 BesideStep::Rest | BesideStep::Refuse => break,
                 BesideStep::Ids => {
                     self.ctx.reserve_ids();
-                    break;
+                    left = 0;
                 }
                 BesideStep::Load(loads) => {
                     self.ctx.beside_waits = true;
@@ -60,6 +60,7 @@ impl Island {
                 }
             }
         }
+        self.ctx.beside_goes_on = left == 0;
     }
 
     fn beside_asks(&self, id: u64, op: Op, data: Bytes) -> PendingRequest {
