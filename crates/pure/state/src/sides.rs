@@ -26,13 +26,21 @@ pub(crate) struct SideRows {
 impl SideRows {
     /// A row: none if memory does not know.
     pub(crate) fn get(&self, key: SideKey, seen: &Cell<u64>) -> Option<Option<&Bytes>> {
-        self.rows.get(&key).map(|slot| slot.see(seen))
+        match self.rows.get(&key) {
+            Some(slot) => Some(slot.see(seen)),
+            None => self.page_of(key).map(|_| None),
+        }
+    }
+
+    /// The page in which a row is, or would be: up to where memory has all rows.
+    fn page_of(&self, key: SideKey) -> Option<SideKey> {
+        let has = |(first, last): &&(SideKey, SideKey)| *first <= key && key <= *last;
+        self.pages.iter().find(has).map(|(_, last)| *last)
     }
 
     /// The rows of a table from this id on, as far as memory has all of them, and the last id of which that is so.
     pub(crate) fn page(&self, table: u8, from: u128) -> Option<(impl Iterator<Item = (u128, &Bytes)>, u128)> {
-        let has = |(first, last): &&(SideKey, SideKey)| *first <= (table, from) && (table, from) <= *last;
-        let to = self.pages.iter().find(has)?.1;
+        let to = self.page_of((table, from))?;
         let rows = self.rows.range((table, from)..=to);
         Some((rows.filter_map(|((_, id), slot)| Some((*id, slot.value()?))), to.1))
     }
@@ -135,6 +143,22 @@ mod tests {
         rows.set((TABLE, 6), row("later"), 4);
         assert_eq!(page(&rows, 4).map(|(rows, _)| rows.len()), Some(2));
         assert_eq!((page(&rows, 1), page(&rows, 10)), (None, None), "what is not known is asked for");
+    }
+
+    #[test]
+    fn of_a_row_that_a_page_has_not_memory_knows_that_it_is_not_there() {
+        let mut rows = SideRows::default();
+        rows.load_page(TABLE, (10, 19), vec![(12, b"one".to_vec())]);
+        assert_eq!((get(&rows, 12), get(&rows, 13)), (Some(row("one")), Some(None)));
+        assert_eq!((get(&rows, 9), get(&rows, 20)), (None, None), "nobody has asked for them");
+        rows.set((TABLE, 12), None, 1);
+        rows.freeze(|_, _| {});
+        rows.thaw();
+        assert_eq!(get(&rows, 12), Some(None), "it is gone");
+        rows.sweep(0);
+        rows.set((TABLE, 14), row("later"), 2);
+        rows.sweep(0);
+        assert_eq!((get(&rows, 13), get(&rows, 14)), (None, Some(row("later"))));
     }
 
     #[test]

@@ -21,7 +21,7 @@ use bytes::Bytes;
 use crate::rows::{
     BEHIND, BehindRow, COPIES, CopiesRow, DIRS, DirBeside, DirRow, FILES, FeedPlace, FileBeside, FileBytes,
     FileRow, NEAR, NearRow, PIECES, PiecesRow, Rested, SETTLED, Settled, SettledRow, SiteDir, TRASH,
-    TrashRow, near_key, near_keys, pieces_key,
+    TrashRow, first_near_key, near_key, near_keys, pieces_key,
 };
 
 /// A file that a site holds.
@@ -211,6 +211,11 @@ impl<'a> SiteRows<'a> {
         self.ask(self.state.inode(ino))
     }
 
+    /// Whether memory has the row of a file with this number. Asks for nothing.
+    pub(crate) fn is_known_file(&self, ino: Ino) -> bool {
+        matches!(self.state.inode(ino), Ok(Some(_)))
+    }
+
     /// The locks of a file are to be in memory.
     pub(crate) fn lock_row(&self, ino: Ino) {
         self.ask(self.state.locks(ino));
@@ -235,7 +240,16 @@ impl<'a> SiteRows<'a> {
     /// The objects of the row of [`NEAR`] with this key.
     pub fn near_row(&self, key: u128) -> Vec<FileId> {
         self.looked_up.set(self.looked_up.get() + 1);
-        self.ask(self.state.side(NEAR, key)).map_or_else(Vec::new, |row| ids_of(row))
+        match self.state.side(NEAR, key) {
+            Ok(row) => row.map_or_else(Vec::new, |row| ids_of(row)),
+            Err(NotInMemory(load)) => {
+                // Few names have a row: with a page of them it is known of many others that they have none.
+                let from = first_near_key(key);
+                let is_beyond = self.state.sides_from(NEAR, from).is_ok();
+                self.note(if is_beyond { load } else { RowLoad::Sides { table: NEAR, from } });
+                Vec::new()
+            }
+        }
     }
 
     /// The keys of the rows of [`NEAR`] of a directory: of the names that more than one object has, or one that is shown elsewhere.

@@ -449,6 +449,11 @@ pub fn near_key(dir: FileId, name: &Name) -> u128 {
     near_keys(dir).0 | u128::from(siphash24(NEAR_KEY, 2, name.as_bytes()))
 }
 
+/// The first key in [`NEAR`] of the directory that has this key.
+pub const fn first_near_key(key: u128) -> u128 {
+    key & !(u64::MAX as u128)
+}
+
 /// The first and the last key in [`NEAR`] of a directory.
 pub fn near_keys(dir: FileId) -> (u128, u128) {
     let first = u128::from(siphash24(NEAR_KEY, 1, &dir.0.to_le_bytes())) << 64;

@@ -65,6 +65,18 @@ fn of_a_large_file_only_what_has_changed_is_sent() {
     world.all_have(&[("a", &bytes)]);
 }
 
+/// Each row that is not in memory is read from the snapshot before the file is made.
+#[test]
+fn files_are_made_and_written_without_a_look_at_rows_that_are_not_there() {
+    let mut world = World::new(1);
+    world.put(0, "first", b"bytes");
+    let before = world.sites[0].loads;
+    for nth in 0..20 {
+        world.put(0, &format!("file {nth}"), b"bytes");
+    }
+    assert_eq!(world.sites[0].loads - before, 0);
+}
+
 /// A new ctime has programs such as git read a file again, and mounts drop its pages.
 #[test]
 fn a_version_that_is_cut_changes_nothing_that_users_see() {

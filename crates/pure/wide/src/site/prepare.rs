@@ -244,7 +244,7 @@ impl<'a> Needed<'a> {
 
     /// A file's bytes or attributes change. It will be like other files than before, at each of its places.
     fn file(&mut self, ino: Ino) {
-        if self.rows.dir_row(ino).is_some() {
+        if !self.rows.is_known_file(ino) && self.rows.dir_row(ino).is_some() {
             return self.dir(ino);
         }
         // What has no name is nobody's.
