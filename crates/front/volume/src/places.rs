@@ -38,19 +38,37 @@ pub struct SocketPlace {
 /// Everything at a path and below, as far as it is on the same file system: what is mounted there is not looked at. What goes meanwhile is
 /// passed over.
 pub fn walk(path: &Path, found: &mut dyn FnMut(&Path, &Metadata)) -> Result<()> {
-    let about = |path: &Path| format!("{} cannot be looked at", path.display());
-    let device = std::fs::symlink_metadata(path).with_context(|| about(path))?.dev();
+    let device = std::fs::symlink_metadata(path).with_context(|| not_looked_at(path))?.dev();
+    walk_where(path, &|meta| meta.dev() == device, found)
+}
+
+/// Everything at a path and below, also what is mounted there. What goes meanwhile is passed over.
+pub(crate) fn walk_all(path: &Path, found: &mut dyn FnMut(&Path, &Metadata)) -> Result<()> {
+    walk_where(path, &|_| true, found)
+}
+
+fn not_looked_at(path: &Path) -> String {
+    format!("{} cannot be looked at", path.display())
+}
+
+fn walk_where(
+    path: &Path,
+    is_meant: &dyn Fn(&Metadata) -> bool,
+    found: &mut dyn FnMut(&Path, &Metadata),
+) -> Result<()> {
     let mut left = vec![path.to_owned()];
     while let Some(path) = left.pop() {
         let meta = match std::fs::symlink_metadata(&path) {
-            Ok(meta) if meta.dev() == device => meta,
-            Err(why) if why.kind() != ErrorKind::NotFound => return Err(why).with_context(|| about(&path)),
+            Ok(meta) if is_meant(&meta) => meta,
+            Err(why) if why.kind() != ErrorKind::NotFound => {
+                return Err(why).with_context(|| not_looked_at(&path));
+            }
             _ => continue,
         };
         found(&path, &meta);
         if meta.is_dir() {
-            for entry in std::fs::read_dir(&path).with_context(|| about(&path))? {
-                left.push(entry.with_context(|| about(&path))?.path());
+            for entry in std::fs::read_dir(&path).with_context(|| not_looked_at(&path))? {
+                left.push(entry.with_context(|| not_looked_at(&path))?.path());
             }
         }
     }

@@ -15,6 +15,8 @@ use atoll_vfs::{Files, call};
 use atoll_wide::contents::pieces::FILE_BYTES_MAX;
 use bytes::Bytes;
 
+use crate::places::walk_all;
+
 /// Bytes that are copied at once.
 const CHUNK: usize = 1 << 20;
 
@@ -31,26 +33,20 @@ pub struct Adopted {
 
 /// Fails if a file below a folder is longer than a site keeps.
 pub(super) fn check_lengths(from: &Path) -> Result<()> {
-    let mut dirs = vec![from.to_owned()];
-    while let Some(dir) = dirs.pop() {
-        let unreadable = || format!("The folder {} cannot be read", dir.display());
-        for entry in std::fs::read_dir(&dir).with_context(unreadable)? {
-            let entry = entry.with_context(unreadable)?;
-            let what = entry.metadata().with_context(|| format!("{}", entry.path().display()))?;
-            if what.is_dir() {
-                dirs.push(entry.path());
-            } else if what.is_file() && what.len() > FILE_BYTES_MAX {
-                bail!(
-                    "{} has {} GiB, and a file in a wide volume has at most {} GiB.\n\
-                    Move it out of the folder, and join again.",
-                    entry.path().display(),
-                    what.len().div_ceil(1 << 30),
-                    FILE_BYTES_MAX >> 30
-                );
-            }
+    let mut too_long = None;
+    walk_all(from, &mut |path, meta| {
+        if meta.is_file() && meta.len() > FILE_BYTES_MAX {
+            too_long = Some((path.to_owned(), meta.len()));
         }
-    }
-    Ok(())
+    })?;
+    let Some((path, len)) = too_long else { return Ok(()) };
+    bail!(
+        "{} has {} GiB, and a file in a wide volume has at most {} GiB.\n\
+        Move it out of the folder, and join again.",
+        path.display(),
+        len.div_ceil(1 << 30),
+        FILE_BYTES_MAX >> 30
+    );
 }
 
 /// Copies all that is below a folder to the root of a volume. `told` hears now and then how far that is.
