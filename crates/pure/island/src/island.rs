@@ -88,7 +88,7 @@ impl Island {
     /// Takes an event. Its effects are added to `out`, in order.
     pub fn handle(&mut self, now: Now, event: Event, out: &mut Vec<Effect>) {
         self.ctx.now = now;
-        // Mostly these come on the thread of a client, who does not wait for what the machine beside the island does.
+        // Mostly a client's thread brings these. What the machine beside the island does would keep the client's next request waiting.
         let is_of_clients = matches!(
             event,
             Event::Request { .. } | Event::Committed(_) | Event::Synced(_) | Event::BodyDone(..)

@@ -87,19 +87,22 @@ struct Sim<'r> {
     known: BTreeMap<usize, BTreeMap<usize, KnownOf>>,
     /// Sites whose disks are older copies, of which another one knew more.
     went_back: BTreeSet<usize>,
-    /// Sites whose disks are older copies.
+    /// Sites whose disks are older copies, as they were when they last started from one.
     restored: BTreeMap<usize, Restored>,
     /// Sites whose disks were replaced since all were at rest.
     replaced: BTreeSet<usize>,
 }
 
-/// A site as its backup had it: its position, the number of its last dot, and up to where it had the feed of each other one. Which of these
-/// were down meanwhile: what they know of it is seen when they start.
+/// A site when it has started from a backup.
 #[derive(Debug)]
 struct Restored {
+    /// Its position.
     position: u64,
+    /// The number of its last dot.
     n: u64,
+    /// Up to where it has the feed of each other site.
     taken: BTreeMap<usize, u64>,
+    /// Sites that were down then. What they know of it is judged when they start.
     unseen: BTreeSet<usize>,
 }
 

@@ -87,7 +87,7 @@ pub(crate) struct Ctx {
     pub(crate) beside: Option<Box<dyn Beside>>,
     /// Rows are being read for its next step.
     pub(crate) beside_waits: bool,
-    /// It has not done all that it can do now.
+    /// It can do more at once: it acts behind the next event, whatever that is.
     pub(crate) beside_goes_on: bool,
     /// How often that one has said something.
     beside_said: u64,
