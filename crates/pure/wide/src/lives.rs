@@ -1,10 +1,10 @@
 //! Lives of writers: which start of a site's machine has given a dot, or a position of the site's feed. Owns the rule by which it is seen
 //! that two sites know different changes under the same dot (`docs/design/023-wide.md`, W3). Knows no message, and decides nothing.
 //!
-//! Each start of a machine draws a number, its life. The life begins with the first record of that machine which changes objects, and has
-//! all dots and positions from there on, until the next one begins. If a disk is an older copy, its next life begins where another one has
-//! given dots already, or before. What comes before a life never changes. So two sites know the same changes of a writer, as far as both
-//! know some, if the last dot of these has the same life at both.
+//! Each start of a machine draws a number, its life. The life has all dots and positions from that start on, until the next one begins. It is
+//! written with the first record of the machine that changes objects. Before that is synced, nobody is told of a position from the start on.
+//! If a disk is an older copy, its next life begins where another one has given dots already, or before. What comes before a life never
+//! changes. So two sites know the same changes of a writer, as far as both know some, if the last dot of these has the same life at both.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use atoll_core::{Decode, Malformed, wire_struct};
 use atoll_proto::RowChange;
 use bytes::Bytes;
 
-use crate::author::BundleChange;
+use crate::author::{BundleChange, highest};
 use crate::peers::message::{SITES_MAX, WRITERS_MAX};
 use crate::rows::{FEED, LIVES, LifeRow, life_key, remove, set};
 
@@ -27,7 +27,7 @@ wire_struct! {
     /// A life of the writer whose site tells it.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct OwnLife {
-        /// The position of its first record.
+        /// The position from which on it has all records.
         pub position: u64,
         /// The number of the dot that it gives first.
         pub n: u64,
@@ -53,20 +53,21 @@ wire_struct! {
 #[derive(Debug, Clone)]
 pub struct OwnLives {
     writer: Writer,
-    /// That of this machine, and the number of the dot that it gives first.
-    drawn: (u64, u64),
-    has_begun: bool,
-    /// By the positions of their first records.
+    /// That of this machine.
+    drawn: OwnLife,
+    /// The record that has said so; none yet if none has changed objects.
+    begun_with: Option<u64>,
+    /// All that have begun, by the positions from which on they have all records.
     begun: BTreeMap<u64, OwnLife>,
 }
 
 impl OwnLives {
-    /// Those of the rows of [`LIVES`]. `drawn`: the life of this machine, which nobody has had before. The last dot that was given has the
-    /// number `n`.
+    /// Those of the rows of [`LIVES`]. `drawn`: the life of this machine, which nobody has had before. The last record before it is that at
+    /// `position`, and the last dot that was given has the number `n`.
     pub fn open<'a>(
         writer: Writer,
         drawn: u64,
-        n: u64,
+        (position, n): (u64, u64),
         rows: impl IntoIterator<Item = &'a (u8, u128, Bytes)>,
     ) -> Result<Self, Malformed> {
         let mut begun = BTreeMap::new();
@@ -79,16 +80,18 @@ impl OwnLives {
                 begun.insert(position, OwnLife { position, n, life });
             }
         }
-        Ok(Self { writer, drawn: (drawn, n + 1), has_begun: false, begun })
+        let drawn = OwnLife { position: position + 1, n: n + 1, life: drawn };
+        Ok(Self { writer, drawn, begun_with: None, begun })
     }
 
     /// The record at this position changes objects. The rows that it gets, if no record of this machine has before.
     pub fn begins(&mut self, position: u64) -> Vec<RowChange> {
-        if std::mem::replace(&mut self.has_begun, true) {
+        if self.begun_with.is_some() {
             return Vec::new();
         }
-        let (life, n) = self.drawn;
-        self.begun.insert(position, OwnLife { position, n, life });
+        self.begun_with = Some(position);
+        let OwnLife { position, n, life } = self.drawn;
+        self.begun.insert(position, self.drawn);
         let mut rows = vec![set(LIVES, life_key(self.writer, position), &LifeRow::Own { n, life })];
         if self.begun.len() > LIVES_MAX
             && let Some((oldest, _)) = self.begun.pop_first()
@@ -104,6 +107,13 @@ impl OwnLives {
         if changes.iter().any(is_fed) {
             changes.extend(self.begins(position));
         }
+    }
+
+    /// Up to which position others may be told of this writer's feed, if this site is synced up to `synced`: what comes behind the start of
+    /// this machine may be told with its life only.
+    pub(crate) fn upto(&self, synced: u64) -> u64 {
+        let is_known = self.begun_with.is_some_and(|record| record <= synced);
+        if is_known { synced } else { synced.min(self.drawn.position - 1) }
     }
 
     /// Those that have begun behind a position and up to another one, in order.
@@ -151,7 +161,7 @@ pub(crate) struct WriterHistories {
 }
 
 impl WriterHistories {
-    /// The highest number of a dot of a writer.
+    /// The highest number of a dot of a writer that is known to be given.
     pub(crate) fn n(&self, writer: Writer) -> u64 {
         self.all.get(&writer).map_or(0, |history| history.n)
     }
@@ -164,6 +174,15 @@ impl WriterHistories {
     /// Which life of a writer has given a dot; none if that is not known.
     pub(crate) fn of_dot(&self, writer: Writer, n: u64) -> Option<u64> {
         self.all.get(&writer)?.of_dot(n)
+    }
+
+    /// The dots that a change names: those that it says are known, and others if it is known here which life has given them. So it is with
+    /// the dot of the directory in which a file is: who takes the file may never get the directory.
+    pub(crate) fn named(&self, change: &BundleChange) -> Vec<(Writer, u64)> {
+        let mut dots = dots_of(change);
+        let others = highest(change).into_iter();
+        dots.extend(others.filter(|(writer, n)| self.of_dot(*writer, *n).is_some()));
+        dots
     }
 
     /// A dot of a writer is known. Whether it is a higher one than before, and there is room for it.
@@ -306,27 +325,31 @@ mod tests {
     #[test]
     fn a_life_is_written_once_and_not_before_it_changes_something() {
         let mut rows = BTreeMap::new();
-        let mut lives = OwnLives::open(Writer(7), 71, 0, []).unwrap();
+        let mut lives = OwnLives::open(Writer(7), 71, (0, 0), []).unwrap();
         assert_eq!((lives.of_dot(9), lives.of_position(9)), (None, None));
+        // The records before change no objects, and nobody is told of them before the life is synced.
+        assert_eq!((lives.upto(0), lives.upto(2)), (0, 0));
         apply(&mut rows, lives.begins(3));
         assert_eq!(lives.begins(4), []);
+        assert_eq!((lives.upto(2), lives.upto(3), lives.upto(4)), (0, 3, 4));
         // This one takes what others have made, and gives no dot.
-        let mut lives = OwnLives::open(Writer(7), 72, 5, &of(&rows)).unwrap();
+        let mut lives = OwnLives::open(Writer(7), 72, (8, 5), &of(&rows)).unwrap();
         apply(&mut rows, lives.begins(10));
-        OwnLives::open(Writer(7), 73, 5, &of(&rows)).unwrap();
-        let mut lives = OwnLives::open(Writer(7), 74, 5, &of(&rows)).unwrap();
+        OwnLives::open(Writer(7), 73, (12, 5), &of(&rows)).unwrap();
+        let mut lives = OwnLives::open(Writer(7), 74, (15, 5), &of(&rows)).unwrap();
+        assert_eq!((lives.upto(14), lives.upto(19)), (14, 15));
         apply(&mut rows, lives.begins(20));
-        let lives = OwnLives::open(Writer(7), 75, 8, &of(&rows)).unwrap();
-        let of_positions = [2, 3, 9, 10, 19, 20].map(|position| lives.of_position(position));
+        let lives = OwnLives::open(Writer(7), 75, (20, 8), &of(&rows)).unwrap();
+        let of_positions = [0, 1, 8, 9, 15, 16].map(|position| lives.of_position(position));
         assert_eq!(of_positions, [None, Some(71), Some(71), Some(72), Some(72), Some(74)]);
         assert_eq!([1, 5, 6, 8].map(|n| lives.of_dot(n)), [Some(71), Some(71), Some(74), Some(74)]);
-        assert_eq!(lives.between(3, 10), [OwnLife { position: 10, n: 6, life: 72 }]);
+        assert_eq!(lives.between(1, 9), [OwnLife { position: 9, n: 6, life: 72 }]);
         let others = [(LIVES, life_key(Writer(7), 3), set(LIVES, 0, &LifeRow::Seen { life: 1 }))];
         let others = others.map(|(table, id, row)| match row {
             RowChange::Side { row: Some(row), .. } => (table, id, row),
             other => panic!("{other:?}"),
         });
-        assert!(OwnLives::open(Writer(7), 76, 8, &others).is_err());
+        assert!(OwnLives::open(Writer(7), 76, (20, 8), &others).is_err());
     }
 
     #[test]
@@ -334,7 +357,7 @@ mod tests {
         let mut rows = BTreeMap::new();
         let mut others = WriterHistories::default();
         for start in 1..=LIVES_MAX as u64 + 2 {
-            let mut lives = OwnLives::open(Writer(7), start, start - 1, &of(&rows)).unwrap();
+            let mut lives = OwnLives::open(Writer(7), start, (start - 1, start - 1), &of(&rows)).unwrap();
             apply(&mut rows, lives.begins(start));
             let oldest = others.add(WriterLife { writer: Writer(8), n: start, life: start }).unwrap();
             assert_eq!(oldest, start.checked_sub(LIVES_MAX as u64).filter(|oldest| *oldest > 0));
@@ -342,7 +365,7 @@ mod tests {
         assert_eq!(rows.len(), LIVES_MAX);
         let last = LIVES_MAX as u64 + 2;
         others.raise(Writer(8), last);
-        let lives = OwnLives::open(Writer(7), 0, last, &of(&rows)).unwrap();
+        let lives = OwnLives::open(Writer(7), 0, (last, last), &of(&rows)).unwrap();
         let known =
             KnownWriters { own: OwnDots { writer: Writer(7), n: last, lives: &lives }, others: &others };
         for writer in [Writer(7), Writer(8)] {

@@ -4,7 +4,7 @@ mod bytes;
 mod site;
 
 use atoll_core::Ino;
-use atoll_posix::{Op, SetAttr};
+use atoll_posix::{Answer, Kind, Op, SetAttr};
 use atoll_proto::Outcome;
 use bytes::World;
 use site::named;
@@ -50,6 +50,39 @@ fn while_somebody_writes_to_a_file_that_is_to_go_all_else_comes() {
     assert!(files.values().any(|bytes| *bytes == [7; 100_000]), "what was written is there");
     assert!(files.values().any(|bytes| bytes == b"another one"));
     assert_eq!(files, world.files(0));
+}
+
+/// Two directories of different names have equal files. Each site gives one of them the same new name: then they are shown as one directory,
+/// and the files as one file.
+#[test]
+fn while_somebody_writes_to_a_file_that_a_directory_would_bring_together_with_another_all_else_comes() {
+    let mut world = World::new(2);
+    for (nth, dir) in ["x", "y"].into_iter().enumerate() {
+        let dir = world.sites[0].mkdir(Ino::ROOT, dir);
+        let file = world.sites[0].create(dir, "f", Kind::Regular, b"");
+        world.write(0, file, 0, b"the same");
+        world.sites[0].mkdir(Ino::ROOT, &format!("d{nth}"));
+    }
+    world.rest();
+    world.rename(0, "y", "z");
+    let (dir, name) = (world.find(0, "z"), named("f"));
+    let (found, _) = world.run(0, Op::Lookup { dir, name }, b"").expect("it is there");
+    let Answer::Found { found } = found else { panic!("{found:?}") };
+    let begun = world.sites[0].begins(write(found.attr.ino), vec![7; 100_000]);
+    world.rename(1, "x", "z");
+    world.rename(1, "d0", "e0");
+    world.put(1, "b", b"something else");
+    world.rename(1, "d1", "e1");
+    world.passes(20);
+    let there = names(&world, 0);
+    let has = |name: &str| there.iter().any(|there| there == name);
+    assert!(has("b") && has("e0") && has("e1") && has("x"), "{there:?}");
+    let done = world.sites[0].ends(begun);
+    assert!(matches!(done, Outcome::Ok { .. }), "{done:?}");
+    world.rest();
+    let names = names(&world, 1);
+    assert_eq!(names, self::names(&world, 0));
+    assert!(!names.iter().any(|name| name == "x"), "{names:?}");
 }
 
 #[test]

@@ -6,9 +6,12 @@ mod replica;
 mod site;
 mod world;
 
-use atoll_causal::{Dot, FileId, Writer};
-use atoll_core::{Ino, SessionId};
-use atoll_wide::author::{Bundle, Made};
+use atoll_causal::{
+    AttrState, Dot, FileBirth, FileId, FileState, FileVersion, HybridStamp, LinkPlace, Writer,
+};
+use atoll_core::{Ino, Name, SessionId, Time};
+use atoll_posix::Kind;
+use atoll_wide::author::{Bundle, BundleChange, Made};
 use atoll_wide::peers::message::{Hello, KnownObject, Most, WideMessage};
 use atoll_wide::peers::{Refused, Window};
 use atoll_wide::rows::{FeedRow, SiteId};
@@ -214,6 +217,40 @@ fn of_two_links_that_bring_different_changes_of_a_third_site_one_is_refused() {
     assert_eq!(copy.hears(STRANGER, news(101, n + 1)), Err(Refused::ThisWentBack));
 }
 
+/// A file that is in a directory of the first site, by another one.
+fn file_in(dir: FileId, by: Writer) -> BundleChange {
+    let (dot, stamp) = (Dot { writer: by, n: 1 }, HybridStamp { time_us: 1, writer: by });
+    let birth = FileBirth { kind: Kind::Symlink, rdev: 0, target: "to".into(), copy_of: None };
+    let place = LinkPlace { stamp, dir, name: Name::new(b"f").unwrap(), entry: dot };
+    let attrs = AttrState::new(stamp, 0o644, 0, 0, Time::default());
+    let version = FileVersion { stamp, size: 0, mtime: Time::default(), root: 0 };
+    let state = FileState::new(birth, dot, attrs, place, version);
+    BundleChange::FileBorn { id: FileId::born(dot), state: Box::new(state) }
+}
+
+/// Found by `wide_sites` 4031633. Who told of the file never told of the directory. So the first site, which had lost it, gave its dot again.
+#[test]
+fn a_site_that_has_gone_back_is_noticed_by_one_that_has_a_file_in_a_directory_which_is_lost() {
+    let mut first = taker(1, dirs(101, 8));
+    (0..4).for_each(|_| assert!(first.work()));
+    first.sync();
+    let mut copy = Node::from_copy(&first);
+    let mut world = World::new(vec![first, taker(3, Vec::new())], &[(0, 1)]);
+    world.settle(true);
+    let is_dir = |change: &BundleChange| match change {
+        BundleChange::DirBorn { id, .. } => Some(*id),
+        _ => None,
+    };
+    let dir = dirs(101, 8).last().unwrap().changes.iter().find_map(is_dir).unwrap();
+    let mut second = taker(2, Vec::new());
+    greeted_by_stranger(&mut second, greets_as(&mut world.nodes[1], vec![(Writer(101), dir.birth().n)]));
+    let bundle = Bundle { position: 1, changes: vec![file_in(dir, Writer(99))] };
+    assert_eq!(second.hears(STRANGER, WideMessage::Bundle { bundle }), Ok(()));
+    steps(&mut second);
+    second.restart(true);
+    assert_eq!(meet(&mut copy, &mut second)[0], Err(Refused::ThisWentBack));
+}
+
 /// What the first site had told before it went back came from others. So no change of its own tells that it has gone back, but the second
 /// one has its feed up to where it has something else now.
 #[test]
@@ -235,4 +272,44 @@ fn a_site_that_has_gone_back_and_only_passed_on_what_it_lost_is_refused_by_one_t
     assert!(copy.records() > second.peers.upto(copy.id).0);
     let said = meet(&mut copy, &mut second);
     assert_eq!(said, [Err(Refused::ThisWentBack), Err(Refused::OtherWentBack)]);
+}
+
+/// A record of the former feed, which the second site has, and records of the copy that change no objects have the same positions.
+#[test]
+fn a_site_that_has_gone_back_and_has_begun_with_as_many_records_as_it_had_lost_is_refused() {
+    let nodes = vec![taker(1, dirs(101, 4)), taker(2, Vec::new()), taker(3, dirs(103, 2))];
+    let mut world = World::new(nodes, &[(0, 1), (0, 2)]);
+    work(&mut world.nodes[0]);
+    world.settle(false);
+    let mut copy = Node::from_copy(&world.nodes[0]);
+    world.settle(true);
+    world.compare();
+    let [_, mut second, mut third] = world.nodes.try_into().unwrap_or_else(|_| panic!("there are three"));
+    while copy.records() < second.peers.upto(copy.id).0 {
+        copy.sets_other_record();
+    }
+    let refused = [Err(Refused::ThisWentBack), Err(Refused::OtherWentBack)];
+    assert_eq!(meet(&mut copy, &mut second), refused);
+    // What it does then begins a life, and the records before are of that life.
+    let mut fresh = taker(4, dirs(104, 1));
+    assert!(fresh.work());
+    let mut world = World::new(vec![copy, fresh], &[(0, 1)]);
+    world.settle(false);
+    let [mut copy, _] = world.nodes.try_into().unwrap_or_else(|_| panic!("there are two"));
+    assert_eq!(meet(&mut copy, &mut second), refused);
+    // One that has not gone back is greeted behind such records, before and behind its next change.
+    third.restart(false);
+    third.sets_other_record();
+    let mut other = taker(5, Vec::new());
+    assert_eq!(meet(&mut third, &mut other), [Ok(()), Ok(())]);
+    let mut world = World::new(vec![third, other], &[(0, 1)]);
+    world.settle(false);
+    world.nodes[0].sets_other_record();
+    world.nodes[0].users_do(dirs(103, 4));
+    work(&mut world.nodes[0]);
+    world.settle(false);
+    world.compare();
+    let [mut third, mut other] = world.nodes.try_into().unwrap_or_else(|_| panic!("there are two"));
+    other.restart(true);
+    assert_eq!(meet(&mut third, &mut other), [Ok(()), Ok(())]);
 }

@@ -21,8 +21,8 @@ pub trait BesideMaker: Debug + Send + Sync {
     /// Side tables that the machine reads whole when it begins.
     fn tables(&self) -> &[u8];
 
-    /// A machine that goes on where these rows end. They are all of [`BesideMaker::tables`], as of the record at `position`, which is the
-    /// last one and may not be synced yet.
+    /// A machine that goes on where these rows end. They are all of [`BesideMaker::tables`], as of the record at `position`: the last one
+    /// before this process, which may not be synced yet. The island may have decided more since then, and changed none of these rows.
     fn begin(&self, position: u64, rows: Vec<SideRow>) -> Result<Box<dyn Beside>, Malformed>;
 }
 
@@ -30,6 +30,8 @@ pub trait BesideMaker: Debug + Send + Sync {
 #[derive(Debug)]
 pub(crate) struct BesideSetup {
     maker: Arc<dyn BesideMaker>,
+    /// That of the record with which they end.
+    position: u64,
     rows: Vec<SideRow>,
 }
 
@@ -54,12 +56,12 @@ impl BesideSetup {
                 }
             }
         }
-        Ok(Self { maker, rows })
+        Ok(Self { maker, position: state.seq(), rows })
     }
 
-    /// The machine, beside an island whose last record is that at `position`.
-    pub(crate) fn begin(self, position: u64) -> Result<Box<dyn Beside>, String> {
-        let made = self.maker.begin(position, self.rows);
+    /// The machine.
+    pub(crate) fn begin(self) -> Result<Box<dyn Beside>, String> {
+        let made = self.maker.begin(self.position, self.rows);
         made.map_err(|why| format!("rows of the machine beside the island: {why}"))
     }
 }

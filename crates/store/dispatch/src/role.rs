@@ -46,7 +46,7 @@ impl Follower {
         let state = std::mem::take(&mut self.state);
         let mut island = Island::new(self.config.clone(), state, self.ended, now);
         if let Some(beside) = beside {
-            island.set_beside(beside.begin(island.state().seq())?);
+            island.set_beside(beside.begin()?);
         }
         island.recovered_bodies(&self.touched);
         if self.makes_checkpoint {

@@ -108,7 +108,7 @@ pub(super) struct Place {
     fault: Option<Fault>,
     /// Its disk has little room, or had in this life of its process.
     is_full: bool,
-    /// Its last record, and the number of its last dot, when its process began.
+    /// The last record before its process began, and the number of its last dot then.
     pub(super) opened: (u64, u64),
     /// What its disk was like once.
     backup: Option<SimDisk>,

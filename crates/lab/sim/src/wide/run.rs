@@ -96,7 +96,7 @@ struct Sim<'r> {
 /// A site when it has started from a backup.
 #[derive(Debug)]
 struct Restored {
-    /// Its position.
+    /// The position of the backup's last record.
     position: u64,
     /// The number of its last dot.
     n: u64,
@@ -338,7 +338,11 @@ impl Sim<'_> {
         };
         let others = self.places.iter().filter(|place| place.number != at);
         let unseen = others.filter(|place| place.with_site(|_| ()).is_none()).map(|place| place.number);
-        self.restored.insert(at, Restored { position, n, taken, unseen: unseen.collect() });
+        let unseen = unseen.collect();
+        self.restored.insert(at, Restored { position, n, taken, unseen });
+        // Its users see again what it had forgotten. What they do there may keep it.
+        let shown = self.shown(at)?;
+        self.gone.retain(|token| !shown.contains(token));
         let is_back = (0..self.places.len()).any(|other| self.knows_more(other, at));
         self.note(format_args!("site {at} is restored from a backup, back: {is_back}"));
         if is_back {
@@ -350,10 +354,10 @@ impl Sim<'_> {
     /// Whether a site knows more of another one than that had when it was restored.
     fn knows_more(&self, site: usize, of: usize) -> bool {
         let known = self.known.get(&site).and_then(|known| known.get(&of)).copied().unwrap_or_default();
-        self.restored.get(&of).filter(|_| site != of).is_some_and(|of| {
-            // The record at its position is the first one of its new process: the island has decided it before the machine began.
-            known.n > of.n || known.taken >= of.position || known.acked > of.taken[&site]
-        })
+        self.restored
+            .get(&of)
+            .filter(|_| site != of)
+            .is_some_and(|of| known.n > of.n || known.taken > of.position || known.acked > of.taken[&site])
     }
 
     /// Notes what sites know of each other.
@@ -548,7 +552,13 @@ impl Sim<'_> {
         let looked = self.places[at].run(Op::Lookup { dir, name: name.clone() })?;
         let Some(Ok((Answer::Found { found }, _))) = looked else { return Ok(None) };
         let (ino, kind) = (found.attr.ino, found.attr.kind);
-        let tokens = match kind {
+        let tokens = self.tokens(at, ino, kind)?;
+        Ok(tokens.map(|tokens| (ino, kind, tokens)))
+    }
+
+    /// Those that users see in what is there; none if it is there no more.
+    fn tokens(&mut self, at: usize, ino: Ino, kind: Kind) -> Result<Option<Tokens>, Failure> {
+        Ok(Some(match kind {
             Kind::Symlink => {
                 let read = self.places[at].run(Op::Readlink { ino })?;
                 let Some(Ok((_, target))) = read else { return Ok(None) };
@@ -556,8 +566,21 @@ impl Sim<'_> {
             }
             Kind::Regular => self.places[at].bytes(ino)?.map(|bytes| tokens_in(&bytes)).unwrap_or_default(),
             _ => Tokens::new(),
-        };
-        Ok(Some((ino, kind, tokens)))
+        }))
+    }
+
+    /// All that users of a site see.
+    fn shown(&mut self, at: usize) -> Result<Tokens, Failure> {
+        let (mut all, mut dirs) = (Tokens::new(), vec![Ino::ROOT]);
+        while let Some(dir) = dirs.pop() {
+            for entry in self.places[at].list(dir)?.unwrap_or_default() {
+                if entry.kind == Kind::Directory {
+                    dirs.push(entry.ino);
+                }
+                all.extend(self.tokens(at, entry.ino, entry.kind)?.unwrap_or_default());
+            }
+        }
+        Ok(all)
     }
 
     /// Of what a user removes also go the tokens that are not here yet: who removes a file removes all of it that his site knows of.

@@ -29,7 +29,7 @@ use crate::rows::{
 };
 use crate::watch::{Happened, LocalObject, happened};
 use draft::{Draft, OtherDirs, dir_of};
-use named::highest;
+pub(crate) use named::highest;
 
 /// See the module.
 #[derive(Debug, Clone)]
@@ -46,9 +46,14 @@ pub struct Author {
 }
 
 impl Author {
-    /// An author who goes on where the rows of a site end, which has this writer, in a life that nobody has had before: of all side rows
-    /// those of [`DIRS`], [`MOVES`], [`WRITERS`] and [`LIVES`](crate::rows::LIVES) are used.
-    pub fn open(writer: Writer, life: u64, rows: Vec<(u8, u128, Bytes)>) -> Result<Self, Malformed> {
+    /// An author who goes on where the rows of a site end, with the record at `position`. The site has this writer, in a life that nobody
+    /// has had before. Of all side rows those of [`DIRS`], [`MOVES`], [`WRITERS`] and [`LIVES`](crate::rows::LIVES) are used.
+    pub fn open(
+        writer: Writer,
+        life: u64,
+        position: u64,
+        rows: Vec<(u8, u128, Bytes)>,
+    ) -> Result<Self, Malformed> {
         let (mut n, mut clock, mut made) = (0, HybridClock::default(), Made::behind(0));
         let (mut bases, mut removed, mut moves) = (BTreeMap::new(), Vec::new(), Vec::new());
         for (table, id, row) in &rows {
@@ -80,7 +85,7 @@ impl Author {
         if !refused.is_empty() {
             return Err(Malformed::new("moves of directories"));
         }
-        let lives = OwnLives::open(writer, life, n, &rows)?;
+        let lives = OwnLives::open(writer, life, (position, n), &rows)?;
         Ok(Self { writer, n, clock, spine, made, lives, first: Vec::new() })
     }
 
@@ -163,7 +168,7 @@ impl Author {
             }
             _ => true,
         };
-        is_own_move && highest(change, self.writer) <= self.n
+        is_own_move && highest(change).get(&self.writer).is_none_or(|n| *n <= self.n)
     }
 
     /// Where directories are.

@@ -1,6 +1,8 @@
 //! Which dots a change names: its own, those that go by it, those that a removal had seen, and those with which the objects were born of which
 //! it tells. Judges none of them.
 
+use std::collections::BTreeMap;
+
 use atoll_causal::{
     AttrPart, AttrState, Context, DirHead, DirPart, Dot, FileGrave, FileId, FilePart, FileState, LinkPlace,
     Writer,
@@ -9,9 +11,10 @@ use atoll_spine::SpineMove;
 
 use super::made::BundleChange;
 
-/// The highest number of a writer's dot that a change names; 0 if it names none. Moves of directories name stamps, and directories.
-pub(super) fn highest(change: &BundleChange, writer: Writer) -> u64 {
-    let mut named = Named { writer, highest: 0 };
+/// Of each writer the highest number of a dot that a change names. Moves of directories name stamps, and directories. The id of a copy that a
+/// conflict makes is a hash. So there may be writers here that no site has.
+pub(crate) fn highest(change: &BundleChange) -> BTreeMap<Writer, u64> {
+    let mut named = Named::default();
     match change {
         BundleChange::FileBorn { id, state } => {
             named.object(*id);
@@ -36,19 +39,21 @@ pub(super) fn highest(change: &BundleChange, writer: Writer) -> u64 {
     named.highest
 }
 
-/// The dots of one writer.
+/// Of each writer the highest number.
+#[derive(Default)]
 struct Named {
-    writer: Writer,
-    highest: u64,
+    highest: BTreeMap<Writer, u64>,
 }
 
 impl Named {
     fn dots(&mut self, dots: impl IntoIterator<Item = Dot>) {
-        let own = dots.into_iter().filter(|dot| dot.writer == self.writer);
-        self.highest = own.map(|dot| dot.n).fold(self.highest, u64::max);
+        for Dot { writer, n } in dots {
+            let highest = self.highest.entry(writer).or_default();
+            *highest = n.max(*highest);
+        }
     }
 
-    /// The dot with which an object was born. The id of a copy that a conflict makes is a hash, so it is none of a writer's that is known.
+    /// The dot with which an object was born.
     fn object(&mut self, id: FileId) {
         self.dots([id.birth()]);
     }
@@ -62,7 +67,7 @@ impl Named {
     }
 
     fn context(&mut self, context: &Context) {
-        self.highest = self.highest.max(context.get(self.writer));
+        self.dots(context.iter().map(|(writer, n)| Dot { writer, n }));
     }
 
     fn place(&mut self, place: &LinkPlace) {

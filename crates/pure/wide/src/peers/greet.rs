@@ -42,8 +42,8 @@ pub enum Refused {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Remembered {
     pub(super) volume: u64,
-    /// This site's last synced position.
-    pub(super) synced: u64,
+    /// Up to where others may be told of this site's feed ([`OwnLives::upto`](crate::lives::OwnLives::upto)).
+    pub(super) tellable: u64,
     /// Up to where this site has the other one's feed.
     pub(super) taken: FeedUpto,
     /// Up to where the other one has said that it has this site's feed, synced.
@@ -124,7 +124,7 @@ pub(super) fn judge(
     if planted(Bug::GoneBackUnseen) {
         return Ok(theirs);
     }
-    let has_more = hello.has > here.synced || theirs.writers.n(own.writer) > own.n;
+    let has_more = hello.has > here.tellable || theirs.writers.n(own.writer) > own.n;
     if has_more || are_others(own.lives.of_position(hello.has), hello.life) {
         return Err(Refused::ThisWentBack);
     }
@@ -149,17 +149,17 @@ mod tests {
     use crate::peers::message::Most;
 
     const HERE: Remembered =
-        Remembered { volume: 1, synced: 10, taken: FeedUpto { position: 20, life: Some(82) }, acked: 5 };
+        Remembered { volume: 1, tellable: 10, taken: FeedUpto { position: 20, life: Some(82) }, acked: 5 };
 
     /// The site 8 greets the site 7: each has begun with a life, and goes on with another one behind it.
     fn judged_with(change: impl FnOnce(&mut Hello)) -> Result<(), Refused> {
-        let mut lives = OwnLives::open(Writer(7), 71, 0, []).unwrap();
+        let mut lives = OwnLives::open(Writer(7), 71, (0, 0), []).unwrap();
         let first = lives.begins(1);
         let rows = first.into_iter().map(|row| match row {
             atoll_proto::RowChange::Side { table, id, row: Some(row) } => (table, id, row),
             other => panic!("{other:?}"),
         });
-        let mut lives = OwnLives::open(Writer(7), 72, 20, &rows.collect::<Vec<_>>()).unwrap();
+        let mut lives = OwnLives::open(Writer(7), 72, (7, 20), &rows.collect::<Vec<_>>()).unwrap();
         assert_eq!(lives.begins(8).len(), 1);
         let own = OwnDots { writer: Writer(7), n: 30, lives: &lives };
         let mut others = WriterHistories::default();

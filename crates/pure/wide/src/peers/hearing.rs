@@ -438,7 +438,7 @@ mod tests {
     #[test]
     fn what_comes_while_states_wait_to_be_decided_is_decided_behind_them() {
         let (state, spine, made) = (State::new(1), Spine::default(), Made::behind(0));
-        let lives = OwnLives::open(Writer(1), 1, 0, []).unwrap();
+        let lives = OwnLives::open(Writer(1), 1, (0, 0), []).unwrap();
         let given = OwnDots { writer: Writer(1), n: 0, lives: &lives };
         let own = Own { state: &state, spine: &spine, made: &made, given };
         let dir = BundleChange::DirBorn { id: FileId(8), head: Box::new(root_head(0o755, 0, 0)) };

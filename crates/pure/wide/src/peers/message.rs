@@ -95,7 +95,7 @@ wire_struct! {
         pub has: u64,
         /// The receiver's life that has made this position, as the receiver has said.
         pub life: Option<u64>,
-        /// The last position that is synced at the sender.
+        /// Up to where the sender may tell of its feed: what is synced, and nothing behind its start before that has a life.
         pub synced: u64,
     }
 }

@@ -34,7 +34,7 @@ pub use greet::Refused;
 use greet::{Remembered, Theirs, differ, judge};
 use hearing::{Hearing, ToDecide};
 use message::{Hello, Most, NEWS_MAX, WideMessage};
-use telling::Telling;
+use telling::{Telling, Upto};
 
 /// What a site has, of which others are told.
 #[derive(Debug, Clone, Copy)]
@@ -60,7 +60,7 @@ struct FeedUpto {
 /// Which lives a linked site was told of.
 #[derive(Debug, Clone, Copy)]
 struct LivesTold {
-    /// Those of this site's writer whose first records are up to here.
+    /// Those of this site's writer that begin up to here.
     upto: u64,
     /// So many of those of others, in the order in which they became known.
     others: u64,
@@ -163,7 +163,7 @@ pub struct WidePeers {
 
 impl WidePeers {
     /// What a site with this writer goes on with where its rows end. `rows`: of all side rows those of [`PEERS`], [`WRITERS`] and [`LIVES`]
-    /// are used; `position` is that of the last record, and synced.
+    /// are used; `position` is that of the last record before this machine, and synced.
     pub fn open(
         volume: u64,
         own: Writer,
@@ -290,7 +290,8 @@ impl WidePeers {
         let live = match (&mut peer.link, &message) {
             (Link::Greeting { heard: heard @ None, .. }, WideMessage::Hello { hello }) => {
                 let (taken, acked) = (peer.taken, peer.acked);
-                let here = Remembered { volume: self.volume, synced: self.synced, taken, acked };
+                let tellable = own.given.lives.upto(self.synced);
+                let here = Remembered { volume: self.volume, tellable, taken, acked };
                 let theirs = judge(own.given, &self.seen, here, hello)?;
                 *heard = Some(Box::new((hello.has, theirs)));
                 peer.acked = hello.has;
@@ -338,21 +339,22 @@ impl WidePeers {
             Link::Down => return Ok(None),
             Link::Greeting { said: Some(_), .. } => return Ok(None),
             Link::Greeting { said, .. } => {
-                let (volume, FeedUpto { position: has, life }, synced) =
-                    (self.volume, peer.synced, self.synced);
-                *said = Some((has, LivesTold { upto: synced, others: self.seen.known() }));
+                let (volume, FeedUpto { position: has, life }) = (self.volume, peer.synced);
+                let tellable = own.given.lives.upto(self.synced);
+                *said = Some((has, LivesTold { upto: tellable, others: self.seen.known() }));
                 peer.begin(to);
                 let (OwnDots { writer, n, lives: own }, writers) = (own.given, Most::new(self.seen.all()));
                 // A life that is not synced has begun behind the last dot that may be told.
-                let n = own.between(synced, u64::MAX).first().map_or(n, |life| life.n - 1);
-                let (own, lives) = (Most::new(own.between(0, synced)), Most::new(self.seen.since(0)));
-                let hello = Hello { volume, writer, n, own, writers, lives, has, life, synced };
+                let n = own.between(tellable, u64::MAX).first().map_or(n, |life| life.n - 1);
+                let (own, lives) = (Most::new(own.between(0, tellable)), Most::new(self.seen.since(0)));
+                let hello = Hello { volume, writer, n, own, writers, lives, has, life, synced: tellable };
                 return Ok(Some(WideMessage::Hello { hello }));
             }
             Link::Up(live) => live,
         };
         // Before all that they have given.
-        let told = LivesTold { upto: self.synced, others: self.seen.known() };
+        let tellable = own.given.lives.upto(self.synced);
+        let told = LivesTold { upto: tellable, others: self.seen.known() };
         let before = std::mem::replace(&mut live.told, told);
         let own_lives = own.given.lives.between(before.upto, told.upto);
         if !own_lives.is_empty() || before.others < told.others {
@@ -370,7 +372,8 @@ impl WidePeers {
             // A change that came before an older state of its object would be asked for, and that state taken for the answer.
             return Ok(answer);
         }
-        live.telling.next(own, (self.synced, self.opened), &mut peer.by_news, self.window)
+        let upto = Upto { tellable, synced: self.synced, in_memory: self.opened };
+        live.telling.next(own, upto, &mut peer.by_news, self.window)
     }
 
     // --------------------------------------------------------------- decisions
@@ -452,14 +455,15 @@ impl WidePeers {
     /// Notes the dots of changes that were taken, and the lives that have given them, as the site has said that told of them.
     fn note_seen(&mut self, own: OwnDots<'_>, step: &PeerStep, rows: &mut Vec<RowChange>) {
         let mut higher = BTreeSet::new();
-        for (writer, n) in step.changes.iter().flat_map(dots_of) {
+        let theirs = self.peers.get(&step.from).and_then(Peer::theirs);
+        let named = |change| theirs.map_or_else(|| dots_of(change), |theirs| theirs.named(change));
+        for (writer, n) in step.changes.iter().flat_map(named) {
             let before = self.seen.n(writer);
             if writer == own.writer || !self.seen.raise(writer, n) {
                 continue;
             }
             higher.insert(writer);
-            let Some(Peer { link: Link::Up(live), .. }) = self.peers.get(&step.from) else { continue };
-            let theirs = &live.theirs.writers;
+            let Some(theirs) = theirs else { continue };
             let mut goes = Vec::new();
             if before > 0 && theirs.of_dot(writer, before + 1).is_none() {
                 goes = self.seen.forget_lives(writer);
@@ -523,9 +527,10 @@ impl WidePeers {
 impl Live {
     /// Whether what the other site tells are the changes of each writer that are known here, as far as both know some.
     fn compare(&mut self, known: KnownWriters<'_>, message: &WideMessage) -> Result<(), Refused> {
+        let named = |change| self.theirs.writers.named(change);
         let dots: Vec<(Writer, u64)> = match message {
-            WideMessage::Bundle { bundle } => bundle.changes.iter().flat_map(dots_of).collect(),
-            WideMessage::State { changes, .. } => changes.iter().flat_map(dots_of).collect(),
+            WideMessage::Bundle { bundle } => bundle.changes.iter().flat_map(named).collect(),
+            WideMessage::State { changes, .. } => changes.iter().flat_map(named).collect(),
             WideMessage::Feed { news, .. } => news.iter().flat_map(|news| news.known.iter()).collect(),
             _ => return Ok(()),
         };
@@ -560,6 +565,11 @@ impl Peer {
                 (Telling::from(site, has), Hearing::from(said), Answering::default());
             self.link = Link::Up(Box::new(Live { theirs, told, telling, hearing, answering }));
         }
+    }
+
+    /// What it has told of writers, if it is linked.
+    fn theirs(&self) -> Option<&WriterHistories> {
+        if let Link::Up(live) = &self.link { Some(&live.theirs.writers) } else { None }
     }
 
     fn note_done(&mut self) {

@@ -21,6 +21,17 @@ use crate::rows::{FEED, FeedRow, SiteId};
 /// Records of which a peer need not hear, since they came from it, until it is told that there were some.
 pub(super) const SKIPPED_MAX: usize = 1_024;
 
+/// Positions of this site up to which something holds.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Upto {
+    /// Others may be told of its feed ([`OwnLives::upto`](crate::lives::OwnLives::upto)).
+    pub(super) tellable: u64,
+    /// It is synced.
+    pub(super) synced: u64,
+    /// Its changes may be in memory no more. Behind, what [`Own::made`] has is all.
+    pub(super) in_memory: u64,
+}
+
 /// A message that is made.
 #[derive(Debug, Clone)]
 struct Ready {
@@ -54,20 +65,22 @@ impl Telling {
         Self { peer, told: has, skipped: 0, ready: None, due: 0, under_way: VecDeque::new(), bytes: 0 }
     }
 
-    /// The next message, if there is something to tell, it is synced, and the window has room. `in_memory`: from this position on, what
-    /// `own.made` has is all. `by_news`: everything up to there is told as news; it outlives the link.
+    /// The next message, if there is something to tell, it is synced, and the window has room. `by_news`: everything up to there is told as
+    /// news; it outlives the link.
     pub(super) fn next(
         &mut self,
         own: Own<'_>,
-        (synced, in_memory): (u64, u64),
+        upto: Upto,
         by_news: &mut u64,
         window: Window,
     ) -> Result<Option<WideMessage>, Vec<RowLoad>> {
         if self.ready.is_none() {
-            self.ready = self.make(own, (synced, in_memory), by_news, window.news)?;
+            self.ready = self.make(own, upto, by_news, window.news)?;
         }
-        let leaves =
-            self.ready.as_ref().is_some_and(|ready| ready.due <= synced && self.fits(ready.bytes, window));
+        let leaves = self
+            .ready
+            .as_ref()
+            .is_some_and(|ready| ready.due <= upto.synced && self.fits(ready.bytes, window));
         let leaving = if leaves { self.ready.take() } else { None };
         Ok(leaving.map(|Ready { message, upto, bytes, .. }| {
             self.under_way.push_back((upto, bytes));
@@ -85,17 +98,17 @@ impl Telling {
     fn make(
         &mut self,
         own: Own<'_>,
-        (synced, in_memory): (u64, u64),
+        Upto { tellable, in_memory, .. }: Upto,
         by_news: &mut u64,
         news_max: usize,
     ) -> Result<Option<Ready>, Vec<RowLoad>> {
-        while self.told < synced {
-            let records = own.made.between(self.told, synced).filter(|_| self.told >= in_memory);
+        while self.told < tellable {
+            let records = own.made.between(self.told, tellable).filter(|_| self.told >= in_memory);
             let Some(records) = records else {
                 // What changes meanwhile is not among these rows.
                 *by_news = own.state.seq();
                 self.due = *by_news;
-                let (upto, objects) = page(own, self.told, synced, news_max)?;
+                let (upto, objects) = page(own, self.told, tellable, news_max)?;
                 if objects.is_empty() {
                     self.told = upto;
                     continue;
@@ -134,7 +147,7 @@ impl Telling {
             self.skipped = skipped;
             if upto == self.told {
                 // The other records have changed no objects.
-                upto = synced;
+                upto = tellable;
             }
             self.told = upto;
         }

@@ -131,8 +131,8 @@ impl Site {
     pub const TABLES: &'static [u8] =
         &[BEHIND, COPIES, DIRS, LIVES, MEMBERS, UNCUT, MOVES, PEERS, SETTLED, TRASH, WRITERS];
 
-    /// A site that goes on where its rows end, those of [`Site::TABLES`]: others are not used. `position` is that of the last record.
-    /// Nobody hears of the site before that one is synced.
+    /// A site that goes on where its rows end, those of [`Site::TABLES`]: others are not used. `position` is that of the last record before
+    /// this machine. Nobody hears of the site before that one is synced.
     pub fn open(
         config: SiteConfig,
         position: u64,
@@ -147,7 +147,7 @@ impl Site {
         let copies = CopiesOfFiles::open(copies_max, &rows)?;
         let trash = Trash::open(trash_bytes, &rows)?;
         let settled = SettledLog::open(&rows);
-        let author = Author::open(writer, life, rows)?;
+        let author = Author::open(writer, life, position, rows)?;
         let began = (position, author.given().1);
         let (inbox, did, ends, may_go) = (VecDeque::new(), Vec::new(), VecDeque::new(), false);
         let (confirms, asked) = Default::default();
@@ -175,7 +175,7 @@ impl Site {
         &self.author
     }
 
-    /// The last record when it began, and the number of its last dot then.
+    /// The last record before it began, and the number of its last dot then.
     pub const fn began(&self) -> (u64, u64) {
         self.began
     }
@@ -420,7 +420,7 @@ impl Site {
         Ok(None)
     }
 
-    /// What becomes of changes of another site. Those of files that may not go yet come later, if the others can be decided without them.
+    /// What becomes of changes of another site. Those on whose account a file would go that may not go yet come later.
     fn decide_most(
         &mut self,
         view: BesideView<'_>,
@@ -445,9 +445,31 @@ impl Site {
             later.extend(changes.iter().filter_map(waits));
             changes.retain(|change| waits(change).is_none());
             if later.len() == before {
-                return Err(NotYet::Version(ino));
+                let object = self.first_that_waits(view, &changes, mint)?;
+                later.insert(object);
+                changes.retain(|change| change.object() != object);
             }
         }
+    }
+
+    /// Of changes that cannot be decided together since a file may not go yet: the first one with which that is so. It is one of a directory,
+    /// by which names come together or go.
+    fn first_that_waits(
+        &self,
+        view: BesideView<'_>,
+        changes: &[BundleChange],
+        mint: &mut dyn FnMut() -> Option<Ino>,
+    ) -> Result<FeedRow, NotYet> {
+        let (mut goes, mut waits) = (0, changes.len());
+        while waits - goes > 1 {
+            let half = usize::midpoint(goes, waits);
+            match self.decide(view, &changes[..half], (&NewBodies::new(), true), mint) {
+                Ok(_) => goes = half,
+                Err(Waits::Version(..)) => waits = half,
+                Err(waits) => return Err(waits.into()),
+            }
+        }
+        Ok(changes[waits - 1].object())
     }
 
     /// What is to be decided before this operation; none if nothing.

@@ -14,6 +14,7 @@ use atoll_spine::{Spine, SpinePlace};
 use atoll_state::{NotInMemory, State};
 use atoll_wide::author::{Bundle, BundleChange};
 use atoll_wide::contents::pieces::{PIECE_BYTES, hash, root};
+use atoll_wide::peers::Window;
 use atoll_wide::rows::{
     BEHIND, BehindRow, BesideRow, DIRS, DirBeside, DirRow, FEED, FILES, FeedPlace, FeedRow, FileBeside,
     FileBytes, FileRow, LIVES, LifeRow, MEMBERS, MOVES, MoveRow, PIECES, PiecesRow, UNCUT, UncutRow, WRITERS,
@@ -23,7 +24,7 @@ use atoll_wide::site::Site as Machine;
 use atoll_wide::watch::{AttrValue, Happened};
 use bytes::Bytes;
 
-use crate::site::{Site, opened};
+use crate::site::{Site, opened, opened_at};
 
 /// The writer of the site.
 pub(crate) const WRITER: Writer = Writer(7);
@@ -88,7 +89,7 @@ fn but_lives(record: &Record) -> Record {
 /// A machine begun from the rows of a site.
 pub(crate) fn reopened(site: &Site) -> Machine {
     let rows = site.sides().iter().map(|((table, id), row)| (*table, *id, row.clone()));
-    opened(WRITER, rows).expect("the site has written them")
+    opened_at(WRITER, site.state().seq(), Window::MOST, rows).expect("the site has written them")
 }
 
 // ---------------------------------------------------------------------- bundles

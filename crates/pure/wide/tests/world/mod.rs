@@ -16,7 +16,7 @@ use atoll_wide::foreign::{Here, Waits, decide};
 use atoll_wide::lives::{OwnDots, OwnLives};
 use atoll_wide::peers::message::WideMessage;
 use atoll_wide::peers::{Own, PeerStep, Refused, WidePeers, Window};
-use atoll_wide::rows::{FEED, FeedRow, SiteId};
+use atoll_wide::rows::{FEED, FeedRow, SiteId, UNCUT};
 use atoll_wide::site::Site as Machine;
 use bytes::Bytes;
 
@@ -106,7 +106,7 @@ impl Node {
     ) -> Self {
         let (rows, made) = (Box::new(Receiver::new(is_swept)), Made::at_most(memory, 0));
         let writer = Writer(100 + id);
-        let lives = OwnLives::open(writer, 0, 0, []).expect("no rows");
+        let lives = OwnLives::open(writer, 0, (0, 0), []).expect("no rows");
         let inside = Inside::Taker { rows, made, done: 0, n: 0, last: 0, lives };
         Self { bundles, ..Self::new(id, writer, inside, memory, window) }
     }
@@ -353,7 +353,8 @@ impl Node {
                 let rows: Vec<_> =
                     rows.sides.iter().map(|((table, id), row)| (*table, *id, row.clone())).collect();
                 let drawn = LIVES.fetch_add(1, Ordering::Relaxed);
-                *lives = OwnLives::open(self.writer, drawn, *n, &rows).expect("it has written them");
+                *lives =
+                    OwnLives::open(self.writer, drawn, (position, *n), &rows).expect("it has written them");
                 rows
             }
             Inside::Island { driver, rows } => {
@@ -405,6 +406,15 @@ impl Node {
         contexts.map(|context: &Context| context.get(writer)).max().unwrap_or(0)
     }
 
+    /// Its island sets a record that changes no objects, as each start of a process does.
+    pub(crate) fn sets_other_record(&mut self) {
+        let Inside::Taker { rows, .. } = &mut self.inside else { panic!("an island sets its own") };
+        let row = atoll_proto::RowChange::Side { table: UNCUT, id: 0, row: Some(Bytes::new()) };
+        rows.take_with(&[], |_, decision| decision.record.changes.push(row.clone()));
+        self.sync();
+    }
+
+    /// The position of its last record.
     pub(crate) fn records(&self) -> u64 {
         self.state().seq()
     }
