@@ -1,6 +1,7 @@
 //! A benchmark like Andrew's, at a site whose link is bad, and on a cluster volume of one island: directories are made, a tree of
 //! sources is copied, each file is looked at, each is read, and some are compiled. Rounds of the two alternate. What the link still
-//! carries is waited for between them, so that a round at the site has its own changes to send, and one on the cluster volume none.
+//! carries is waited for between them, so that a round at the site has its own changes to send, and one on the cluster volume none. The
+//! other site stands for another machine: it has what the first one leaves of the processors.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +13,7 @@ use atoll_torture::place::{Place, run as run_program};
 use serde_json::json;
 
 use crate::pair::Pair;
-use crate::sites::{Sites, Station};
+use crate::sites::{Share, Sites, Station};
 use crate::table::{Figures, median, ratio, seconds};
 use crate::trees::{all_below, source_tree};
 use crate::wire::{LinkTerms, Wire};
@@ -45,10 +46,10 @@ pub fn run(what: &Andrew, place: &Place, said: &mut dyn FnMut(String)) -> Result
     let sources = place.join("sources");
     source_tree(&sources, what.dirs, what.files)?;
     let wire = Wire::new(LinkTerms::FREE)?;
-    let mut cluster = Station::start(&wire, 0, place.path(), "cluster", CLUSTER)?;
+    let mut cluster = Station::start(&wire, (0, Share::Equal), place.path(), "cluster", CLUSTER)?;
     cluster.atoll(&wire, &["volume", "create", "plain", "--nodes", CLUSTER])?;
     cluster.mount(&wire)?;
-    let sites = Sites::both(wire, place.path())?;
+    let sites = Sites::both_with(wire, place.path(), Share::Rest)?;
     sites.wire().set(what.terms);
     let tops = [sites.folder(0), cluster.point()];
     // The first round is for what is done once: it is not counted.
@@ -70,7 +71,7 @@ pub fn run(what: &Andrew, place: &Place, said: &mut dyn FnMut(String)) -> Result
     ensure!(here.len() == there.len(), "the other site has {} of {} files", there.len(), here.len());
     let about = format!(
         "seconds at a site of two ({}), and on a cluster volume of one island: {} directories, {} files, {} of them compiled; \
-         medians of {} rounds each",
+         medians of {} rounds each; the other site has what this one leaves of the processors",
         what.terms,
         what.dirs,
         what.dirs * what.files,

@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -21,10 +22,20 @@ const LIFE_MAX: Duration = Duration::from_secs(12 * 3600);
 const LISTEN: &str = "127.0.0.1:7100";
 const SITE_PORT: u16 = 7200;
 
+/// What a station has of the processors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Share {
+    /// As much as others.
+    Equal,
+    /// What others leave. It stands for another machine, whose work takes nothing from this one.
+    Rest,
+}
+
 /// A node at a host of a link, with a volume that is mounted there.
 #[derive(Debug)]
 pub struct Station {
     host: usize,
+    share: Share,
     name: String,
     data: PathBuf,
     // First, so that it goes before the node.
@@ -35,17 +46,35 @@ pub struct Station {
 
 impl Station {
     /// Starts a node at a host, with data, mount point and logs of this name in the folder `top`.
-    pub fn start(wire: &Wire, host: usize, top: &Path, name: &str, listen: &str) -> Result<Self> {
+    pub fn start(
+        wire: &Wire,
+        (host, share): (usize, Share),
+        top: &Path,
+        name: &str,
+        listen: &str,
+    ) -> Result<Self> {
         let (data, point) = (top.join(name), top.join(format!("{name}.mnt")));
         fs::create_dir_all(&point)?;
-        let mut station = Self { host, name: name.to_owned(), data, mount: None, node: None, point };
+        let mut station = Self { host, share, name: name.to_owned(), data, mount: None, node: None, point };
         station.start_node(wire, listen)?;
         Ok(station)
     }
 
+    /// An `atoll` that works for it.
+    fn serving(&self, wire: &Wire) -> Command {
+        match self.share {
+            Share::Equal => wire.command(self.host, binary()),
+            Share::Rest => {
+                let mut command = wire.command(self.host, Path::new("nice"));
+                command.args(["-n", "19"]).arg(binary());
+                command
+            }
+        }
+    }
+
     /// Starts its node, which does not run.
     pub fn start_node(&mut self, wire: &Wire, listen: &str) -> Result<()> {
-        let mut command = wire.command(self.host, binary());
+        let mut command = self.serving(wire);
         command.args(["serve", "--no-restart", "--listen", listen, "--data"]).arg(&self.data);
         let log = (0..).map(|life| self.data.with_extension(format!("{life}.log"))).find(|log| !log.exists());
         let mut node = Process::spawn(&mut command, log.context("no name for a log")?, LIFE_MAX)?;
@@ -73,7 +102,7 @@ impl Station {
 
     /// Mounts its volume.
     pub fn mount(&mut self, wire: &Wire) -> Result<()> {
-        let mut command = wire.command(self.host, binary());
+        let mut command = self.serving(wire);
         command.args(["mount", "--foreground", "--data"]).arg(&self.data).arg(&self.point);
         let process = Process::spawn(&mut command, self.point.with_extension("mnt.log"), LIFE_MAX)?;
         let mut mount = Mount { point: self.point.clone(), process };
@@ -95,22 +124,29 @@ pub struct Sites {
     pub stations: Vec<Station>,
     wire: Wire,
     top: PathBuf,
+    /// That of the second one.
+    share: Share,
 }
 
 impl Sites {
     /// The first site, mounted, in the folder `top`.
     pub fn first(wire: Wire, top: &Path) -> Result<Self> {
-        let mut first = Station::start(&wire, 0, top, "s0", LISTEN)?;
+        let mut first = Station::start(&wire, (0, Share::Equal), top, "s0", LISTEN)?;
         let at = format!("{}:{SITE_PORT}", Wire::address(0));
         let words = ["volume", "create", "docs", "--kind", "wide", "--site", "s0", "--at", &at];
         first.atoll(&wire, &words)?;
         first.mount(&wire)?;
-        Ok(Self { stations: vec![first], wire, top: top.to_owned() })
+        Ok(Self { stations: vec![first], wire, top: top.to_owned(), share: Share::Equal })
     }
 
     /// Both, mounted.
     pub fn both(wire: Wire, top: &Path) -> Result<Self> {
-        let mut sites = Self::first(wire, top)?;
+        Self::both_with(wire, top, Share::Equal)
+    }
+
+    /// Both, mounted. The second one has this share of the processors.
+    pub fn both_with(wire: Wire, top: &Path, share: Share) -> Result<Self> {
+        let mut sites = Self { share, ..Self::first(wire, top)? };
         sites.join("s1")?;
         sites.stations[1].mount(&sites.wire)?;
         wait("linked", PATIENCE, Duration::from_millis(100), || sites.is_even())?;
@@ -120,7 +156,7 @@ impl Sites {
     /// A new second site joins, in place of the one that was there. It is not mounted.
     pub fn join(&mut self, name: &str) -> Result<()> {
         self.stations.truncate(1);
-        let second = Station::start(&self.wire, 1, &self.top, name, LISTEN)?;
+        let second = Station::start(&self.wire, (1, self.share), &self.top, name, LISTEN)?;
         let line = self.stations[0].atoll(&self.wire, &["site", "invite"])?;
         let line = line.strip_prefix("atoll site join ").context("an invitation")?.to_owned();
         second.atoll(&self.wire, &["site", "join", &line, "--name", name])?;
