@@ -13,6 +13,7 @@ use crate::abi::{MINOR_INC_EPOCH, Out, init, notify};
 use crate::adapter::{Agreed, KEEP};
 use crate::again::{Again, VoidAnswers};
 use crate::device::Device;
+use crate::known::Known;
 use crate::nodes::Nodes;
 use crate::pending::Pending;
 use crate::sweep::Sweep;
@@ -48,6 +49,8 @@ struct Drops {
     nodes: Arc<Nodes>,
     device: Arc<Device>,
     agreed: Arc<OnceLock<Agreed>>,
+    /// Answered here, and not kept by the kernel.
+    known: Arc<Known>,
     attributes: Arc<Sweep<Ino>>,
     names: Arc<Sweep<(Ino, Name)>>,
 }
@@ -58,6 +61,7 @@ impl Recall {
         device: &Arc<Device>,
         agreed: &Arc<OnceLock<Agreed>>,
         pending: &Arc<Pending>,
+        known: &Arc<Known>,
     ) -> Self {
         let dropping = |offset: u64| {
             let device = Arc::clone(device);
@@ -85,6 +89,7 @@ impl Recall {
             nodes: Arc::clone(nodes),
             device: Arc::clone(device),
             agreed: Arc::clone(agreed),
+            known: Arc::clone(known),
             attributes: Sweep::new("fuse-attributes", dropping(NO_PAGES)),
             names: Sweep::new("fuse-names", drop_name),
         });
@@ -101,10 +106,14 @@ impl Drops {
         let at_once = Duration::ZERO;
         let inos = match changes.listed() {
             Some((inos, names)) => {
+                self.known.changed(&inos, &names);
                 self.names.run(names, at_once);
                 inos
             }
-            None => self.drop_all_names().unwrap_or_default(),
+            None => {
+                self.known.clear();
+                self.drop_all_names().unwrap_or_default()
+            }
         };
         self.attributes.run(inos.clone(), at_once);
         inos
@@ -126,6 +135,7 @@ impl Drops {
 
 impl Watcher for Recall {
     fn recall(&self, Scope::Everything: Scope) {
+        self.drops.known.clear();
         if let Some(known) = self.drops.drop_all_names() {
             self.drops.attributes.run(known.clone(), ATTRIBUTES_MAX);
             self.pages.run_until_held_up(known, PAGES_MAX, HELD_UP_MAX);

@@ -11,6 +11,7 @@ use crate::counters::{Count, Counters};
 use crate::device::{Device, Inbox};
 use crate::dying::Dying;
 use crate::held::Held;
+use crate::known::Known;
 use crate::listers::Listers;
 use crate::mount::Mount;
 use crate::nodes::Nodes;
@@ -437,7 +438,8 @@ impl Session {
         let (device, nodes) = (Arc::new(Device::new(fd)), Arc::new(Nodes::default()));
         let agreed: Arc<OnceLock<Agreed>> = Arc::default();
         let pending = Arc::new(Pending::default());
-        files.set_watcher(Arc::new(Recall::new(&nodes, &device, &agreed, &pending)));
+        let known = Arc::new(Known::default());
+        files.set_watcher(Arc::new(Recall::new(&nodes, &device, &agreed, &pending, &known)));
         let readers = Readers::new(config.readers, files.may_hang());
         let opens = files.hears_opens().then(Opens::default);
         let core = Arc::new(Core {
@@ -460,6 +462,7 @@ impl Session {
             told: Told::default(),
             handles: AtomicU64::new(1),
             passed: Passed::default(),
+            known,
         });
         {
             let mut state = core.readers.lock();

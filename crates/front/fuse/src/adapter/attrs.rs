@@ -4,8 +4,10 @@ use super::{Core, Job, Shape};
 use crate::abi::{self, Out};
 use crate::fields;
 use crate::request::{Header, SetAttrIn};
+use crate::uncapable::CAPABILITY;
 use atoll_core::Ino;
 use atoll_posix::{Answer, Attr, Errno, Op, XattrMode};
+use atoll_vfs::Caching;
 use bytes::Bytes;
 use std::time::Duration;
 
@@ -18,6 +20,7 @@ pub(super) fn set_attr(core: &Core, ino: Ino, fields: &SetAttrIn) -> Result<Job,
 }
 
 pub(super) fn set_xattr(
+    core: &Core,
     ino: Ino,
     (name, value): (&[u8], &[u8]),
     flags: u32,
@@ -29,9 +32,30 @@ pub(super) fn set_xattr(
         2 => XattrMode::Replace,
         _ => return Err(Errno::EINVAL),
     };
+    let mut shape = Shape::Unit;
+    if name == CAPABILITY {
+        // Before it is done, and behind it.
+        core.known.uncapable.may_change(ino);
+        shape = Shape::Capable;
+    }
     let (name, value) = (Bytes::copy_from_slice(name), Bytes::copy_from_slice(value));
     let kill_sgid = more_flags & abi::SETXATTR_ACL_KILL_SGID != 0;
-    Ok((Op::SetXattr { ino, name, value, mode, kill_sgid }, Bytes::new(), Shape::Unit))
+    Ok((Op::SetXattr { ino, name, value, mode, kill_sgid }, Bytes::new(), shape))
+}
+
+/// Answers that a file has no capabilities, if that is known.
+pub(super) fn has_no_capability(core: &Core, header: &Header) -> bool {
+    let (ino, mut is_told) = (Ino(header.node), false);
+    if core.known.uncapable.has(ino) {
+        core.keeping(ino, |caching| {
+            // Not before: a recall may have been between.
+            if caching == Caching::UntilRecalled && core.known.uncapable.has(ino) {
+                core.fail(header, Errno::ENODATA);
+                is_told = true;
+            }
+        });
+    }
+    is_told
 }
 
 /// Attributes, as GETATTR and SETATTR are answered.

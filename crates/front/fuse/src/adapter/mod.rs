@@ -21,6 +21,7 @@ use crate::dying::{Dying, interrupted, watch};
 use crate::fits::may_be_told;
 use crate::gone;
 use crate::held::{Held, Holder};
+use crate::known::Known;
 use crate::listers::Listers;
 use crate::listing::Listing;
 use crate::mount::Entrance;
@@ -33,6 +34,7 @@ use crate::request::{Header, Request};
 use crate::session::{Config, Keep, Locks, Readers};
 use crate::settle::{self, Settling};
 use crate::told::Told;
+use crate::uncapable::CAPABILITY;
 use atoll_core::Ino;
 use atoll_posix::acl::{ACCESS_XATTR, DEFAULT_XATTR};
 use atoll_posix::{Answer, Caller, Errno, Kind, Op, RenameMode, SetAttr};
@@ -74,6 +76,7 @@ pub(crate) struct Core {
     /// If the volume hears of opens.
     pub(crate) opens: Option<Opens>,
     pub(crate) passed: Passed,
+    pub(crate) known: Arc<Known>,
 }
 
 /// How an outcome becomes an answer.
@@ -119,7 +122,11 @@ pub(crate) enum Shape {
         size: usize,
         /// An ACL was asked for, by which the kernel may judge who is allowed what.
         acl: bool,
+        /// The file's capabilities were asked for, when there were so many changes of such.
+        capability: Option<u64>,
     },
+    /// Nothing but success: the file's capabilities were set.
+    Capable,
     Written,
     /// In 64 bits.
     WrittenWide,
@@ -184,6 +191,7 @@ pub(crate) fn serve(core: &Arc<Core>, header: Header, request: Result<Request<'_
     match translate(core, &header, request, payload) {
         Ok(Some((op, data, shape))) => {
             let caller = Caller { uid: header.uid, gid: header.gid, groups: None };
+            names::note(core, &op);
             if let Shape::Looked(place) = &shape
                 && core.settling.is_busy()
             {
@@ -220,6 +228,7 @@ fn translate(
         Request::Open { .. } if core.config.locks == Locks::Local && core.opens.is_none() => {
             Err(Errno::ENOSYS)
         }
+        Request::Lookup { name } if names::is_absent(core, header, dir, &name) => Ok(None),
         Request::Lookup { name } => Ok(Some(names::lookup(dir, name))),
         Request::Forget { count } => {
             names::forget(core, std::iter::once((ino, count)));
@@ -253,15 +262,19 @@ fn translate(
         Request::SetAttr(fields) => attrs::set_attr(core, ino, &fields).map(Some),
         Request::Statfs => job(Op::Statfs, Shape::Statfs),
         Request::SetXattr { flags, setxattr_flags, name, value } => {
-            attrs::set_xattr(ino, (name, value), flags, setxattr_flags).map(Some)
+            attrs::set_xattr(core, ino, (name, value), flags, setxattr_flags).map(Some)
+        }
+        Request::GetXattr { name, .. } if name == CAPABILITY && attrs::has_no_capability(core, header) => {
+            Ok(None)
         }
         Request::GetXattr { size, name } => {
-            let shape =
-                Shape::Value { size: size as usize, acl: name == ACCESS_XATTR || name == DEFAULT_XATTR };
+            let acl = name == ACCESS_XATTR || name == DEFAULT_XATTR;
+            let capability = (name == CAPABILITY).then(|| core.known.uncapable.changes());
+            let shape = Shape::Value { size: size as usize, acl, capability };
             job(Op::GetXattr { ino, name: Bytes::copy_from_slice(name) }, shape)
         }
         Request::ListXattr { size } => {
-            job(Op::ListXattr { ino }, Shape::Value { size: size as usize, acl: false })
+            job(Op::ListXattr { ino }, Shape::Value { size: size as usize, acl: false, capability: None })
         }
         Request::RemoveXattr { name } => {
             job(Op::RemoveXattr { ino, name: Bytes::copy_from_slice(name) }, Shape::Unit)
@@ -333,6 +346,7 @@ pub(crate) fn submit(
     shape: Shape,
     tries: u8,
 ) {
+    let recalls = core.known.recalls();
     let with_groups = (caller.groups.is_none() && caller.uid != 0).then(|| (op.clone(), data.clone()));
     let done = move |core: &Arc<Core>, outcome: Result<Answer, Errno>, beside: AnswerExtras<'_>| {
         if outcome == Err(Errno::EACCES)
@@ -345,7 +359,7 @@ pub(crate) fn submit(
         if outcome == Err(Errno::ESTALE) {
             return gone::stale(core, header, shape, tries);
         }
-        finish(core, &header, shape, outcome, beside);
+        finish(core, &header, (shape, recalls), outcome, beside);
     };
     start(core, header, &caller, (op, data), done);
 }
@@ -402,22 +416,29 @@ const fn kept(caching: Caching) -> Duration {
     }
 }
 
-/// Answers a request with the outcome of its operation.
+/// Answers a request with the outcome of its operation, which began when there had been so many recalls.
 pub(crate) fn finish(
     core: &Arc<Core>,
     header: &Header,
-    shape: Shape,
+    (shape, recalls): (Shape, u64),
     outcome: Result<Answer, Errno>,
     beside: AnswerExtras<'_>,
 ) {
     // Until this returns: a recall waits for promises that are being passed on.
     let caching = core.allowed(beside.caching);
     let (bytes, kept) = (beside.bytes, kept(caching));
+    let may_learn = caching == Caching::UntilRecalled && recalls == core.known.recalls();
     let answer = match (outcome, &shape) {
         (Ok(answer), _) => answer,
         (Err(Errno::ENOENT), Shape::Looked(place)) => return names::absent(core, header, place, kept),
         (Err(Errno::EEXIST), Shape::Created { exclusive: false, .. }) => {
             return core.fail(header, Errno::ESTALE);
+        }
+        (Err(Errno::ENODATA), Shape::Value { capability: Some(asked), .. }) => {
+            if may_learn {
+                core.known.uncapable.learn(Ino(header.node), *asked);
+            }
+            return core.fail(header, Errno::ENODATA);
         }
         // ENOSYS would make the kernel do without the operation for ever.
         (Err(Errno::ENOSYS), _) => return core.fail(header, Errno::EOPNOTSUPP),
@@ -428,6 +449,10 @@ pub(crate) fn finish(
     }
     match (shape, answer) {
         (Shape::Unit, _) => _ = core.ok(header, &[]),
+        (Shape::Capable, _) => {
+            core.known.uncapable.may_change(Ino(header.node));
+            core.ok(header, &[]);
+        }
 
         (Shape::Looked(place), Answer::Found { found }) => {
             names::looked(core, header, &found, place, kept);
@@ -435,9 +460,15 @@ pub(crate) fn finish(
         (Shape::Entry, Answer::Found { found }) => names::entry(core, header, &found, kept),
         (Shape::New, Answer::Found { found }) => names::new_entry(core, header, &found, kept),
         (Shape::Made(place), Answer::Found { found }) => {
+            if may_learn {
+                core.known.fresh.made(found.attr.ino);
+            }
             names::made(core, header, &found, &place, kept);
         }
         (Shape::Created { flags, .. }, Answer::Found { found }) => {
+            if may_learn {
+                core.known.uncapable.learn(found.attr.ino, core.known.uncapable.changes());
+            }
             opening::created(core, header, found, (kept, caching), flags);
         }
         (Shape::RemovedDir { place, meant }, _) => {

@@ -1,12 +1,13 @@
 //! Requests about names: lookups, new and removed names, renames, and ids that the kernel forgets.
 
-use super::{Core, Job, Shape};
+use super::{Core, Job, Shape, kept};
 use crate::abi::{self, Out, open};
 use crate::places::Place;
 use crate::request::Header;
 use crate::settle::{self, Moved};
 use atoll_core::{Ino, Name};
 use atoll_posix::{Errno, Kind, NamedObject, Op, RenameMode, mode};
+use atoll_vfs::Caching;
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
@@ -84,6 +85,32 @@ pub(super) fn create(dir: Ino, name: Name, st_mode: u32, umask: u32, flags: u32)
 pub(super) fn tmpfile(dir: Ino, st_mode: u32, umask: u32, flags: u32) -> Job {
     let op = Op::Tmpfile { dir, mode: st_mode & mode::ALL, umask };
     (op, Bytes::new(), Shape::Created { flags, exclusive: true })
+}
+
+/// Answers that a name is absent, if that is known.
+pub(super) fn is_absent(core: &Core, header: &Header, dir: Ino, name: &Name) -> bool {
+    let (fresh, mut is_told) = (&core.known.fresh, false);
+    if !core.settling.is_busy() && fresh.lacks(dir, name) {
+        core.keeping(dir, |caching| {
+            // Not before: a recall may have been between.
+            if caching == Caching::UntilRecalled && fresh.lacks(dir, name) {
+                absent(core, header, &Place { dir, name: name.clone() }, kept(caching));
+                is_told = true;
+            }
+        });
+    }
+    is_told
+}
+
+/// The volume is about to be asked for this, which may give a name.
+pub(super) fn note(core: &Core, op: &Op) {
+    match op {
+        Op::Create { dir, name, .. }
+        | Op::Mkdir { dir, name, .. }
+        | Op::Link { dir, name, .. }
+        | Op::Rename { new_dir: dir, new_name: name, .. } => core.known.fresh.names(*dir, name),
+        _ => {}
+    }
 }
 
 /// A lookup found nothing, which the kernel may keep for so long.
@@ -200,6 +227,7 @@ impl Core {
         let gone = self.nodes.lower(ino, count);
         // Told of it again meanwhile, it has a place.
         if gone && !self.nodes.knows(ino) {
+            self.known.forget(ino);
             self.places.forgotten(ino);
         }
         gone

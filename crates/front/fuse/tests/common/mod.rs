@@ -50,6 +50,10 @@ struct State {
     next: u64,
     locks: Vec<(Ino, LockRange)>,
     waiters: Vec<Waiter>,
+    /// How often somebody asked for a file's capabilities.
+    capabilities_asked: u64,
+    /// Lookups of names that are not there.
+    absent_asked: u64,
 }
 
 /// The volume.
@@ -106,7 +110,15 @@ impl Default for Memory {
         let root = attr(Ino::ROOT, Kind::Directory, 0o755, &Caller::ROOT, 0);
         let root = Node { attr: root, data: Vec::new(), entries: BTreeMap::new(), xattrs: BTreeMap::new() };
         let nodes = HashMap::from([(Ino::ROOT, root)]);
-        let state = State { nodes, names: HashMap::new(), next: 100, locks: Vec::new(), waiters: Vec::new() };
+        let state = State {
+            nodes,
+            names: HashMap::new(),
+            next: 100,
+            locks: Vec::new(),
+            waiters: Vec::new(),
+            capabilities_asked: 0,
+            absent_asked: 0,
+        };
         Self {
             state: Mutex::new(state),
             caching: Mutex::new(Caching::UntilRecalled),
@@ -261,8 +273,9 @@ impl State {
         }
         match op {
             Op::Lookup { dir, name } => {
-                let ino = self.find(dir, &name).ok_or(Errno::ENOENT)?;
-                let attr = self.node(ino)?.attr;
+                let found = self.find(dir, &name);
+                self.absent_asked += u64::from(found.is_none());
+                let attr = self.node(found.ok_or(Errno::ENOENT)?)?.attr;
                 plain(Answer::Found { found: NamedObject { attr, attr_current: true } })
             }
             Op::GetAttr { ino } => plain(Answer::Attr { attr: self.node(ino)?.attr }),
@@ -364,6 +377,7 @@ impl State {
                 plain(Answer::Entries { entries, eof })
             }
             Op::GetXattr { ino, name } => {
+                self.capabilities_asked += u64::from(&name[..] == b"security.capability");
                 let value = self.node(ino)?.xattrs.get(&name[..]).cloned().ok_or(Errno::ENODATA)?;
                 Ok((Answer::Data, value))
             }
@@ -404,6 +418,16 @@ impl State {
 
 impl Memory {
     /// Changes the volume without the kernel.
+    /// How often the volume was asked for a name that is not there.
+    pub fn absent_asked(&self) -> u64 {
+        self.state.lock().unwrap().absent_asked
+    }
+
+    /// How often the volume was asked for a file's capabilities.
+    pub fn capabilities_asked(&self) -> u64 {
+        self.state.lock().unwrap().capabilities_asked
+    }
+
     pub fn behind(&self, op: Op, data: &[u8]) -> Answer {
         let outcome = self.state.lock().unwrap().run(&Caller::ROOT, op, &Bytes::copy_from_slice(data));
         outcome.unwrap().0

@@ -1,0 +1,40 @@
+//! What the mount answers by itself, as long as the volume lets the kernel keep what it is told: then nobody else changes it.
+
+use crate::fresh::Fresh;
+use crate::uncapable::Uncapable;
+use atoll_core::{Ino, Name};
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Known {
+    pub(crate) uncapable: Uncapable,
+    pub(crate) fresh: Fresh,
+    recalls: AtomicU64,
+}
+
+impl Known {
+    /// How often everything was forgotten. What was asked for before the last time says nothing.
+    pub(crate) fn recalls(&self) -> u64 {
+        self.recalls.load(SeqCst)
+    }
+
+    /// These have changed, and names were given or taken away.
+    pub(crate) fn changed(&self, inos: &[Ino], names: &[(Ino, Name)]) {
+        inos.iter().for_each(|ino| self.uncapable.may_change(*ino));
+        names.iter().for_each(|(dir, _)| self.fresh.forget(*dir));
+    }
+
+    /// The kernel has forgotten a file or directory.
+    pub(crate) fn forget(&self, ino: Ino) {
+        self.uncapable.forget(ino);
+        self.fresh.forget(ino);
+    }
+
+    /// Anything may have changed.
+    pub(crate) fn clear(&self) {
+        self.recalls.fetch_add(1, SeqCst);
+        self.uncapable.clear();
+        self.fresh.clear();
+    }
+}
