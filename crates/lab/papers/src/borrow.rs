@@ -67,7 +67,7 @@ struct Pair {
 }
 
 /// The island that owns a directory of a mounted volume.
-fn island_of(dir: &Path) -> io::Result<usize> {
+pub(crate) fn island_of(dir: &Path) -> io::Result<usize> {
     let probe = dir.join("probe");
     let ino = File::create_new(&probe)?.metadata()?.ino();
     fs::remove_file(&probe)?;

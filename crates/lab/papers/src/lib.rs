@@ -10,6 +10,7 @@ pub mod failover;
 mod folder;
 pub mod imbalance;
 pub mod table3;
+pub mod trips;
 pub mod walk;
 
 pub use imbalance::{Options, Report, imbalance};

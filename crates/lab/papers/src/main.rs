@@ -6,6 +6,7 @@ use atoll_papers::bloom::{SEEDS_MAX, bloom};
 use atoll_papers::borrow::{Apart, Effort, borrow};
 use atoll_papers::failover::{Plan, failover};
 use atoll_papers::table3::{Compared, MEMBERS_MAX, OPERATIONS_MAX, Size, table3};
+use atoll_papers::trips::{self, trips};
 use atoll_papers::{Options, imbalance};
 use std::ffi::OsString;
 use std::fmt::Display;
@@ -18,6 +19,7 @@ const USAGE: &str = "usage: atoll-papers imbalance DIR [--buckets 256] [--island
        atoll-papers bloom [--seeds 20] [--json]
        atoll-papers table3 DIR [--members 4] [--operations 15000] [--ganesha] [--short] [--json]
        atoll-papers failover DIR [--short] [--json]
+       atoll-papers trips DIR [--islands 4] [--times 1000] [--short] [--json]
 
 imbalance: shows how evenly the directories and bytes below DIR would spread over the buckets and
 islands of a volume (Archipelago, Tables 2 and 3). Reads names and lengths only.
@@ -33,7 +35,11 @@ table3: measures how long NFS calls take over a plain tree and over unions of tr
 nfs-ganesha too. --short: few files.
 
 failover: counts the metadata operations that succeed while the nodes that lead are killed one after another (Ring FS,
-Figure 4). Root only. Writes failover.svg and failover.tsv into DIR; takes five minutes. --short: 14 s, two copies only.";
+Figure 4). Root only. Writes failover.svg and failover.tsv into DIR; takes five minutes. --short: 14 s, two copies only.
+
+trips: counts what each operation of the benchmark asks for: requests of the kernel and to islands, messages between islands,
+records, threads that are woken, bytes. Root only: it has the kernel forget what it knows. Makes a folder in DIR with a volume
+of its own, and removes it; takes seven minutes. --short: half a minute, 20 times, without all that the daemon does later.";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Command {
@@ -42,6 +48,7 @@ enum Command {
     Bloom { seeds: u32 },
     Table3 { size: Size, compared: Compared },
     Failover(Plan),
+    Trips(trips::Plan),
 }
 
 #[derive(Debug)]
@@ -60,6 +67,7 @@ fn parse(mut args: impl Iterator<Item = OsString>) -> Result<Arguments, String> 
             Command::Table3 { size: Size::PAPER, compared: Compared { members: 4, ganesha: false } }
         }
         Some("failover") => Command::Failover(Plan::PAPER),
+        Some("trips") => Command::Trips(trips::Plan::FULL),
         Some(other) => return Err(format!("no command {other:?}")),
         None => return Err("a command is missing".into()),
     };
@@ -111,6 +119,21 @@ fn parse(mut args: impl Iterator<Item = OsString>) -> Result<Arguments, String> 
                 *size = Size { operations: size.operations, ..Size::SHORT };
             }
             (Some("--short"), Command::Failover(plan)) => *plan = Plan::SHORT,
+            (Some(name @ "--islands"), Command::Trips(plan)) => {
+                plan.islands = u16::try_from(number(name)?)
+                    .ok()
+                    .filter(|n| (1..=trips::ISLANDS_MAX).contains(n))
+                    .ok_or(format!("{name} is between 1 and {}", trips::ISLANDS_MAX))?;
+            }
+            (Some(name @ "--times"), Command::Trips(plan)) => {
+                plan.times = usize::try_from(number(name)?)
+                    .ok()
+                    .filter(|n| (1..=trips::TIMES_MAX).contains(n))
+                    .ok_or(format!("{name} is between 1 and {}", trips::TIMES_MAX))?;
+            }
+            (Some("--short"), Command::Trips(plan)) => {
+                *plan = trips::Plan { islands: plan.islands, ..trips::Plan::SHORT };
+            }
             (Some("--any"), Command::Borrow { apart, .. }) => *apart = Apart::Any,
             (Some(option), _) if option.starts_with('-') => return Err(format!("no option {option}")),
             (_, Command::Bloom { .. }) => return Err(format!("bloom needs no directory, such as {arg:?}")),
@@ -141,6 +164,9 @@ fn run(Arguments { root, command, json }: &Arguments) -> io::Result<String> {
             .map(|report| shown(report, *json, |report| report.to_json()))
             .map_err(|why| io::Error::other(format!("{why:#}"))),
         Command::Failover(plan) => failover(root, plan)
+            .map(|report| shown(report, *json, |report| report.to_json()))
+            .map_err(|why| io::Error::other(format!("{why:#}"))),
+        Command::Trips(plan) => trips(root, plan)
             .map(|report| shown(report, *json, |report| report.to_json()))
             .map_err(|why| io::Error::other(format!("{why:#}"))),
         Command::Bloom { seeds } => Ok(shown(bloom(seeds), *json, |report| report.to_json())),
@@ -186,6 +212,8 @@ mod tests {
                 apart: Apart::Any
             }
         );
+        let got = parsed("trips --islands 16 /x --short").unwrap();
+        assert_eq!(got.command, Command::Trips(trips::Plan { islands: 16, ..trips::Plan::SHORT }));
     }
 
     #[test]
@@ -212,6 +240,12 @@ mod tests {
             "table3 /x --seeds 3",
             "failover",
             "failover /x --operations 3",
+            "trips",
+            "trips /x --islands 0",
+            "trips /x --islands 257",
+            "trips /x --times 0",
+            "trips /x --times 10001",
+            "trips /x --blocks 3",
         ] {
             assert!(parsed(bad).is_err(), "{bad:?}");
         }

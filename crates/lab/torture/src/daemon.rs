@@ -153,9 +153,25 @@ impl Daemon {
         &self.launch
     }
 
+    /// The number of its process.
+    pub fn id(&self) -> u32 {
+        self.mount.process.id()
+    }
+
     /// What it has said so far.
     pub fn said(&self) -> String {
         self.mount.process.said()
+    }
+
+    /// Waits until it has said a line that begins with this word: the rest of that line.
+    pub fn wait_said(&mut self, word: &str, patience: Duration) -> Result<String> {
+        let line = |said: String| {
+            let mut rests = said.lines().filter_map(|line| line.strip_prefix(word));
+            rests.next().map(|rest| rest.trim().to_owned())
+        };
+        let what = format!("a line {word:?}");
+        self.mount.process.wait_until(&what, patience, |process| line(process.said()).is_some())?;
+        line(self.said()).with_context(|| format!("it has not said {what}"))
     }
 
     /// Whether its volume is there, and alive.

@@ -41,6 +41,9 @@ impl fmt::Display for Figures {
         let word = |value: &Value| match value {
             Value::String(text) => text.clone(),
             Value::Null => "-".to_owned(),
+            Value::Object(parts) => {
+                parts.iter().map(|(name, value)| format!("{name} {value}")).collect::<Vec<_>>().join(", ")
+            }
             value => value.to_string(),
         };
         writeln!(f, "{}\n", self.about)?;
@@ -97,9 +100,10 @@ mod tests {
         let mut figures = Figures::new("two".into(), &["what", "bytes"]);
         figures.push(vec![json!("touch"), json!(400)]);
         figures.push(vec![json!("rename"), Value::Null]);
+        figures.push(vec![json!("both"), json!({ "in": 3, "out": 0.5 })]);
         assert_eq!(
             figures.to_string(),
-            "two\n\n| what | bytes |\n|---|---|\n| touch | 400 |\n| rename | - |\n"
+            "two\n\n| what | bytes |\n|---|---|\n| touch | 400 |\n| rename | - |\n| both | in 3, out 0.5 |\n"
         );
         assert_eq!(figures.json()["rows"][0]["bytes"], 400);
     }
