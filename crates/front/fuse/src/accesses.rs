@@ -288,6 +288,9 @@ fn tell(core: &Arc<Core>, due: Vec<(Ino, Noted)>) {
             let me = &mine.accesses;
             let count = if outcome.is_ok() { &me.told } else { &me.lost };
             count.fetch_add(1, Relaxed);
+            if mine.places.is_dir(ino) {
+                mine.known.dir_attrs.may_change(ino);
+            }
             me.done(ino, noted);
             me.under_way.fetch_sub(1, SeqCst);
         };

@@ -12,6 +12,7 @@ mod adapter;
 mod again;
 mod counters;
 mod device;
+mod dir_attrs;
 mod dying;
 mod fields;
 mod fits;

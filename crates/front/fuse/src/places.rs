@@ -139,6 +139,11 @@ impl Places {
         self.of_id(ino).get(&ino).map(|had| had.place.clone())
     }
 
+    /// Whether the kernel knows a directory of this id.
+    pub(crate) fn is_dir(&self, ino: Ino) -> bool {
+        ino == Ino::ROOT || self.of_id(ino).contains_key(&ino)
+    }
+
     /// A directory was removed.
     pub(crate) fn removed(&self, ino: Ino) {
         if let Some(had) = self.of_id(ino).get_mut(&ino) {

@@ -1,6 +1,6 @@
 //! Requests about attributes, extended ones among them.
 
-use super::{Core, Job, Shape};
+use super::{Core, Job, Shape, kept};
 use crate::abi::{self, Out};
 use crate::fields;
 use crate::request::{Header, SetAttrIn};
@@ -41,6 +41,22 @@ pub(super) fn set_xattr(
     let (name, value) = (Bytes::copy_from_slice(name), Bytes::copy_from_slice(value));
     let kill_sgid = more_flags & abi::SETXATTR_ACL_KILL_SGID != 0;
     Ok((Op::SetXattr { ino, name, value, mode, kill_sgid }, Bytes::new(), shape))
+}
+
+/// Answers with the attributes of a directory, if they are known.
+pub(super) fn is_known_dir(core: &Core, header: &Header) -> bool {
+    let (dir, mut is_told) = (Ino(header.node), false);
+    if core.known.dir_attrs.get(dir).is_some() {
+        core.keeping(dir, |caching| {
+            // Not before: a recall may have been between.
+            let known = core.known.dir_attrs.get(dir).filter(|_| caching == Caching::UntilRecalled);
+            if let Some(known) = known {
+                attr(core, header, &known, kept(caching));
+                is_told = true;
+            }
+        });
+    }
+    is_told
 }
 
 /// Answers that a file has no capabilities, if that is known.

@@ -38,7 +38,7 @@ use crate::uncapable::CAPABILITY;
 use atoll_core::Ino;
 use atoll_posix::acl::{ACCESS_XATTR, DEFAULT_XATTR};
 use atoll_posix::{Answer, Caller, Errno, Kind, Op, RenameMode, SetAttr};
-use atoll_vfs::{AnswerExtras, Caching, Files};
+use atoll_vfs::{AnswerExtras, Caching, Files, RequestOptions};
 use bytes::Bytes;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
@@ -152,6 +152,13 @@ impl Core {
         }
     }
 
+    /// Whether an answer holds until a recall. Its request began when there had been so many.
+    fn may_learn(&self, beside: &AnswerExtras<'_>, recalls: u64) -> bool {
+        let is_alone = self.allowed(beside.caching) == Caching::UntilRecalled;
+        self.known.told(is_alone);
+        is_alone && recalls == self.known.recalls()
+    }
+
     /// What the kernel may keep of a file of which the volume is not asked now. May be passed on inside `tell` only.
     fn keeping(&self, ino: Ino, mut tell: impl FnMut(Caching)) {
         self.files.keeping(ino, &mut |caching| tell(self.allowed(caching)));
@@ -257,6 +264,7 @@ fn translate(
         }
         Request::Link { old, name } => job(Op::Link { ino: Ino(old), dir, name }, Shape::Entry),
 
+        Request::GetAttr if attrs::is_known_dir(core, header) => Ok(None),
         Request::GetAttr => job(Op::GetAttr { ino }, Shape::Attr),
         Request::Statx if core.config.birth_times => job(Op::GetAttr { ino }, Shape::Statx),
         Request::SetAttr(fields) => attrs::set_attr(core, ino, &fields).map(Some),
@@ -346,9 +354,13 @@ pub(crate) fn submit(
     shape: Shape,
     tries: u8,
 ) {
-    let recalls = core.known.recalls();
+    let (recalls, asked) = (core.known.recalls(), core.known.dir_attrs.changes());
+    let touched = names::touched(core, &op);
     let with_groups = (caller.groups.is_none() && caller.uid != 0).then(|| (op.clone(), data.clone()));
     let done = move |core: &Arc<Core>, outcome: Result<Answer, Errno>, beside: AnswerExtras<'_>| {
+        let may_learn = core.may_learn(&beside, recalls);
+        let told = if may_learn && outcome.is_ok() { beside.around } else { &[] };
+        core.known.dir_attrs.changed(touched, asked, told);
         if outcome == Err(Errno::EACCES)
             && let Some((op, data)) = with_groups
         {
@@ -359,7 +371,7 @@ pub(crate) fn submit(
         if outcome == Err(Errno::ESTALE) {
             return gone::stale(core, header, shape, tries);
         }
-        finish(core, &header, (shape, recalls), outcome, beside);
+        finish(core, &header, (shape, may_learn), outcome, beside);
     };
     start(core, header, &caller, (op, data), done);
 }
@@ -382,7 +394,11 @@ pub(crate) fn start(
         mine.pending.completed(header.unique);
         done(&mine, outcome, beside);
     };
-    let start = || core.files.submit(caller, op, data, Box::new(done));
+    // What a change of names leaves its directory like, which the kernel asks for before the next one. Of two directories one may be
+    // another island's, which does not tell.
+    let attributes = core.known.is_alone() && names::changes_names(&op) && names::is_in_one_dir(&op);
+    let options = RequestOptions { attributes, ..RequestOptions::default() };
+    let start = || core.files.start(caller, options, op, data, Box::new(done));
     if let Some(early) = core.pending.submit((header.unique, header.pid, what), start) {
         interrupted(core, early);
     } else if header.opcode == opcode::FLUSH
@@ -416,18 +432,17 @@ const fn kept(caching: Caching) -> Duration {
     }
 }
 
-/// Answers a request with the outcome of its operation, which began when there had been so many recalls.
+/// Answers a request with the outcome of its operation. `may_learn`: nobody else changes what it says before a recall.
 pub(crate) fn finish(
     core: &Arc<Core>,
     header: &Header,
-    (shape, recalls): (Shape, u64),
+    (shape, may_learn): (Shape, bool),
     outcome: Result<Answer, Errno>,
     beside: AnswerExtras<'_>,
 ) {
     // Until this returns: a recall waits for promises that are being passed on.
     let caching = core.allowed(beside.caching);
     let (bytes, kept) = (beside.bytes, kept(caching));
-    let may_learn = caching == Caching::UntilRecalled && recalls == core.known.recalls();
     let answer = match (outcome, &shape) {
         (Ok(answer), _) => answer,
         (Err(Errno::ENOENT), Shape::Looked(place)) => return names::absent(core, header, place, kept),
@@ -473,12 +488,14 @@ pub(crate) fn finish(
         }
         (Shape::RemovedDir { place, meant }, _) => {
             if let Some(gone) = meant {
+                core.known.dir_attrs.may_change(gone);
                 core.places.vacate(gone, &place);
                 core.places.removed(gone);
             }
             core.ok(header, &[]);
         }
-        (Shape::Renamed { from, to, mode, .. }, _) => {
+        (Shape::Renamed { from, to, mode, meant }, _) => {
+            meant.into_iter().flatten().for_each(|dir| core.known.dir_attrs.may_change(dir));
             core.places.renamed(&from, &to, mode == RenameMode::Exchange);
             core.ok(header, &[]);
         }

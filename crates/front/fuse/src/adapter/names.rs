@@ -113,6 +113,35 @@ pub(super) fn note(core: &Core, op: &Op) {
     }
 }
 
+/// Whether an operation changes names of directories.
+pub(super) const fn changes_names(op: &Op) -> bool {
+    matches!(
+        op,
+        Op::Create { .. }
+            | Op::Mkdir { .. }
+            | Op::Unlink { .. }
+            | Op::Rmdir { .. }
+            | Op::Link { .. }
+            | Op::Rename { .. }
+    )
+}
+
+/// Whether an operation names one directory only.
+pub(super) fn is_in_one_dir(op: &Op) -> bool {
+    !matches!(op.dirs(), [Some(dir), Some(other)] if dir != other)
+}
+
+/// The directories whose attributes an operation may change.
+pub(super) fn touched(core: &Core, op: &Op) -> [Option<Ino>; 2] {
+    match op {
+        op if changes_names(op) => op.dirs(),
+        Op::SetAttr { ino, .. } | Op::SetXattr { ino, .. } | Op::RemoveXattr { ino, .. } => {
+            [Some(*ino).filter(|ino| core.places.is_dir(*ino)), None]
+        }
+        _ => [None; 2],
+    }
+}
+
 /// A lookup found nothing, which the kernel may keep for so long.
 pub(super) fn absent(core: &Core, header: &Header, place: &Place, kept: Duration) {
     core.told.tell(header.pid, place.clone(), None);

@@ -13,7 +13,8 @@ use atoll_posix::{
 };
 use atoll_vfs::handover::Gate;
 use atoll_vfs::{
-    AnswerExtras, Caching, Done, Files, Handle, OpenDone, OpenFor, RequestOptions, Scope, Ticket, Watcher,
+    AnswerExtras, AttrsAround, Caching, Done, Files, Handle, OpenDone, OpenFor, RequestOptions, Scope,
+    Ticket, Watcher,
 };
 use bytes::Bytes;
 use std::collections::{BTreeMap, HashMap};
@@ -54,6 +55,8 @@ struct State {
     capabilities_asked: u64,
     /// Lookups of names that are not there.
     absent_asked: u64,
+    /// Questions for a directory's attributes.
+    attr_asked: u64,
 }
 
 /// The volume.
@@ -118,6 +121,7 @@ impl Default for Memory {
             waiters: Vec::new(),
             capabilities_asked: 0,
             absent_asked: 0,
+            attr_asked: 0,
         };
         Self {
             state: Mutex::new(state),
@@ -418,6 +422,16 @@ impl State {
 
 impl Memory {
     /// Changes the volume without the kernel.
+    /// How often the volume was asked for a directory's attributes.
+    pub fn attr_asked(&self) -> u64 {
+        self.state.lock().unwrap().attr_asked
+    }
+
+    /// What they are.
+    pub fn attr_of(&self, dir: Ino) -> Attr {
+        self.state.lock().unwrap().node(dir).unwrap().attr
+    }
+
     /// How often the volume was asked for a name that is not there.
     pub fn absent_asked(&self) -> u64 {
         self.state.lock().unwrap().absent_asked
@@ -466,14 +480,24 @@ impl Memory {
     }
 
     fn complete(&self, done: Done, outcome: Result<Answer, Errno>, bytes: &[u8]) {
+        self.complete_with(done, outcome, bytes, Vec::new());
+    }
+
+    fn complete_with(
+        &self,
+        done: Done,
+        outcome: Result<Answer, Errno>,
+        bytes: &[u8],
+        around: Vec<AttrsAround>,
+    ) {
         let _promise = self.promises.answer();
         let caching = *self.caching.lock().unwrap();
-        done(outcome, AnswerExtras { caching, ..AnswerExtras::bytes(bytes) });
+        done(outcome, AnswerExtras { bytes, caching, around: &around });
     }
 }
 
 impl Files for Memory {
-    fn start(&self, caller: &Caller, _: RequestOptions, op: Op, data: Bytes, done: Done) -> Ticket {
+    fn start(&self, caller: &Caller, options: RequestOptions, op: Op, data: Bytes, done: Done) -> Ticket {
         if self.broken.load(SeqCst) {
             self.complete(done, Err(Errno::ENOSYS), &[]);
             return Ticket(0);
@@ -542,10 +566,18 @@ impl Files for Memory {
             granted.into_iter().for_each(|w| self.complete(w.done, Ok(Answer::Done), &[]));
             return Ticket(0);
         }
+        let subjects = op.subjects();
+        if let Op::GetAttr { ino } = op {
+            let is_dir = state.node(ino).is_ok_and(|node| node.attr.kind == Kind::Directory);
+            state.attr_asked += u64::from(is_dir);
+        }
         let outcome = state.run(caller, op, &data);
+        let after = |ino| Some(AttrsAround::new(None, state.node(ino).ok()?.attr));
+        let around =
+            subjects.into_iter().flatten().filter(|_| options.attributes).filter_map(after).collect();
         drop(state);
         match outcome {
-            Ok((answer, bytes)) => self.complete(done, Ok(answer), &bytes),
+            Ok((answer, bytes)) => self.complete_with(done, Ok(answer), &bytes, around),
             Err(why) => self.complete(done, Err(why), &[]),
         }
         Ticket(0)
