@@ -177,14 +177,16 @@ impl Bench {
 
     /// What one operation asks for.
     fn measure(&self, operation: &Operation, place: &Place, times: usize, idle: &Counts) -> Result<Counts> {
+        let act = || (0..times).try_for_each(|n| (operation.act)(place, n));
         match operation.kernel {
-            Kernel::Knows => place.know()?,
+            Kernel::KnowsNames => place.know()?,
+            Kernel::KnowsAll => act()?,
             Kernel::ForgotNames => forget("2")?,
             Kernel::ForgotAll => forget("3")?,
         }
         // The kernel tells later what it has forgotten, and knows a name for some seconds only.
         self.wait_rested(POLL)?;
-        let (added, seconds) = self.during(|| (0..times).try_for_each(|n| (operation.act)(place, n)))?;
+        let (added, seconds) = self.during(act)?;
         Ok(added.with(idle, |added, idle| (added - idle * seconds).max(0.0) / times as f64))
     }
 

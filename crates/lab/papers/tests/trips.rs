@@ -37,10 +37,14 @@ fn operations_ask_for_what_they_need_and_for_nothing_that_is_known() {
     let of = |name: &str| report.of(name).unwrap();
     assert_eq!(report.operations.len(), 29, "{report}");
 
-    // The kernel asks once for a name that it does not know. The directory may be asked for too.
+    // The kernel asks for a name that it does not know, and perhaps for the directories above it.
     for unknown in ["stat, cold", "lookup of an absent name, cold"] {
-        assert_eq!(fuse(of(unknown), "LOOKUP"), 1.0, "{report}");
-        assert!(of(unknown).fuse_total() < 1.5 && of(unknown).requests > 0.5, "{report}");
+        assert!(fuse(of(unknown), "LOOKUP") >= 1.0, "{unknown}: {report}");
+    }
+    assert!(of("stat, cold").requests > 0.5, "{report}");
+    // A mount that is alone knows that there is no such name yet, and what the change before has left of the directory.
+    for once in ["create, close", "rename in a directory", "link", "unlink"] {
+        assert!(of(once).fuse_total() > 1.5 && of(once).requests < 1.5, "{once}: {report}");
     }
     for (name, operation) in [
         ("mkdir", "MKDIR"),
