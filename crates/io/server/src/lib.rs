@@ -5,7 +5,6 @@
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
-mod abreast;
 mod answers;
 mod arrange;
 mod changes;

@@ -20,7 +20,6 @@ use atoll_proto::{ClientOp, DaemonLife, Fixed, NodeLife, Outcome, Reply, Request
 use atoll_rpc::{AddressError, DaemonId, Link};
 use bytes::Bytes;
 
-use crate::abreast::abreast;
 use crate::copies::Copies;
 use crate::local::Local;
 use crate::map::Map;
@@ -616,11 +615,14 @@ impl<D: Disk> Volume<D> {
         // A copy that has just ceased to lead was opened again, which puts bytes in place and so changes native times.
         self.copies().for_each(|copy| copy.end());
         self.views.drain(&self.kept_trees());
-        let engines = self.engines().filter(|engine| self.copy(engine.id()).is_none());
-        let engines = abreast(engines.collect::<Vec<_>>(), |engine| engine.stop());
-        let copies = abreast(self.copies(), |copy| copy.stop());
-        self.views.close();
-        engines.into_iter().chain(copies).collect()
+        let mut result = Ok(());
+        for engine in self.engines().filter(|engine| self.copy(engine.id()).is_none()) {
+            result = result.and(engine.stop());
+        }
+        for copy in self.copies() {
+            result = result.and(copy.stop());
+        }
+        result
     }
 
     /// Waits until files on their way have arrived, or stay, before the plain trees are drained. A file that
