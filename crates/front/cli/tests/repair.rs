@@ -22,7 +22,7 @@ fn stopped(scratch: &Scratch) -> (PathBuf, PathBuf) {
         std::fs::write(mnt.join(format!("d{n}/file")), vec![b'0' + n; 50_000]).unwrap();
         std::fs::hard_link(mnt.join(format!("d{n}/file")), mnt.join(format!("d{n}/below/link"))).unwrap();
     }
-    daemon.stop();
+    stop_when_all_has_ended(&mut daemon, &data, &mnt);
     (data, mnt)
 }
 
