@@ -131,7 +131,7 @@ fn about_removed(core: &Arc<Core>, header: &Header, shape: Shape) {
         Shape::Value { acl: true, .. } => Err(Errno::ENODATA),
         _ => Err(Errno::ENOENT),
     };
-    finish(core, header, (shape, false), outcome, AnswerExtras::default());
+    finish(core, header, (shape, None), outcome, AnswerExtras::default());
 }
 
 /// Tries a request again whose directory exists.

@@ -21,6 +21,7 @@ mod gone;
 mod held;
 mod init;
 mod known;
+mod learnt;
 mod listers;
 mod listing;
 mod look;
@@ -37,7 +38,6 @@ mod settle;
 mod spins;
 mod sweep;
 mod told;
-mod uncapable;
 mod watch;
 
 pub use counters::Count;

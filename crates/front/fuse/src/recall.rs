@@ -111,7 +111,7 @@ impl Drops {
                 inos
             }
             None => {
-                self.known.clear();
+                self.known.recalled();
                 self.drop_all_names().unwrap_or_default()
             }
         };
@@ -135,7 +135,7 @@ impl Drops {
 
 impl Watcher for Recall {
     fn recall(&self, Scope::Everything: Scope) {
-        self.drops.known.clear();
+        self.drops.known.recalled();
         if let Some(known) = self.drops.drop_all_names() {
             self.drops.attributes.run(known.clone(), ATTRIBUTES_MAX);
             self.pages.run_until_held_up(known, PAGES_MAX, HELD_UP_MAX);

@@ -3,13 +3,14 @@
 
 mod common;
 
-use atoll_core::{Ino, Time};
+use atoll_core::{Ino, Name, Time};
 use atoll_needs::needs;
 use atoll_posix::{Op, SetAttr};
 use atoll_vfs::Scope;
 use common::{World, eventually};
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::sync::atomic::Ordering::SeqCst;
 
 /// The kernel shows a directory as the volume has it.
 fn is_shown(world: &World, text: &str, dir: Ino) {
@@ -44,6 +45,30 @@ fn what_changes_of_names_leave_of_a_directory_is_not_asked_for() {
     fs::rename(world.at("a/f"), world.at("b/f")).unwrap();
     ["a", "b"].into_iter().for_each(|text| is_shown(&world, text, world.files.id(text)));
     assert!(world.files.attr_asked() > before);
+}
+
+/// An island that does not answer in time may carry a change out all the same, later.
+#[test]
+fn nothing_is_known_while_a_change_may_still_come_of_which_nobody_was_told() {
+    needs!(Mounts);
+    let world = World::new("dir-attrs-doubt");
+    fs::create_dir(world.at("d")).unwrap();
+    let dir = world.files.id("d");
+    let fill = |n: u32| drop(File::create_new(world.at(&format!("d/f{n}"))).unwrap());
+    (0..3).for_each(fill);
+    world.files.loses.store(true, SeqCst);
+    assert_eq!(fs::create_dir(world.at("d/late")).unwrap_err().raw_os_error(), Some(5));
+    fill(3);
+    let name = Name::new(b"late").unwrap();
+    world.files.behind(Op::Mkdir { dir, name, mode: 0o755, umask: 0 }, b"");
+    is_shown(&world, "d", dir);
+    // After a recall it is as before.
+    world.files.watcher.get().unwrap().recall(Scope::Everything);
+    (4..6).for_each(fill);
+    let before = world.files.attr_asked();
+    fill(6);
+    is_shown(&world, "d", dir);
+    assert_eq!(world.files.attr_asked(), before);
 }
 
 #[test]

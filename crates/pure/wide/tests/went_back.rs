@@ -251,18 +251,25 @@ fn a_site_that_has_gone_back_is_noticed_by_one_that_has_a_file_in_a_directory_wh
     assert_eq!(meet(&mut copy, &mut second)[0], Err(Refused::ThisWentBack));
 }
 
+/// Three sites. The first one has passed so many changes of the third one on to the second one since its disk was copied: the copy, and the
+/// others.
+fn loses_what_it_passed_on(changes: u64) -> [Node; 3] {
+    let nodes = vec![taker(1, dirs(101, 4)), taker(2, Vec::new()), taker(3, dirs(103, changes))];
+    let mut world = World::new(nodes, &[(0, 1), (0, 2)]);
+    work(&mut world.nodes[0]);
+    world.settle(false);
+    let copy = Node::from_copy(&world.nodes[0]);
+    world.settle(true);
+    world.compare();
+    let [_, second, third] = world.nodes.try_into().unwrap_or_else(|_| panic!("there are three"));
+    [copy, second, third]
+}
+
 /// What the first site had told before it went back came from others. So no change of its own tells that it has gone back, but the second
 /// one has its feed up to where it has something else now.
 #[test]
 fn a_site_that_has_gone_back_and_only_passed_on_what_it_lost_is_refused_by_one_that_heard_it() {
-    let nodes = vec![taker(1, dirs(101, 4)), taker(2, Vec::new()), taker(3, dirs(103, 4))];
-    let mut world = World::new(nodes, &[(0, 1), (0, 2)]);
-    work(&mut world.nodes[0]);
-    world.settle(false);
-    let mut copy = Node::from_copy(&world.nodes[0]);
-    world.settle(true);
-    world.compare();
-    let [_, mut second, _] = world.nodes.try_into().unwrap_or_else(|_| panic!("there are three"));
+    let [mut copy, mut second, _] = loses_what_it_passed_on(4);
     // As the third one did, another one tells it something first.
     let mut world = World::new(vec![copy, taker(4, dirs(104, 10))], &[(0, 1)]);
     while world.nodes[1].work() {
@@ -277,14 +284,7 @@ fn a_site_that_has_gone_back_and_only_passed_on_what_it_lost_is_refused_by_one_t
 /// A record of the former feed, which the second site has, and records of the copy that change no objects have the same positions.
 #[test]
 fn a_site_that_has_gone_back_and_has_begun_with_as_many_records_as_it_had_lost_is_refused() {
-    let nodes = vec![taker(1, dirs(101, 4)), taker(2, Vec::new()), taker(3, dirs(103, 2))];
-    let mut world = World::new(nodes, &[(0, 1), (0, 2)]);
-    work(&mut world.nodes[0]);
-    world.settle(false);
-    let mut copy = Node::from_copy(&world.nodes[0]);
-    world.settle(true);
-    world.compare();
-    let [_, mut second, mut third] = world.nodes.try_into().unwrap_or_else(|_| panic!("there are three"));
+    let [mut copy, mut second, mut third] = loses_what_it_passed_on(2);
     while copy.records() < second.peers.upto(copy.id).0 {
         copy.sets_other_record();
     }

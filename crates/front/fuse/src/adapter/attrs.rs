@@ -1,13 +1,11 @@
 //! Requests about attributes, extended ones among them.
 
-use super::{Core, Job, Shape, kept};
+use super::{Core, Job, Shape};
 use crate::abi::{self, Out};
 use crate::fields;
 use crate::request::{Header, SetAttrIn};
-use crate::uncapable::CAPABILITY;
 use atoll_core::Ino;
 use atoll_posix::{Answer, Attr, Errno, Op, XattrMode};
-use atoll_vfs::Caching;
 use bytes::Bytes;
 use std::time::Duration;
 
@@ -20,7 +18,6 @@ pub(super) fn set_attr(core: &Core, ino: Ino, fields: &SetAttrIn) -> Result<Job,
 }
 
 pub(super) fn set_xattr(
-    core: &Core,
     ino: Ino,
     (name, value): (&[u8], &[u8]),
     flags: u32,
@@ -32,46 +29,21 @@ pub(super) fn set_xattr(
         2 => XattrMode::Replace,
         _ => return Err(Errno::EINVAL),
     };
-    let mut shape = Shape::Unit;
-    if name == CAPABILITY {
-        // Before it is done, and behind it.
-        core.known.uncapable.may_change(ino);
-        shape = Shape::Capable;
-    }
     let (name, value) = (Bytes::copy_from_slice(name), Bytes::copy_from_slice(value));
     let kill_sgid = more_flags & abi::SETXATTR_ACL_KILL_SGID != 0;
-    Ok((Op::SetXattr { ino, name, value, mode, kill_sgid }, Bytes::new(), shape))
+    Ok((Op::SetXattr { ino, name, value, mode, kill_sgid }, Bytes::new(), Shape::Unit))
 }
 
 /// Answers with the attributes of a directory, if they are known.
 pub(super) fn is_known_dir(core: &Core, header: &Header) -> bool {
-    let (dir, mut is_told) = (Ino(header.node), false);
-    if core.known.dir_attrs.get(dir).is_some() {
-        core.keeping(dir, |caching| {
-            // Not before: a recall may have been between.
-            let known = core.known.dir_attrs.get(dir).filter(|_| caching == Caching::UntilRecalled);
-            if let Some(known) = known {
-                attr(core, header, &known, kept(caching));
-                is_told = true;
-            }
-        });
-    }
-    is_told
+    let dir = Ino(header.node);
+    core.answers_alone(dir, || core.known.dir_attrs.get(dir), |known, kept| attr(core, header, &known, kept))
 }
 
 /// Answers that a file has no capabilities, if that is known.
 pub(super) fn has_no_capability(core: &Core, header: &Header) -> bool {
-    let (ino, mut is_told) = (Ino(header.node), false);
-    if core.known.uncapable.has(ino) {
-        core.keeping(ino, |caching| {
-            // Not before: a recall may have been between.
-            if caching == Caching::UntilRecalled && core.known.uncapable.has(ino) {
-                core.fail(header, Errno::ENODATA);
-                is_told = true;
-            }
-        });
-    }
-    is_told
+    let ino = Ino(header.node);
+    core.answers_alone(ino, || core.known.uncapable.get(ino), |(), _| core.fail(header, Errno::ENODATA))
 }
 
 /// Attributes, as GETATTR and SETATTR are answered.

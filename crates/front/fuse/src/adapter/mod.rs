@@ -21,7 +21,7 @@ use crate::dying::{Dying, interrupted, watch};
 use crate::fits::may_be_told;
 use crate::gone;
 use crate::held::{Held, Holder};
-use crate::known::Known;
+use crate::known::{Asked, CAPABILITY, Known};
 use crate::listers::Listers;
 use crate::listing::Listing;
 use crate::mount::Entrance;
@@ -34,7 +34,6 @@ use crate::request::{Header, Request};
 use crate::session::{Config, Keep, Locks, Readers};
 use crate::settle::{self, Settling};
 use crate::told::Told;
-use crate::uncapable::CAPABILITY;
 use atoll_core::Ino;
 use atoll_posix::acl::{ACCESS_XATTR, DEFAULT_XATTR};
 use atoll_posix::{Answer, Caller, Errno, Kind, Op, RenameMode, SetAttr};
@@ -122,11 +121,9 @@ pub(crate) enum Shape {
         size: usize,
         /// An ACL was asked for, by which the kernel may judge who is allowed what.
         acl: bool,
-        /// The file's capabilities were asked for, when there were so many changes of such.
-        capability: Option<u64>,
+        /// The file's capabilities were asked for.
+        capability: bool,
     },
-    /// Nothing but success: the file's capabilities were set.
-    Capable,
     Written,
     /// In 64 bits.
     WrittenWide,
@@ -152,16 +149,29 @@ impl Core {
         }
     }
 
-    /// Whether an answer holds until a recall. Its request began when there had been so many.
-    fn may_learn(&self, beside: &AnswerExtras<'_>, recalls: u64) -> bool {
-        let is_alone = self.allowed(beside.caching) == Caching::UntilRecalled;
-        self.known.told(is_alone);
-        is_alone && recalls == self.known.recalls()
-    }
-
     /// What the kernel may keep of a file of which the volume is not asked now. May be passed on inside `tell` only.
     fn keeping(&self, ino: Ino, mut tell: impl FnMut(Caching)) {
         self.files.keeping(ino, &mut |caching| tell(self.allowed(caching)));
+    }
+
+    /// Answers by `tell` what is known, without asking the volume. False if it is not known, or others may change it.
+    fn answers_alone<T>(
+        &self,
+        ino: Ino,
+        known: impl Fn() -> Option<T>,
+        mut tell: impl FnMut(T, Duration),
+    ) -> bool {
+        let mut is_told = false;
+        if known().is_some() {
+            self.keeping(ino, |caching| {
+                // Once more: a recall may have been between.
+                if let Some(known) = known().filter(|_| caching == Caching::UntilRecalled) {
+                    tell(known, kept(caching));
+                    is_told = true;
+                }
+            });
+        }
+        is_told
     }
 
     /// For how long the kernel may keep attributes. A program that writes without a request changes them at any time.
@@ -270,19 +280,19 @@ fn translate(
         Request::SetAttr(fields) => attrs::set_attr(core, ino, &fields).map(Some),
         Request::Statfs => job(Op::Statfs, Shape::Statfs),
         Request::SetXattr { flags, setxattr_flags, name, value } => {
-            attrs::set_xattr(core, ino, (name, value), flags, setxattr_flags).map(Some)
+            attrs::set_xattr(ino, (name, value), flags, setxattr_flags).map(Some)
         }
         Request::GetXattr { name, .. } if name == CAPABILITY && attrs::has_no_capability(core, header) => {
             Ok(None)
         }
         Request::GetXattr { size, name } => {
             let acl = name == ACCESS_XATTR || name == DEFAULT_XATTR;
-            let capability = (name == CAPABILITY).then(|| core.known.uncapable.changes());
+            let capability = name == CAPABILITY;
             let shape = Shape::Value { size: size as usize, acl, capability };
             job(Op::GetXattr { ino, name: Bytes::copy_from_slice(name) }, shape)
         }
         Request::ListXattr { size } => {
-            job(Op::ListXattr { ino }, Shape::Value { size: size as usize, acl: false, capability: None })
+            job(Op::ListXattr { ino }, Shape::Value { size: size as usize, acl: false, capability: false })
         }
         Request::RemoveXattr { name } => {
             job(Op::RemoveXattr { ino, name: Bytes::copy_from_slice(name) }, Shape::Unit)
@@ -354,13 +364,11 @@ pub(crate) fn submit(
     shape: Shape,
     tries: u8,
 ) {
-    let (recalls, asked) = (core.known.recalls(), core.known.dir_attrs.changes());
-    let touched = names::touched(core, &op);
+    let asked = core.known.asks(&op, |ino| core.places.is_dir(ino));
     let with_groups = (caller.groups.is_none() && caller.uid != 0).then(|| (op.clone(), data.clone()));
     let done = move |core: &Arc<Core>, outcome: Result<Answer, Errno>, beside: AnswerExtras<'_>| {
-        let may_learn = core.may_learn(&beside, recalls);
-        let told = if may_learn && outcome.is_ok() { beside.around } else { &[] };
-        core.known.dir_attrs.changed(touched, asked, told);
+        let is_alone = core.allowed(beside.caching) == Caching::UntilRecalled;
+        let holds = core.known.answered(asked, is_alone, &outcome, beside.around);
         if outcome == Err(Errno::EACCES)
             && let Some((op, data)) = with_groups
         {
@@ -371,7 +379,7 @@ pub(crate) fn submit(
         if outcome == Err(Errno::ESTALE) {
             return gone::stale(core, header, shape, tries);
         }
-        finish(core, &header, (shape, may_learn), outcome, beside);
+        finish(core, &header, (shape, holds.then_some(asked)), outcome, beside);
     };
     start(core, header, &caller, (op, data), done);
 }
@@ -394,9 +402,8 @@ pub(crate) fn start(
         mine.pending.completed(header.unique);
         done(&mine, outcome, beside);
     };
-    // What a change of names leaves its directory like, which the kernel asks for before the next one. Of two directories one may be
-    // another island's, which does not tell.
-    let attributes = core.known.is_alone() && names::changes_names(&op) && names::is_in_one_dir(&op);
+    // The kernel asks for them before the next change.
+    let attributes = core.known.wants_attributes(&op);
     let options = RequestOptions { attributes, ..RequestOptions::default() };
     let start = || core.files.start(caller, options, op, data, Box::new(done));
     if let Some(early) = core.pending.submit((header.unique, header.pid, what), start) {
@@ -432,11 +439,11 @@ const fn kept(caching: Caching) -> Duration {
     }
 }
 
-/// Answers a request with the outcome of its operation. `may_learn`: nobody else changes what it says before a recall.
+/// Answers a request with the outcome of its operation. `holds`: nobody else changes what it says before a recall.
 pub(crate) fn finish(
     core: &Arc<Core>,
     header: &Header,
-    (shape, may_learn): (Shape, bool),
+    (shape, holds): (Shape, Option<Asked>),
     outcome: Result<Answer, Errno>,
     beside: AnswerExtras<'_>,
 ) {
@@ -449,9 +456,9 @@ pub(crate) fn finish(
         (Err(Errno::EEXIST), Shape::Created { exclusive: false, .. }) => {
             return core.fail(header, Errno::ESTALE);
         }
-        (Err(Errno::ENODATA), Shape::Value { capability: Some(asked), .. }) => {
-            if may_learn {
-                core.known.uncapable.learn(Ino(header.node), *asked);
+        (Err(Errno::ENODATA), Shape::Value { capability: true, .. }) => {
+            if let Some(asked) = holds {
+                core.known.has_no_capability(Ino(header.node), asked);
             }
             return core.fail(header, Errno::ENODATA);
         }
@@ -464,10 +471,6 @@ pub(crate) fn finish(
     }
     match (shape, answer) {
         (Shape::Unit, _) => _ = core.ok(header, &[]),
-        (Shape::Capable, _) => {
-            core.known.uncapable.may_change(Ino(header.node));
-            core.ok(header, &[]);
-        }
 
         (Shape::Looked(place), Answer::Found { found }) => {
             names::looked(core, header, &found, place, kept);
@@ -475,14 +478,14 @@ pub(crate) fn finish(
         (Shape::Entry, Answer::Found { found }) => names::entry(core, header, &found, kept),
         (Shape::New, Answer::Found { found }) => names::new_entry(core, header, &found, kept),
         (Shape::Made(place), Answer::Found { found }) => {
-            if may_learn {
+            if holds.is_some() {
                 core.known.fresh.made(found.attr.ino);
             }
             names::made(core, header, &found, &place, kept);
         }
         (Shape::Created { flags, .. }, Answer::Found { found }) => {
-            if may_learn {
-                core.known.uncapable.learn(found.attr.ino, core.known.uncapable.changes());
+            if let Some(asked) = holds {
+                core.known.has_no_capability(found.attr.ino, asked);
             }
             opening::created(core, header, found, (kept, caching), flags);
         }

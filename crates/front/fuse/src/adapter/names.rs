@@ -1,13 +1,12 @@
 //! Requests about names: lookups, new and removed names, renames, and ids that the kernel forgets.
 
-use super::{Core, Job, Shape, kept};
+use super::{Core, Job, Shape};
 use crate::abi::{self, Out, open};
 use crate::places::Place;
 use crate::request::Header;
 use crate::settle::{self, Moved};
 use atoll_core::{Ino, Name};
 use atoll_posix::{Errno, Kind, NamedObject, Op, RenameMode, mode};
-use atoll_vfs::Caching;
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
@@ -89,17 +88,9 @@ pub(super) fn tmpfile(dir: Ino, st_mode: u32, umask: u32, flags: u32) -> Job {
 
 /// Answers that a name is absent, if that is known.
 pub(super) fn is_absent(core: &Core, header: &Header, dir: Ino, name: &Name) -> bool {
-    let (fresh, mut is_told) = (&core.known.fresh, false);
-    if !core.settling.is_busy() && fresh.lacks(dir, name) {
-        core.keeping(dir, |caching| {
-            // Not before: a recall may have been between.
-            if caching == Caching::UntilRecalled && fresh.lacks(dir, name) {
-                absent(core, header, &Place { dir, name: name.clone() }, kept(caching));
-                is_told = true;
-            }
-        });
-    }
-    is_told
+    let lacks = || core.known.fresh.lacks(dir, name).then_some(());
+    let tell = |(), kept| absent(core, header, &Place { dir, name: name.clone() }, kept);
+    !core.settling.is_busy() && core.answers_alone(dir, lacks, tell)
 }
 
 /// The volume is about to be asked for this, which may give a name.
@@ -110,35 +101,6 @@ pub(super) fn note(core: &Core, op: &Op) {
         | Op::Link { dir, name, .. }
         | Op::Rename { new_dir: dir, new_name: name, .. } => core.known.fresh.names(*dir, name),
         _ => {}
-    }
-}
-
-/// Whether an operation changes names of directories.
-pub(super) const fn changes_names(op: &Op) -> bool {
-    matches!(
-        op,
-        Op::Create { .. }
-            | Op::Mkdir { .. }
-            | Op::Unlink { .. }
-            | Op::Rmdir { .. }
-            | Op::Link { .. }
-            | Op::Rename { .. }
-    )
-}
-
-/// Whether an operation names one directory only.
-pub(super) fn is_in_one_dir(op: &Op) -> bool {
-    !matches!(op.dirs(), [Some(dir), Some(other)] if dir != other)
-}
-
-/// The directories whose attributes an operation may change.
-pub(super) fn touched(core: &Core, op: &Op) -> [Option<Ino>; 2] {
-    match op {
-        op if changes_names(op) => op.dirs(),
-        Op::SetAttr { ino, .. } | Op::SetXattr { ino, .. } | Op::RemoveXattr { ino, .. } => {
-            [Some(*ino).filter(|ino| core.places.is_dir(*ino)), None]
-        }
-        _ => [None; 2],
     }
 }
 

@@ -83,6 +83,8 @@ pub struct Memory {
     pub first: Mutex<Vec<Op>>,
     /// The same for each of the next ones, from the last on.
     pub races: Mutex<Vec<Vec<Op>>>,
+    /// The next directory is not made, for now, and nobody knows.
+    pub loses: AtomicBool,
     /// Claim to have no operations at all.
     pub broken: AtomicBool,
     pub opening: Mutex<opening::Opening>,
@@ -138,6 +140,7 @@ impl Default for Memory {
             holding: 0.into(),
             first: Mutex::default(),
             races: Mutex::default(),
+            loses: false.into(),
             broken: false.into(),
             opening: Mutex::default(),
             may_hang: false.into(),
@@ -537,6 +540,12 @@ impl Files for Memory {
                 return ticket;
             }
             *free -= 1;
+        }
+        if let Op::Mkdir { .. } = op
+            && self.loses.swap(false, SeqCst)
+        {
+            self.complete(done, Err(Errno::EIO), &[]);
+            return Ticket(0);
         }
         let mut state = self.state.lock().unwrap();
         if let (Op::Mkdir { dir, .. }, guarded @ 1..) = (&op, self.guarded_group.load(SeqCst)) {
