@@ -22,6 +22,7 @@ use atoll_proto::{Beacon, GroupMessage, GroupRecord, NodeLife, Promised};
 use atoll_rpc::{Frame, FrameKind, Link, Remote, Role};
 use bytes::Bytes;
 
+use crate::abreast::abreast;
 use crate::slots::Slots;
 use crate::volume::{Volume, VolumeError, VolumeOptions, setup, tell_recovery};
 
@@ -346,9 +347,40 @@ impl<D: Disk> Volume<D> {
         island: IslandId,
         disk_of: &mut impl FnMut(IslandId) -> Result<Arc<D>, VolumeError>,
     ) -> Result<(), VolumeError> {
-        let (config, copies) = (self.config(), self.copies.get().expect("copies were begun"));
+        self.open_copies(options, [island], disk_of).into_iter().next().map_or(Ok(()), |(_, why)| Err(why))
+    }
+
+    /// The same of several copies. Those that cannot be opened, and why.
+    pub(crate) fn open_copies(
+        self: &Arc<Self>,
+        options: &VolumeOptions,
+        islands: impl IntoIterator<Item = IslandId>,
+        mut disk_of: impl FnMut(IslandId) -> Result<Arc<D>, VolumeError>,
+    ) -> Vec<(IslandId, VolumeError)> {
+        let copies = self.copies.get().expect("copies were begun");
         let _opening = copies.opening.lock().expect("no panic while it is held");
-        let disk = disk_of(island)?;
+        let disks: Vec<_> = islands.into_iter().map(|island| (island, disk_of(island))).collect();
+        let open = |(island, disk)| (island, self.opened_copy(copies, options, island, disk));
+        let mut all = (*copies.all.all()).clone();
+        let mut unopened = Vec::new();
+        for (island, outcome) in abreast(disks, open) {
+            match outcome {
+                Ok(copy) => drop(all.insert(island, copy)),
+                Err(why) => unopened.push((island, why)),
+            }
+        }
+        copies.all.set(all);
+        unopened
+    }
+
+    fn opened_copy(
+        self: &Arc<Self>,
+        copies: &Copies<D>,
+        options: &VolumeOptions,
+        island: IslandId,
+        disk: Result<Arc<D>, VolumeError>,
+    ) -> Result<Arc<GroupCopy<D>>, VolumeError> {
+        let (config, disk) = (self.config(), disk?);
         let mut setup = setup(&config, self.node(), island, &*disk, options);
         setup.log.keep_bytes = atoll_log::KEEP_BYTES;
         let ring = config.group_of(island);
@@ -362,10 +394,7 @@ impl<D: Disk> Volume<D> {
         let nets = (net, Arc::clone(&copies.port) as Arc<dyn GroupNet>);
         let (copy, report) = GroupCopy::open(disk, seats, setup, group, nets, Arc::clone(&copies.clock))?;
         tell_recovery(self.name(), island, &report);
-        let mut all = (*copies.all.all()).clone();
-        all.insert(island, copy);
-        copies.all.set(all);
-        Ok(())
+        Ok(copy)
     }
 
     /// A copy takes no part in its group any more, and nobody finds it. None if it is not there.

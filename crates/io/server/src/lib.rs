@@ -5,6 +5,7 @@
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
+mod abreast;
 mod answers;
 mod arrange;
 mod changes;

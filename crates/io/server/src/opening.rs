@@ -10,6 +10,7 @@ use atoll_core::IslandId;
 use atoll_disk::Disk;
 use atoll_dispatch::{Clock, Engine, Laying, OpenError};
 
+use crate::abreast::abreast;
 use crate::copies::{CopiesSetup, Ends};
 use crate::slots::Islands;
 use crate::volume::{Volume, VolumeError, VolumeOptions, WallClock, setup, tell_recovery};
@@ -38,17 +39,18 @@ impl<D: Disk> Volume<D> {
         let mut unopened = Unopened::new();
         if let Some(copies) = copies {
             opened.ends = Some(self.make_copies(copies, clock));
-            for island in self.config().islands_at(self.node()) {
-                if let Err(why) = self.open_copy(options, island, &mut disk_of) {
-                    self.goes_without(options, island, why, &mut unopened)?;
-                }
+            let islands = self.config().islands_at(self.node());
+            for (island, why) in self.open_copies(options, islands, disk_of) {
+                self.goes_without(options, island, why, &mut unopened)?;
             }
             // A node that has the control store may have no copies.
             self.serve_without(unopened, self.copies().next().is_none())?;
             return Ok(opened);
         }
-        for island in self.islands() {
-            match self.open_one(options, island, disk_of(island), &clock) {
+        let disks: Vec<_> = self.islands().into_iter().map(|island| (island, disk_of(island))).collect();
+        let open = |(island, disk)| (island, self.open_one(options, island, disk, &clock));
+        for (island, outcome) in abreast(disks, open) {
+            match outcome {
                 Ok((engine, laying)) => {
                     opened.engines.insert(island, engine);
                     opened.views.push(laying);

@@ -12,6 +12,7 @@ use atoll_disk::Disk;
 use atoll_dispatch::{Engine, Laying};
 use atoll_view::{Report, Subject};
 
+use crate::abreast::abreast;
 use crate::refusals::{Refusals, SPILLED_TOLD_MAX, Spilled};
 
 /// The islands whose trees are kept, and what each is laid from; none if that is not to be had at the moment.
@@ -89,9 +90,13 @@ impl<D: Disk> Views<D> {
 
     /// Lays all that waits, and makes it survive a power cut: before the islands stop.
     pub(crate) fn drain(&self, kept: &Kept<D>) {
-        for engine in kept.values().flatten() {
-            self.follow(engine, Laying::drain);
-        }
+        abreast(kept.values().flatten(), |engine| self.follow(engine, Laying::drain));
+    }
+
+    /// Lets go of all trees.
+    pub(crate) fn close(&self) {
+        let trees = std::mem::take(&mut *self.trees());
+        abreast(trees.into_values(), drop);
     }
 
     /// Lets go of the tree of an island that is not kept any more. If its engine is closed, nothing is laid of it from then on.

@@ -622,6 +622,7 @@ impl<D: Disk> Volume<D> {
         for copy in self.copies() {
             result = result.and(copy.stop());
         }
+        self.views.close();
         result
     }
 
