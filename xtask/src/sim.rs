@@ -24,7 +24,7 @@ pub(crate) fn planted(root: &Path, args: &[&str]) -> bool {
 }
 
 /// The tests of these packages that plant bugs.
-const PLANTED: &[&str] = &["dispatch", "group", "island", "shown", "spine"];
+const PLANTED: &[&str] = &["dispatch", "group", "island", "route", "shown", "spine"];
 
 /// The simulator's own tests. Their time is that of the engine, which is optimised here and not in the build of all other tests.
 const SIMULATED: &[&str] =

@@ -98,7 +98,7 @@ fn serve(
     let stop = crate::signals::block()?;
     crate::memory::keep_small();
     let found = source.find()?;
-    let manner = Manner { mount: true, patience_ms: options.patience_ms };
+    let manner = Manner { mount: true, keeps: options.keeps(), patience_ms: options.patience_ms };
     let name = found.config.name.clone();
     let attached = attach(found.reach(None)?, manner)?;
     let mount =

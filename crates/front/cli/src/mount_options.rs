@@ -302,6 +302,11 @@ impl Options {
         MountOptions { source: source.to_owned(), allow_other, ..self.kernel.clone() }
     }
 
+    /// Whether the kernel keeps answers, if it may.
+    pub(crate) fn keeps(&self) -> bool {
+        self.keep != Keep::Nothing
+    }
+
     /// How the mount is served.
     pub(crate) fn fuse_config(&self) -> Config {
         let locks = if self.local_locks { Locks::Local } else { Locks::Shared };

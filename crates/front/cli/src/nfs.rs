@@ -132,6 +132,9 @@ impl Nfs {
             (None, Some(socket)) => Source::of_socket(socket, self.volume.clone()),
             (None, None) => bail!("The volume is missing.\nWrite: atoll nfs HOST:PORT:/VOLUME"),
         };
-        attach(source.find()?.reach(None)?, Manner { mount: true, patience_ms: Some(PATIENCE_MS) })
+        attach(
+            source.find()?.reach(None)?,
+            Manner { mount: true, keeps: false, patience_ms: Some(PATIENCE_MS) },
+        )
     }
 }

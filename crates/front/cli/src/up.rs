@@ -107,7 +107,7 @@ impl Up {
             node: Some(volume.node()),
             root: None,
         };
-        let manner = Manner { mount: true, patience_ms: Some(10_000) };
+        let manner = Manner { mount: true, keeps: true, patience_ms: Some(10_000) };
         let socket = format!("unix:{}", daemon.socket.shown.display());
         let here = || Here { served: Arc::clone(&volume), address: socket.clone() };
         let attached = attach(found().reach(Some(here()))?, manner)?;

@@ -99,6 +99,8 @@ pub trait Attached: Send + Sync + 'static {
 pub struct Manner {
     /// Whether a mount uses it, and not a tool.
     pub mount: bool,
+    /// Whether the frontend keeps answers, if it may: others wait for it then before they change something.
+    pub keeps: bool,
     /// Milliseconds that an operation waits for a node that is away; none: for ever.
     pub patience_ms: Option<u64>,
 }

@@ -157,7 +157,7 @@ fn cluster_volumes_conform() {
     let served = daemon.node.volume("main").unwrap();
     let (config, address) = (VolumeConfig::clone(&served.config()), "unix:/nowhere".to_owned());
     let volume = Reached { config, here: Some(Here { served, address }), others: Vec::new(), root: None };
-    let attached = attach(volume, Manner { mount: true, patience_ms: Some(1_000) }).unwrap();
+    let attached = attach(volume, Manner { mount: true, keeps: true, patience_ms: Some(1_000) }).unwrap();
     conforms(&attached, &dir.path().join("point"));
     drop(attached);
     daemon.stop().unwrap();
@@ -175,7 +175,7 @@ fn wide_volumes_conform() {
     let served = daemon.node.volume("docs").unwrap();
     let (config, address) = (VolumeConfig::clone(&served.config()), "unix:/nowhere".to_owned());
     let volume = Reached { config, here: Some(Here { served, address }), others: Vec::new(), root: None };
-    let attached = attach(volume, Manner { mount: true, patience_ms: Some(1_000) }).unwrap();
+    let attached = attach(volume, Manner { mount: true, keeps: true, patience_ms: Some(1_000) }).unwrap();
     conforms(&attached, &dir.path().join("point"));
     drop(attached);
     daemon.stop().unwrap();

@@ -86,6 +86,8 @@ pub struct Client {
     start: Duration,
     /// Answers may be kept until then, in milliseconds since `start`; 0: not at all.
     keep_until_ms: AtomicU64,
+    /// An answer was told since the last recall that may be kept: without one there is nothing to drop.
+    has_promised: AtomicBool,
     /// Passed by a recall when every promise that was given before has been passed on.
     promises: Gate,
     /// What has changed, and the watcher has not been told.
@@ -113,6 +115,7 @@ impl Client {
             watcher: OnceLock::new(),
             start: since_boot(),
             keep_until_ms: AtomicU64::new(0),
+            has_promised: AtomicBool::new(false),
             promises: Gate::default(),
             changed: PendingChanges::default(),
             recalls_due: AtomicU32::new(0),
@@ -273,8 +276,13 @@ impl Client {
     }
 
     fn caching(&self, now_ms: u64) -> Caching {
-        let alone = self.keep_until_ms.load(Ordering::Acquire) > now_ms;
-        if alone { Caching::UntilRecalled } else { Caching::Never }
+        if self.keep_until_ms.load(Ordering::Acquire) <= now_ms {
+            return Caching::Never;
+        }
+        if !self.has_promised.load(Ordering::Acquire) {
+            self.has_promised.store(true, Ordering::Release);
+        }
+        Caching::UntilRecalled
     }
 
     /// Its counters.
@@ -425,8 +433,12 @@ impl Client {
         self.keep_until_ms.store(0, Ordering::Release);
         let Some(client) = self.me.upgrade() else { return };
         let recall = move || {
+            let had_promised = client.has_promised.swap(false, Ordering::AcqRel);
+            // What was being promised has been, behind this.
             client.promises.pass();
-            if let Some(watcher) = client.watcher.get() {
+            if (client.has_promised.swap(false, Ordering::AcqRel) || had_promised)
+                && let Some(watcher) = client.watcher.get()
+            {
                 watcher.recall();
             }
             client.with(|route, _, out| route.recalled(out));

@@ -53,8 +53,8 @@ impl Island {
 impl Wire for Island {
     fn send(&self, _: IslandId, id: u64, request: Request, _: Bytes) {
         match request.op {
-            ClientOp::Attach { .. } | ClientOp::Renew => {
-                self.answer(id, Outcome::Attached { exclusive: true, power: 1 })
+            ClientOp::Attach { .. } | ClientOp::Renew | ClientOp::Lease => {
+                self.answer(id, Outcome::Attached { may_keep: true, power: 1 })
             }
             ClientOp::Cancel { request } => {
                 self.cancelled.lock().unwrap().push(request);
@@ -93,6 +93,7 @@ fn zeroing(len: u64, at_once: u64) -> Zeroing {
         islands: vec![ISLAND],
         session: SessionId(7),
         mount: true,
+        keeps: true,
         patience_ms: None,
         scope: None,
     };

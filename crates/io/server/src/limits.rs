@@ -61,6 +61,7 @@ fn does(op: &ClientOp) -> Does {
         | ClientOp::SkeletonTarget { .. }
         | ClientOp::Release { .. }
         | ClientOp::Renew
+        | ClientOp::Lease
         | ClientOp::Cancel { .. }
         | ClientOp::Dropped
         | ClientOp::Hints { .. } => Does::Look,

@@ -4,7 +4,7 @@
 mod common;
 
 use std::sync::{Arc, mpsc};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use atoll_client::{Client, Sink, Watcher};
 use atoll_core::{Ino, IslandId, Key, Name};
@@ -71,6 +71,17 @@ fn caller(uid: u32, groups: &[u32]) -> Caller {
     Caller { uid, gid: 9999, groups: Some(groups.to_vec()) }
 }
 
+/// Waits until a client may keep what it is told.
+fn until_it_keeps(client: &Client) {
+    let until = Instant::now() + LONG;
+    let mut kept = None;
+    while kept != Some(Caching::UntilRecalled) {
+        assert!(Instant::now() < until, "it may keep nothing");
+        std::thread::sleep(Duration::from_millis(10));
+        client.keeping(&mut |caching| kept = Some(caching));
+    }
+}
+
 /// Tells when it was recalled.
 struct Recalled(mpsc::Sender<()>);
 
@@ -99,9 +110,15 @@ fn a_recall_waits_until_every_promise_is_passed_on_and_no_answer_after_it_brings
             say_inside.send(beside.caching).unwrap();
             may_go_on.recv().unwrap();
         };
+        until_it_keeps(&tree.client);
         scope.spawn(move || ask(Box::new(passing)));
         assert_eq!(inside.recv().unwrap(), Caching::UntilRecalled);
-        let second = scope.spawn(|| client(&tree.volume, 100, true));
+        let second = client(&tree.volume, 100, true);
+        let mkdir = Op::Mkdir { dir: Ino::ROOT, name: n("d"), mode: 0o755, umask: 0 };
+        let second = scope.spawn(move || {
+            asked(&second, mkdir).unwrap();
+            second.stop();
+        });
         let early = recalled.recv_timeout(Duration::from_millis(300));
         go_on.send(()).unwrap();
         assert!(early.is_err(), "it was recalled while a promise was being passed on");
@@ -112,7 +129,7 @@ fn a_recall_waits_until_every_promise_is_passed_on_and_no_answer_after_it_brings
         let mut kept = None;
         tree.client.keeping(&mut |caching| kept = Some(caching));
         assert_eq!(kept, Some(Caching::Never));
-        second.join().unwrap().stop();
+        second.join().unwrap();
     });
 }
 
@@ -146,6 +163,7 @@ fn news_are_told_when_every_promise_is_passed_on_that_was_given_before() {
             say_inside.send(beside.caching).unwrap();
             may_go_on.recv().unwrap();
         };
+        until_it_keeps(&tree.client);
         scope.spawn(move || ask(Box::new(passing)));
         assert_eq!(inside.recv().unwrap(), Caching::UntilRecalled);
         let name = EntryRef { dir: Ino::ROOT, name: n("a") };

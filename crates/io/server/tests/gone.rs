@@ -114,7 +114,7 @@ impl Handler for Says {
         if !self.is_here.load(SeqCst) {
             return link.gone(frame.island).unwrap();
         }
-        let outcome = Outcome::Attached { exclusive: false, power: 1 };
+        let outcome = Outcome::Attached { may_keep: false, power: 1 };
         let reply = Reply { vector: Vec::new(), outcome };
         link.send(FrameKind::Reply, frame.island, frame.id, &reply, &[]).unwrap();
     }
@@ -141,6 +141,7 @@ fn a_client_asks_an_island_that_is_gone_again_when_it_is_back_and_not_before() {
         islands: vec![IslandId(1)],
         session: SessionId(3),
         mount: false,
+        keeps: false,
         patience_ms: Some(5_000),
         scope: None,
     };

@@ -549,6 +549,7 @@ fn a_client_of_a_subtree_gets_nothing_outside_whatever_it_sends() {
                         ClientOp::Attach { .. }
                         | ClientOp::AttachWithin { .. }
                         | ClientOp::Renew
+                        | ClientOp::Lease
                         | ClientOp::Dropped
                         | ClientOp::Release { .. } => drop(asks(island, 0, op)),
                         // The first has no answer, and the second ends it all.

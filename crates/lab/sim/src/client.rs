@@ -1,5 +1,5 @@
-//! A client: the product's routing machine with a token for each call. Keeps no names or bytes of
-//! its own, but knows until when it could use what it might have kept.
+//! A client: the product's routing machine with a token for each call. It knows until when it could use what it might have kept, and in some
+//! scenarios keeps answers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,6 +9,7 @@ use atoll_proto::{ClientOp, FileHandle, Outcome};
 use atoll_route::{KEEP_MS, OutgoingRequest, Route, RouteOut};
 
 use crate::clocks::Pace;
+use crate::kept::Kept;
 use crate::leaders::Leader;
 use crate::links::Party;
 use crate::net::{Frame, ToClient};
@@ -44,6 +45,7 @@ pub(crate) struct Client {
     pub(crate) renewals: u64,
     /// Until then, by its own clock, an answer that it was told may be used; 0: it has dropped all.
     pub(crate) kept_until_ms: u64,
+    pub(crate) kept: Kept,
     /// Who leads each island that has several copies, as it has heard.
     pub(crate) leaders: BTreeMap<IslandId, Leader>,
     /// Counts how often that has changed.
@@ -55,7 +57,7 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    pub(crate) const fn new(route: Route<u64>, pace: Pace) -> Self {
+    pub(crate) fn new(route: Route<u64>, pace: Pace) -> Self {
         Self {
             route,
             pace,
@@ -71,6 +73,7 @@ impl Client {
             unread: Vec::new(),
             renewals: 0,
             kept_until_ms: 0,
+            kept: Kept::default(),
             leaders: BTreeMap::new(),
             moves: 0,
             around: Vec::new(),
@@ -94,6 +97,19 @@ impl Client {
         self.under_way
     }
 
+    /// An operation is answered by what is kept.
+    pub(crate) fn answers(&mut self, token: u64, done: Done) {
+        self.under_way -= 1;
+        self.around = Vec::new();
+        self.done.insert(token, done);
+    }
+
+    /// Nothing is kept any more.
+    pub(crate) fn drops_all(&mut self) {
+        self.kept_until_ms = 0;
+        self.kept.void();
+    }
+
     pub(crate) fn take(&mut self, token: u64) -> Option<Done> {
         self.done.remove(&token)
     }
@@ -109,7 +125,7 @@ impl Client {
     ) -> (Vec<(IslandId, OutgoingRequest)>, bool) {
         let mut send = Vec::new();
         loop {
-            let is_renewal = |sent: &&OutgoingRequest| sent.request.op == ClientOp::Renew;
+            let is_renewal = |sent: &&OutgoingRequest| sent.request.op == ClientOp::Lease;
             self.renewals += out.send.iter().filter(is_renewal).count() as u64;
             send.extend(out.send.drain(..).map(|sent| (sent.island, sent)));
             self.orphans.append(&mut out.orphans);
@@ -128,13 +144,15 @@ impl Client {
                     };
                     (answer, bytes)
                 });
+                let may_keep = finished.is_recent && self.route.may_keep(now_ms) && !out.recall;
+                self.kept.ended(finished.token, &result, if may_keep { now_ms + KEEP_MS } else { 0 });
                 self.done.insert(finished.token, result);
             }
             let recall = std::mem::take(&mut out.recall);
             if !recall || !drops_at_once {
                 return (send, recall);
             }
-            self.kept_until_ms = 0;
+            self.drops_all();
             self.route.recalled(&mut out);
         }
     }
@@ -158,6 +176,7 @@ impl World {
             islands: self.islands(),
             session,
             mount: self.config.mounts,
+            keeps: self.config.mounts,
             patience_ms: None,
             scope,
         })

@@ -15,7 +15,7 @@ use crate::judge::{Judge, as_if_here, is_refused, verdict};
 use crate::links::Party;
 use crate::scenario::Run;
 use crate::sequential::{config_of, is_unchecked, workload_of};
-use crate::world::{Choice, PATIENCE_US, TROUBLE_US_MAX, World};
+use crate::world::{Choice, Config, PATIENCE_US, TROUBLE_US_MAX, World};
 
 /// What disturbs the clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,6 +38,11 @@ pub(crate) enum Trouble {
 impl Trouble {
     /// A world that can be disturbed so.
     pub(crate) fn world(self, seed: u64, clients: usize) -> Result<World, Failure> {
+        self.world_of(self.config(seed, clients))
+    }
+
+    /// How such a world is made.
+    pub(crate) fn config(self, seed: u64, clients: usize) -> Config {
         let mut config = match self {
             Self::Groups(_) => crate::groups::groups_of(seed, clients),
             _ => config_of(seed, clients),
@@ -48,6 +53,11 @@ impl Trouble {
         }
         config.short_logs = matches!(self, Self::Groups(Fill | All));
         config.rings = matches!(self, Self::Groups(Rings | All));
+        config
+    }
+
+    /// A world made so.
+    pub(crate) fn world_of(self, config: Config) -> Result<World, Failure> {
         let mut world = World::new(config)?;
         if self == Self::Partitions && world.is_chosen(Choice::Doubles) {
             world.config.doubles = 5;

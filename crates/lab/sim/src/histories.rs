@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 
 use atoll_core::{Ino, Name};
+use atoll_disk::sim::Fault;
 use atoll_history::{
     Answer as Told, Found, History, How, Kind as Shape, Lenience, Listed, Op as Asked, Record,
 };
@@ -15,6 +16,7 @@ use bytes::Bytes;
 use crate::cause::Failure;
 use crate::client::Done;
 use crate::concurrent::Trouble;
+use crate::links::Party as Side;
 use crate::scenario::Run;
 use crate::world::{PATIENCE_US, World};
 
@@ -28,6 +30,17 @@ const KNOWN_MAX: usize = 6;
 const BLOCK: u64 = 8;
 /// Operations between two faults, about.
 const OPERATIONS_PER_FAULT: u64 = 6;
+/// Longest pause before an operation, in microseconds.
+pub(crate) const PAUSE_US: u64 = 2_000;
+/// The same of those who only look for a while, so that they are allowed to keep answers.
+const LONG_PAUSE_US: u64 = 1_500_000;
+/// How long a mount stands still at most, in microseconds.
+const SLEEP_US_MAX: u64 = 20_000_000;
+/// Operations of all clients while some change things, and while all look.
+const BUSY: u64 = 40;
+const QUIET: u64 = 40;
+/// How long a mount takes to drop what it keeps, in microseconds.
+const RECALLS_US: [u64; 3] = [0, 30_000, 1_500_000];
 /// How long a link is cut at most while somebody waits.
 const CUT_US_MAX: u64 = 30_000_000;
 
@@ -68,8 +81,80 @@ impl Clock {
     }
 }
 
+/// What clients do in turn when they are mounts that keep answers: some change things, then all look at them for a while.
+struct Phase {
+    /// Operations that are left of it.
+    left: u64,
+    /// Who changes something.
+    changing: [bool; CLIENTS],
+}
+
+impl Phase {
+    /// The first one: everybody changes something.
+    const fn first() -> Self {
+        Self { left: BUSY, changing: [true; CLIENTS] }
+    }
+
+    /// Another operation begins: whether the client may change something, and the pause before it, in microseconds, at most.
+    fn next(&mut self, world: &mut World, client: usize) -> (bool, u64) {
+        if self.left == 0 {
+            let was_busy = self.changing.contains(&true);
+            self.left = if was_busy { QUIET } else { BUSY };
+            self.changing.iter_mut().for_each(|changes| *changes = !was_busy && world.rng.percent(40));
+        }
+        self.left -= 1;
+        let is_busy = self.changing.contains(&true);
+        (self.changing[client], if is_busy { PAUSE_US } else { LONG_PAUSE_US })
+    }
+}
+
+/// With mounts that keep answers, in a trouble that the seed has.
+pub(crate) fn run_caches(run: &mut Run) -> Result<(), Failure> {
+    use crate::groups::Trouble::{Deaths, Links, Power};
+    let trouble = match run.seed % 8 {
+        0 => Trouble::None,
+        1 => Trouble::Deaths,
+        2 => Trouble::Partitions,
+        3 => Trouble::Frozen,
+        4 => Trouble::Slow,
+        5 => Trouble::Groups(Links),
+        6 => Trouble::Groups(Deaths),
+        _ => Trouble::Groups(Power),
+    };
+    let mut config = trouble.config(run.seed, CLIENTS);
+    (config.mounts, config.caches) = (true, true);
+    config.recall_us = RECALLS_US[(run.seed / 8 % 3) as usize];
+    run.world = Some(trouble.world_of(config)?);
+    go_on(run, trouble, Some(Phase::first()))
+}
+
+/// A mount hears nothing for a while, of some islands longer than of others, and does not know it; or it stands still. An island may
+/// start anew meanwhile.
+fn disturb_mounts(world: &mut World) {
+    let client = world.rng.index(CLIENTS);
+    match world.rng.below(100) {
+        0..20 => {
+            world.lose_between(|end| end == Side::Client(client), true);
+            if world.rng.percent(60) {
+                let node = world.any_machine();
+                world.kill(node, Fault::ProcessDeath);
+            }
+        }
+        20..28 => {
+            let us = 1 + world.rng.below(SLEEP_US_MAX);
+            world.suspend(client, us);
+        }
+        _ => {}
+    }
+}
+
 pub(crate) fn run(run: &mut Run, trouble: Trouble) -> Result<(), Failure> {
-    let world = run.world.insert(trouble.world(run.seed, CLIENTS)?);
+    run.world = Some(trouble.world(run.seed, CLIENTS)?);
+    go_on(run, trouble, None)
+}
+
+fn go_on(run: &mut Run, trouble: Trouble, mut phase: Option<Phase>) -> Result<(), Failure> {
+    let world = run.world.as_mut().expect("it was made");
     let mut clock = Clock::default();
     let mut records: Vec<Record> = Vec::new();
     let mut parties: Vec<Party> = (0..CLIENTS).map(|_| Party::new()).collect();
@@ -84,9 +169,14 @@ pub(crate) fn run(run: &mut Run, trouble: Trouble) -> Result<(), Failure> {
                 left -= 1;
                 if world.rng.below(OPERATIONS_PER_FAULT) == 0 && !waits_long {
                     trouble.disturb(world);
+                    if phase.is_some() {
+                        disturb_mounts(world);
+                    }
                     cut_us = world.now_us();
                 }
-                begin(world, &mut clock, client, party);
+                let (changes, pause_us) =
+                    phase.as_mut().map_or((true, PAUSE_US), |phase| phase.next(world, client));
+                begin(world, &mut clock, client, party, (changes, pause_us));
             }
         }
         world.step()?;
@@ -132,9 +222,20 @@ fn text(name: &Name) -> String {
 }
 
 /// Draws an operation, and calls it.
-pub(crate) fn begin(world: &mut World, clock: &mut Clock, client: usize, party: &mut Party) {
-    let (op, asked, data) = draw(world, client, party);
-    let pause = world.rng.below(2_000);
+pub(crate) fn begin(
+    world: &mut World,
+    clock: &mut Clock,
+    client: usize,
+    party: &mut Party,
+    (changes, pause_us): (bool, u64),
+) {
+    let (op, asked, data) = loop {
+        let drawn = draw(world, client, party);
+        if changes || !drawn.0.changes() {
+            break drawn;
+        }
+    };
+    let pause = world.rng.below(pause_us);
     let (start, began_us) = (clock.now(world), world.now_us());
     let requests = world.clients[client].route.counters().requests;
     let token = world.call(client, &Caller::ROOT, op, data, pause);

@@ -50,6 +50,8 @@ counts! {
     frozen => "frozen machines",
     /// Mounts that died.
     mounts => "mounts that died",
+    /// Looks that mounts have answered by themselves.
+    kept => "answers that mounts had kept",
     /// Times at which parties were cut apart, in both directions.
     partitions => "partitions",
     /// Times at which one direction failed and the other did not.

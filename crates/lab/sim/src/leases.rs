@@ -1,11 +1,12 @@
-//! A mount that was alone is suspended with its machine, or one of its links is reset and only the island
-//! sees that. Another mount comes meanwhile and makes a change: from then on the first uses nothing that it kept.
+//! A mount that keeps answers is suspended with its machine, or one of its links is reset and only the island
+//! sees that. Another mount makes a change meanwhile: from then on the first uses nothing that it kept before.
 
 use atoll_core::Ino;
-use atoll_posix::{Caller, Op, SetAttr};
+use atoll_posix::{Answer, Caller, Op, SetAttr};
 use bytes::Bytes;
 
 use crate::cause::Failure;
+use crate::client::Done;
 use crate::links::{Party, SILENCE_US};
 use crate::recalls::alone;
 use crate::scenario::Run;
@@ -13,6 +14,8 @@ use crate::world::{Config, Happening, World};
 
 /// A machine is suspended for so long at most, in microseconds.
 const SLEEP_US_MAX: u64 = 60_000_000;
+/// The mode that the other mount gives the file.
+const CHANGED: u32 = 0o600;
 /// Before the other mount comes, at most.
 const PAUSE_US: u64 = 8_000_000;
 /// By then it is let in, whatever the first one does.
@@ -41,6 +44,12 @@ impl World {
                 self.schedule(SILENCE_US, Happening::Closed { conn, generation });
             }
         }
+    }
+
+    /// The answer to a look that a client may use now without asking. None while it stands still.
+    fn kept_by(&self, client: usize, look: &Op) -> Option<Done> {
+        let kept = &self.clients[client].kept;
+        kept.usable(look, self.client_ms(client)).filter(|_| !self.is_asleep(client)).cloned()
     }
 
     /// How often a client has given a sign of life.
@@ -87,16 +96,21 @@ pub fn happens(world: &mut World, ino: Ino, mishap: Mishap, pause_us: u64) -> Re
     if !world.keeps(0) {
         return Err(Failure::new("who is alone keeps nothing"));
     }
-    let mut asked = Some(world.call(0, &Caller::ROOT, ask.clone(), Bytes::new(), 0));
+    // Whether each was asked behind the change.
+    let mut asked = vec![(world.call(0, &Caller::ROOT, ask.clone(), Bytes::new(), 0), false)];
     match mishap {
         Mishap::Suspended(us) => {
             world.run_for(1)?;
             world.suspend(0, us);
+            // Its kernel's time for what it keeps stands still. Only here, where it drops all at once: a kernel may use it until then.
+            let us_of = |us| world.clients[0].pace.ms(us);
+            let slept_ms = us_of(world.now_us() + us) - us_of(world.now_us());
+            world.clients[0].kept.stands_still(slept_ms);
         }
         Mishap::ResetAtIslands => world.reset_at_islands(0),
     }
     world.run_for(pause_us)?;
-    let set = SetAttr { mode: Some(0o600), ..SetAttr::default() };
+    let set = SetAttr { mode: Some(CHANGED), ..SetAttr::default() };
     let change = world.call(1, &Caller::ROOT, Op::SetAttr { ino, set }, Bytes::new(), 0);
     world.heal();
     let (mut until, mut next_us, mut changed) = (world.now_us() + PATIENCE_US, world.now_us(), false);
@@ -107,21 +121,29 @@ pub fn happens(world: &mut World, ino: Ino, mishap: Mishap, pause_us: u64) -> Re
             until = world.now_us() + AFTER_US;
         }
         if changed && !world.is_asleep(0) {
-            if world.keeps(0) {
-                return Err(Failure::new("a mount may use what it kept after another one has changed it"));
-            }
             until = until.max(world.clients[0].asleep_until_us + AFTER_US);
         }
         if world.now_us() > until {
             break;
         }
-        // It goes on asking all the time: only with an answer can it keep anything.
-        if asked.is_some_and(|token| world.poll(0, token).is_some()) {
-            asked = None;
+        if changed && let Some(kept) = world.kept_by(0, &ask).filter(|kept| !shows_change(kept)) {
+            return Err(Failure::new(format!(
+                "a mount may use what it kept after another one has changed it: {kept:?}"
+            )));
         }
-        if asked.is_none() && world.now_us() >= next_us {
+        // It goes on asking all the time, also while an island does not answer.
+        for (token, is_behind) in std::mem::take(&mut asked) {
+            match world.poll(0, token) {
+                Some(done) if is_behind && !shows_change(&done) => {
+                    return Err(Failure::new(format!("a mount is told what is long changed: {done:?}")));
+                }
+                Some(_) => {}
+                None => asked.push((token, is_behind)),
+            }
+        }
+        if !world.is_asleep(0) && world.now_us() >= next_us {
             next_us = world.now_us() + ASK_US;
-            asked = Some(world.call(0, &Caller::ROOT, ask.clone(), Bytes::new(), 0));
+            asked.push((world.call(0, &Caller::ROOT, ask.clone(), Bytes::new(), 0), changed));
         }
         world.step()?;
     }
@@ -129,6 +151,11 @@ pub fn happens(world: &mut World, ino: Ino, mishap: Mishap, pause_us: u64) -> Re
         return Err(Failure::new("the second mount is never let in"));
     }
     world.converge()
+}
+
+/// Whether this is how the file is behind the change.
+fn shows_change(done: &Done) -> bool {
+    matches!(done, Ok((Answer::Attr { attr }, _)) if attr.mode & 0o777 == CHANGED)
 }
 
 fn unseen(why: atoll_posix::Errno) -> Failure {

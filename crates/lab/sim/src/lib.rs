@@ -28,6 +28,7 @@ mod injected;
 pub mod invariants;
 mod islands;
 mod judge;
+mod kept;
 pub mod large;
 mod leaders;
 mod leases;

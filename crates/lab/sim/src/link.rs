@@ -7,7 +7,7 @@ use atoll_history::{History, Lenience, Record};
 use atoll_posix::Errno;
 
 use crate::cause::Failure;
-use crate::histories::{CLIENTS, Clock, Party, begin, end};
+use crate::histories::{CLIENTS, Clock, PAUSE_US, Party, begin, end};
 use crate::links::{Cut, Party as Side, SILENCE_US};
 use crate::scenario::Run;
 use crate::sequential::config_of;
@@ -59,7 +59,7 @@ pub(crate) fn run(run: &mut Run, trouble: Trouble) -> Result<(), Failure> {
                 crate::concurrent::deaths(world);
             }
             left -= 1;
-            begin(world, &mut clock, client, party);
+            begin(world, &mut clock, client, party, (true, PAUSE_US));
         }
         world.step()?;
         for (client, (party, next_us)) in parties.iter_mut().enumerate() {

@@ -32,6 +32,8 @@ pub enum Shown {
     SmallWorld,
     /// A test of `pure/island` alone.
     OfIsland,
+    /// A test of `pure/route` alone.
+    OfRoute,
     /// A test of copies by hand, in `store/dispatch`.
     OfCopies,
     /// The small world of `pure/spine`.
@@ -111,7 +113,12 @@ pub const fn shown_by(bug: Bug) -> Shown {
             return Shown::SmallWorld;
         }
         Bug::DrainedGoesFirst | Bug::WantedAtOnce => return Shown::SmallWorld,
-        Bug::LocalEndsAtOnce | Bug::OrphanOfAll => return Shown::OfIsland,
+        Bug::LocalEndsAtOnce
+        | Bug::OrphanOfAll
+        | Bug::KeptDuringChange
+        | Bug::KeepsNotLogged
+        | Bug::KeepsNotSynced => return Shown::OfIsland,
+        Bug::KeptOvertaken => return Shown::OfRoute,
         Bug::LinkedWithoutScope | Bug::LentToScope | Bug::FoundAnywhere => "limited",
         Bug::AnswerOverNewer | Bug::BytesOfUnsynced => return Shown::OfCopies,
         Bug::NoCycleCheck | Bug::FoldsByAge | Bug::ChainOnly | Bug::BaseNotKept => return Shown::OfSpine,
@@ -127,8 +134,10 @@ pub const fn shown_by(bug: Bug) -> Shown {
         | Bug::AwayInFailOver
         | Bug::TimeGoesBack => "groups_deaths",
         Bug::DropsUnsyncedAtOthers | Bug::CutForgetsExtents => "groups_power",
-        Bug::MissingForgotten | Bug::RowsOfTwoCommits | Bug::FilledUnsynced => "groups_fill",
-        Bug::OwnCheckpoints | Bug::RemovedAtOnce => "groups_rings",
+        Bug::MissingForgotten | Bug::RowsOfTwoCommits | Bug::FilledUnsynced | Bug::OwnCheckpoints => {
+            "groups_fill"
+        }
+        Bug::RemovedAtOnce => "groups_rings",
         Bug::ReadBesideLease => "groups",
         Bug::SnapshotAhead => "groups_partition",
         Bug::AnswerBeforeLog | Bug::IdsGivenAgain => "faults",
@@ -213,7 +222,7 @@ const fn first_seed(bug: Bug) -> u64 {
         Bug::CopyWaitsBehind => 160,
         Bug::StubOfThen => 285,
         Bug::NoDirty => 185,
-        Bug::OwnCheckpoints => 210,
+        Bug::OwnCheckpoints => 25,
         Bug::AnsweredUnapplied => 280,
         Bug::HalfAWrite => 330,
         Bug::MovedIntoRemoved => 1_040,

@@ -1,5 +1,5 @@
-//! A mount that has been alone keeps what it has seen, and takes its time to drop it when another one comes: until
-//! then the other changes nothing.
+//! A mount that has been alone keeps what it has seen, and takes its time to drop it when another one changes something: that
+//! waits for it.
 
 use atoll_core::{Ino, Name};
 use atoll_posix::{Answer, Caller, Kind, Op, SetAttr};
@@ -22,7 +22,7 @@ const PATIENCE_US: u64 = 60_000_000;
 
 /// The first client is a mount that has been alone for long, with a file; the second one is cut off.
 pub fn alone(mut config: Config) -> Result<(World, Ino), Failure> {
-    (config.clients, config.mounts) = (2, true);
+    (config.clients, config.mounts, config.caches) = (2, true, true);
     let mut world = World::new(config)?;
     world.partition(|party| party == Party::Client(1));
     world.run_for(ALONE_US)?;

@@ -157,6 +157,12 @@ pub const SCENARIOS: &[Scenario] = &[
         body: |run| crate::histories::run(run, crate::concurrent::Trouble::Errors),
     },
     Scenario {
+        name: "history_caches",
+        what: "the same with mounts that answer by themselves what they have kept; islands die, links are cut, or the power fails",
+        steps: 600,
+        body: crate::histories::run_caches,
+    },
+    Scenario {
         name: "frozen",
         what: "several clients at once, and machines stand still for up to 20 seconds",
         steps: 80,

@@ -102,6 +102,8 @@ pub struct Config {
     pub short_logs: bool,
     /// Which machines keep which island, and how many, changes.
     pub rings: bool,
+    /// Mounts answer by themselves what they may have kept.
+    pub caches: bool,
 }
 
 impl Config {
@@ -110,7 +112,7 @@ impl Config {
         let lays = seed.is_multiple_of(LAYS_EACH);
         let (delay_us_max, rows_max, recall_us, outbox_max) = (2_000, 64, 0, atoll_island::OUTBOX_MAX);
         let (moves, doubles, reserve_bytes, drifts, relays, unchecked) = (false, 0, 0, false, false, false);
-        let (limits_of_product, short_logs, rings) = (false, false, false);
+        let (limits_of_product, short_logs, rings, caches) = (false, false, false, false);
         Self {
             seed,
             islands,
@@ -132,6 +134,7 @@ impl Config {
             limits_of_product,
             short_logs,
             rings,
+            caches,
         }
     }
 }
@@ -544,13 +547,19 @@ impl World {
             Happening::Call { client, token, caller, op, data } => {
                 let (now_ms, options) = (self.client_ms(client), self.options(&caller, token));
                 self.note(format_args!("client {client}: call {token} {:?} {op:?}", caller.uid));
+                if self.config.caches
+                    && let Some(done) = self.clients[client].kept.answer(token, &op, now_ms)
+                {
+                    self.injected.kept += 1;
+                    return self.clients[client].answers(token, done);
+                }
                 self.with_client(client, &[], |route, out| {
                     route.call_with_options(now_ms, &caller, options, *op, data, token, out);
                 });
             }
             Happening::Recalled { client } => {
                 self.note(format_args!("client {client}: keeps nothing any more"));
-                self.clients[client].kept_until_ms = 0;
+                self.clients[client].drops_all();
                 self.with_client(client, &[], |route, out| route.recalled(out));
             }
             Happening::Stop { node, life } if self.machines[node].life == life => self.stop_in_order(node),

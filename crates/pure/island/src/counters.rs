@@ -13,6 +13,8 @@ counters! {
         records,
         /// Rows read from the snapshot.
         loads,
+        /// Mounts that had to drop what they kept, before another client changed something.
+        recalls,
         /// Checkpoints made.
         checkpoints,
     }

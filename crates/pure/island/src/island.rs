@@ -249,16 +249,18 @@ impl Island {
             let table = self.ctx.config.table.clone();
             return self.ctx.answer(&call, 0, Outcome::StaleTable { table });
         }
-        if call.request.op == ClientOp::Renew {
+        if matches!(call.request.op, ClientOp::Renew | ClientOp::Lease) {
             // By it the client finds out what others have made up about this island's journal.
             let me = self.ctx.config.id;
             let kept = (!self.recovery.has_moved_on()).then(|| self.ctx.state.clocks().get(me));
             self.ctx.replies.tell_own_clock(call.session(), me, kept);
         }
-        let last_ask = self.journal.last_ask();
-        let Some(call) = self.sessions.session_request(&mut self.ctx, &self.migration, last_ask, call) else {
+        let Self { ctx, sessions, migration, journal, .. } = self;
+        let applied = |ctx: &Ctx, stamp| journal.is_applied_by_all(ctx, stamp);
+        let Some(call) = sessions.session_request(ctx, migration, &applied, journal.last_ask(), call) else {
             return;
         };
+        let Some(call) = self.sessions.clear(&mut self.ctx, call) else { return };
         let Some(call) = self.repeated(call) else { return };
         if self.requests.is_log_stuck() && call.request.seq != 0 {
             return self.ctx.answer(&call, 0, Outcome::Failed { errno: Errno::ENOSPC });

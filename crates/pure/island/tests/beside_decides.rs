@@ -80,7 +80,7 @@ struct World {
     records: Vec<(u64, Record)>,
     notices: Vec<Notice>,
     sent: Vec<u64>,
-    exclusive: bool,
+    may_keep: bool,
     ms: u64,
     next: u64,
 }
@@ -92,10 +92,12 @@ impl World {
         let mut island = Island::new(config, State::new(1), PreviousEnd::Orderly, Now::default());
         island.set_beside(Box::new(Deciding::default()));
         let (records, notices, sent) = (Vec::new(), Vec::new(), Vec::new());
-        let mut world = Self { island, records, notices, sent, exclusive: false, ms: 0, next: 0 };
+        let mut world = Self { island, records, notices, sent, may_keep: false, ms: 0, next: 0 };
         world.tick(1);
-        match world.ask(ClientOp::Attach { mount }) {
-            Outcome::Attached { exclusive, .. } => world.exclusive = exclusive,
+        world.ask(ClientOp::Attach { mount });
+        world.ask(ClientOp::Lease);
+        match world.ask(ClientOp::Lease) {
+            Outcome::Attached { may_keep, .. } => world.may_keep = may_keep,
             other => panic!("{other:?}"),
         }
         world
@@ -230,7 +232,7 @@ fn the_thread_of_a_client_does_nothing_for_the_machine() {
 #[test]
 fn what_it_removes_stays_for_a_mount_until_that_has_let_go_of_it() {
     let mut world = World::new(true);
-    assert!(world.exclusive);
+    assert!(world.may_keep);
     let file = world.create("f");
     let dir = world.does(Op::Mkdir { dir: ROOT, name: named("d"), mode: 0o755, umask: 0 }).unwrap();
     for name in ["f", "d"] {

@@ -12,6 +12,7 @@ use bytes::Bytes;
 
 const ROOT: Ino = Ino::ROOT;
 const MOUNT: SessionId = SessionId(1);
+const SECOND: SessionId = SessionId(2);
 
 /// Decides what comes, and adds to records and before operations what it was given.
 #[derive(Debug, Clone, Default)]
@@ -122,10 +123,17 @@ impl World {
         self.event(Event::Request { link, id, request, data: Bytes::new() })
     }
 
-    /// Whether it is alone.
+    /// Whether it may keep what it is told, when its row is synced.
     fn attach(&mut self, session: SessionId, mount: bool) -> bool {
-        match self.ask(session, ClientOp::Attach { mount }) {
-            Some(Outcome::Attached { exclusive, .. }) => exclusive,
+        self.may_keep(session, ClientOp::Attach { mount });
+        self.may_keep(session, ClientOp::Lease);
+        self.may_keep(session, ClientOp::Lease)
+    }
+
+    /// By the answer to this sign of life.
+    fn may_keep(&mut self, session: SessionId, op: ClientOp) -> bool {
+        match self.ask(session, op) {
+            Some(Outcome::Attached { may_keep, .. }) => may_keep,
             other => panic!("{other:?}"),
         }
     }
@@ -276,10 +284,8 @@ fn if_more_has_changed_than_a_notice_may_have_everything_is_recalled() {
     assert_eq!(world.decided(names(CHANGED_MAX, 11)), [Notice::Recall]);
     // Or long ones, although they are few.
     assert_eq!(world.decided(names(CHANGED_MAX / 2, 250)), [Notice::Recall]);
-    match world.ask(MOUNT, ClientOp::Dropped) {
-        Some(Outcome::Attached { exclusive: true, .. }) => {}
-        other => panic!("it keeps again: {other:?}"),
-    }
+    world.may_keep(MOUNT, ClientOp::Dropped);
+    assert!(world.may_keep(MOUNT, ClientOp::Lease), "it keeps again");
 }
 
 #[test]
@@ -294,12 +300,17 @@ fn who_keeps_nothing_is_told_nothing() {
     let bytes = vec![opened].to_vec().into();
     world.event(Event::Beside(BesideEvent::Message { peer: 9, bytes }));
     assert_eq!(std::mem::take(&mut world.notices), [(LinkId(MOUNT.0), changed(&[ROOT], &[]))]);
-    // A second mount: the first one drops everything before, and neither keeps anything then.
-    assert!(world.ask(SessionId(2), ClientOp::Attach { mount: true }).is_none(), "it waits");
-    assert_eq!(world.told(), [Notice::Recall]);
-    assert!(world.ask(MOUNT, ClientOp::Dropped).is_some());
-    let touched = world.dir(ROOT, |row| row.fixed.mode = 0o700);
-    assert_eq!(world.decided(vec![touched]), []);
+    // A second mount hears of it, too. If it changes something, the first one drops everything before, and hears nothing then.
+    assert!(world.attach(SECOND, true));
+    let touched = |world: &World, mode| world.dir(ROOT, |row| row.fixed.mode = mode);
+    let change = touched(&world, 0o700);
+    assert_eq!(world.decided(vec![change]), [changed(&[ROOT], &[]), changed(&[ROOT], &[])]);
+    let mkdir = Op::Mkdir { dir: ROOT, name: named("d"), mode: 0o755, umask: 0 };
+    assert!(world.ask(SECOND, ClientOp::Fs { op: mkdir }).is_none(), "it waits");
+    assert_eq!(std::mem::take(&mut world.notices), [(LinkId(MOUNT.0), Notice::Recall)]);
+    let made = world.ask(MOUNT, ClientOp::Dropped);
+    assert!(matches!(made, Some(Outcome::Ok { .. })), "it goes on: {made:?}");
+    assert!(!world.may_keep(MOUNT, ClientOp::Lease), "something has just changed");
 }
 
 #[test]
@@ -310,8 +321,9 @@ fn a_mount_that_sees_a_part_of_the_tree_keeps_nothing_and_hears_of_nothing() {
     let made = world.ask(SessionId(5), ClientOp::Fs { op: mkdir }).expect("it is answered");
     let Outcome::Ok { answer: Answer::Found { found }, .. } = made else { panic!("{made:?}") };
     let attach = ClientOp::AttachWithin { mount: true, scope: found.attr.ino };
-    let attached = world.ask(MOUNT, attach);
-    assert!(matches!(attached, Some(Outcome::Attached { exclusive: false, .. })), "{attached:?}");
+    world.may_keep(MOUNT, attach);
+    world.may_keep(MOUNT, ClientOp::Lease);
+    assert!(!world.may_keep(MOUNT, ClientOp::Lease));
     let opened = world.dir(found.attr.ino, |row| row.fixed.mode = 0o777);
     assert_eq!(world.decided(vec![opened]), []);
 }

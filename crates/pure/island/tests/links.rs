@@ -1,6 +1,6 @@
 //! A client that has taken up its session on a new link, while what it said on the old one still arrives.
 
-use atoll_core::{Ino, IslandId, SessionId, Table, Time};
+use atoll_core::{Ino, IslandId, Name, SessionId, Table, Time};
 use atoll_island::{Config, Effect, Event, Island, LinkId, Now, PreviousEnd};
 use atoll_posix::{Caller, LockKind, LockRange, Op};
 use atoll_proto::{ClientOp, Notice, Outcome, Request};
@@ -162,23 +162,27 @@ fn a_session_that_ends_while_a_lock_is_asked_for_does_not_get_it() {
 fn what_a_mount_has_said_of_what_it_keeps_is_void_when_it_has_another_link() {
     let mut world = World::new();
     world.ask(ONE, OLD, 10, 0, ClientOp::Attach { mount: true });
+    world.ask(OTHER, OTHERS, 20, 0, ClientOp::Attach { mount: false });
     world.event(Event::Synced(world.island.state().seq()));
     world.ask(ONE, NEW, 11, 0, ClientOp::Dropped);
-    let sole = |world: &World| match world.replies.last() {
-        Some((_, _, Outcome::Attached { exclusive: sole, .. })) => *sole,
+    world.ask(ONE, NEW, 12, 0, ClientOp::Lease);
+    world.event(Event::Synced(world.island.state().seq()));
+    world.ask(ONE, NEW, 13, 0, ClientOp::Lease);
+    let may_keep = |world: &World| match world.replies.last() {
+        Some((_, _, Outcome::Attached { may_keep, .. })) => *may_keep,
         other => panic!("{other:?}"),
     };
-    assert!(sole(&world), "it may keep what it is told now");
+    assert!(may_keep(&world), "it may keep what it is told now");
     // This is about what it kept before.
-    world.ask(ONE, OLD, 12, 0, ClientOp::Dropped);
+    world.ask(ONE, OLD, 14, 0, ClientOp::Dropped);
     world.event(Event::LinkClosed { link: OLD, ended: true });
-    world.ask(OTHER, OTHERS, 20, 0, ClientOp::Attach { mount: true });
+    let mkdir = Op::Mkdir { dir: Ino::ROOT, name: Name::new(b"d").unwrap(), mode: 0o755, umask: 0 };
+    world.ask(OTHER, OTHERS, 21, 1, ClientOp::Fs { op: mkdir });
     assert_eq!(world.notices, [(NEW, Notice::Recall)]);
-    assert_eq!(world.answered(20), []);
     for _ in 0..20 {
         world.tick();
     }
-    assert_eq!(world.answered(20), [], "its link is not the one that ended");
-    world.ask(ONE, NEW, 13, 0, ClientOp::Dropped);
-    assert_eq!(world.answered(20), [OTHERS]);
+    assert_eq!(world.answered(21), [], "its link is not the one that ended");
+    world.ask(ONE, NEW, 15, 0, ClientOp::Dropped);
+    assert_eq!(world.answered(21), [OTHERS]);
 }

@@ -4,6 +4,8 @@
 
 #[path = "ending.rs"]
 mod ending;
+#[path = "leases.rs"]
+mod leases;
 #[path = "scope.rs"]
 mod scope;
 
@@ -23,6 +25,12 @@ const TESTS: &[(Bug, fn())] = &[
         Bug::FoundAnywhere,
         scope::every_operation_about_something_outside_is_answered_as_about_an_id_that_never_was,
     ),
+    (Bug::KeptDuringChange, leases::while_another_one_changes_something_a_mount_may_keep_nothing),
+    (
+        Bug::KeepsNotSynced,
+        leases::a_mount_is_told_that_it_may_keep_something_when_that_survives_a_power_cut,
+    ),
+    (Bug::KeepsNotLogged, leases::an_island_that_starts_waits_for_mounts_that_may_keep_something),
     (
         Bug::OrphanOfAll,
         scope::a_limited_mount_hears_of_files_and_directories_that_lose_their_last_name_inside_and_of_no_others,

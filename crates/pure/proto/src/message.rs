@@ -114,6 +114,8 @@ wire_enum! {
             op: Op, /// As in `Rename`.
             key: Option<Key>, /// As in `Link`.
             home: Option<IslandId> },
+        /// As `Renew`, of a mount that asks whether it may keep what is answered from here on.
+        35 => Lease,
         /// As `Attach`: this session sees one directory, and what is below it. A node writes this for a client that is
         /// limited, whatever the client has asked.
         33 => AttachWithin { /// It is a mount.
@@ -229,10 +231,9 @@ wire_enum! {
         /// A walked path.
         6 => Resolved { /// How far.
             resolved: Resolved },
-        /// The session is known here. `exclusive`: no other mount is, and what is answered may be kept
-        /// until recalled.
-        7 => Attached { /// No other mount.
-            exclusive: bool, /// The incarnation of the island that began with its last power cut.
+        /// The session is known here.
+        7 => Attached { /// What is answered may be kept until it is recalled, if all islands say so: others change nothing before.
+            may_keep: bool, /// The incarnation of the island that began with its last power cut.
             power: u32 },
         /// No such session (it expired): attach first.
         8 => NoSession,

@@ -142,6 +142,10 @@ wire_enum! {
         /// The end of a client has begun. More records let go of what it holds.
         27 => Ending { /// The client.
             session: SessionId },
+        /// A mount may keep what it is told from here on (`on`), or has dropped what it had.
+        33 => Keeps { /// The mount.
+            session: SessionId, /// It may.
+            on: bool },
         /// An entry of this island's journal, kept until all others have it.
         11 => Posted { /// This island's clock.
             stamp: Stamp, /// The entry.

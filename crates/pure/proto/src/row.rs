@@ -340,6 +340,9 @@ wire_struct! {
         pub held: Vec<Ino>,
         /// It sees this directory only, and what is below it.
         pub scope: Option<Ino>,
+        /// It is a mount that may keep what it was told: others change nothing before it has dropped that, or can use it no
+        /// more.
+        pub keeps: bool,
     }
 }
 

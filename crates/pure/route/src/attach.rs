@@ -65,7 +65,7 @@ impl<T> Route<T> {
         // It is asked again, with its number.
         peer.attached = false;
         peer.attaching = false;
-        peer.sole = false;
+        peer.may_keep = false;
         peer.recalling = false;
         peer.told_version = 0;
         let mut lost: Vec<u64> =
@@ -96,7 +96,7 @@ impl<T> Route<T> {
         let peer = self.peers.get_mut(&island).expect("known to the caller");
         peer.attaching = true;
         peer.recalling = false;
-        peer.sole_from = self.next_id;
+        peer.told_from = self.next_id;
         let op = match self.config.scope {
             _ if peer.known => ClientOp::Dropped,
             Some((scope, _)) => ClientOp::AttachWithin { mount, scope },
@@ -147,7 +147,7 @@ impl<T> Route<T> {
         now_ms: u64,
         id: u64,
         island: IslandId,
-        sole: bool,
+        may_keep: bool,
         power: u32,
         out: &mut RouteOut<T>,
     ) {
@@ -160,11 +160,21 @@ impl<T> Route<T> {
         peer.attaching = false;
         peer.known = true;
         // Told before a recall, and come after it, it says nothing of the time since.
-        peer.sole = sole && id >= peer.sole_from;
+        let may_keep = may_keep && id >= peer.told_from;
+        let might_keep = std::mem::replace(&mut peer.may_keep, may_keep);
         // Not when its answer is read: it may have been written long ago, before the machine was suspended.
         peer.renewed_ms = asked_ms;
+        if may_keep && !might_keep && !planted(Bug::KeptOvertaken) {
+            // What is under way may have been answered before, and changed since.
+            self.calls.values_mut().for_each(|call| call.is_overtaken = true);
+        }
+        let peer = self.peers.get_mut(&island).expect("looked at");
         if !peer.attached {
             peer.attached = true;
+            if self.config.keeps {
+                // It is asked at once whether answers may be kept.
+                self.renew_ms = 0;
+            }
             for id in std::mem::take(&mut peer.waiting) {
                 self.ask(id, out);
             }
@@ -195,8 +205,8 @@ impl<T> Route<T> {
             Notice::Recall => {
                 if let Some(peer) = self.peers.get_mut(&island) {
                     // From here on no answer is kept; what was kept goes.
-                    peer.sole = false;
-                    peer.sole_from = self.next_id;
+                    peer.may_keep = false;
+                    peer.told_from = self.next_id;
                     peer.recalling = true;
                 }
                 if planted(Bug::DroppedTooSoon) {
@@ -244,8 +254,8 @@ impl<T> Route<T> {
     /// the answer to a recall that has not arrived yet.
     fn dropped(&mut self, island: IslandId, out: &mut RouteOut<T>) {
         let peer = self.peers.get_mut(&island).expect("known to the caller");
-        peer.sole = false;
-        peer.sole_from = self.next_id;
+        peer.may_keep = false;
+        peer.told_from = self.next_id;
         peer.recalling = false;
         self.own(island, ClientOp::Dropped, out);
     }
@@ -254,7 +264,7 @@ impl<T> Route<T> {
     pub(crate) fn renew(&mut self, out: &mut RouteOut<T>) {
         let up: Vec<IslandId> = self.peers.iter().filter(|(_, p)| p.attached).map(|(i, _)| *i).collect();
         for island in up {
-            self.own(island, ClientOp::Renew, out);
+            self.own(island, self.sign_of_life(), out);
         }
     }
 

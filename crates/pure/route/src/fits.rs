@@ -37,7 +37,11 @@ pub(crate) fn misfit<T>(
     let renews = matches!(
         &call.what,
         CallKind::Own(
-            ClientOp::Attach { .. } | ClientOp::AttachWithin { .. } | ClientOp::Renew | ClientOp::Dropped
+            ClientOp::Attach { .. }
+                | ClientOp::AttachWithin { .. }
+                | ClientOp::Renew
+                | ClientOp::Lease
+                | ClientOp::Dropped
         )
     );
     match outcome {

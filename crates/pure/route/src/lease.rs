@@ -1,5 +1,5 @@
-//! The lease of a mount that is alone, as the mount knows it: until when it may keep answers, and what it
-//! does if that time passes unseen.
+//! The lease of a mount, as the mount knows it: until when it may keep answers, and what it does if that time passes unseen. It keeps
+//! answers only if all islands allow it.
 //!
 //! Invariant: the mount drops what it keeps before the lease ends at any island. An island counts from the
 //! arrival of the last sign of life. The mount counts from its sending, which is earlier. The mount's clock
@@ -7,9 +7,16 @@
 
 use atoll_core::planted::{Bug, planted};
 
+use atoll_proto::ClientOp;
+
+use crate::call::CallKind;
 use crate::out::RouteOut;
 use crate::route::Route;
 
+/// Milliseconds between two signs of life.
+const RENEW_MS: u64 = 3_000;
+/// The same while an island does not let the mount keep what it says: soon it may.
+const RENEW_SOON_MS: u64 = 1_000;
 /// Milliseconds since the last answered sign of life for which answers may be kept. Together with
 /// [`KEEP_MS`] and [`LAPSE_MS`] it stays below the islands' lease of 15 s.
 const FRESH_MS: u64 = 5_000;
@@ -47,10 +54,31 @@ impl Lease {
     }
 }
 
+/// Whether a call gives a sign of life, and nothing else.
+pub(crate) const fn is_sign_of_life(what: &CallKind) -> bool {
+    matches!(what, CallKind::Own(ClientOp::Renew | ClientOp::Lease))
+}
+
 impl<T> Route<T> {
+    /// The next sign of life.
+    pub(crate) const fn sign_of_life(&self) -> ClientOp {
+        if self.config.keeps { ClientOp::Lease } else { ClientOp::Renew }
+    }
+
+    /// Milliseconds between two signs of life now.
+    pub(crate) fn pause_ms(&self) -> u64 {
+        let waits_to_keep = self.config.keeps && self.peers.values().any(|p| p.attached && !p.may_keep);
+        if waits_to_keep { RENEW_SOON_MS } else { RENEW_MS }
+    }
+
     /// Until when an answer of now may be kept, in milliseconds, for at most [`KEEP_MS`]. 0: not at all.
     pub fn keep_until_ms(&self) -> u64 {
-        let until = |p: &crate::peer::Peer| if p.attached && p.sole { p.renewed_ms + FRESH_MS } else { 0 };
+        if self.recalls > 0 {
+            // The frontend would drop it, or just has not.
+            return 0;
+        }
+        let until =
+            |p: &crate::peer::Peer| if p.attached && p.may_keep { p.renewed_ms + FRESH_MS } else { 0 };
         self.peers.values().map(until).min().unwrap_or(0)
     }
 
@@ -73,8 +101,8 @@ impl<T> Route<T> {
             return;
         }
         for peer in self.peers.values_mut() {
-            peer.sole = false;
-            peer.sole_from = self.next_id;
+            peer.may_keep = false;
+            peer.told_from = self.next_id;
         }
         self.recall(out);
     }

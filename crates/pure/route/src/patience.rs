@@ -211,31 +211,26 @@ impl<T> Route<T> {
     /// soon, so it is waited for, and nothing happens after the end of a process.
     pub fn abandon(&mut self, id: u64, out: &mut RouteOut<T>) {
         let Some(call) = self.calls.get_mut(&id) else { return };
-        call.interrupted |= is_lock(&call.what);
+        call.interrupted |= changes(&call.what);
         let lives = self.peers.get(&call.island).is_some_and(|peer| peer.lives(self.now_ms));
         if !(lives && call.is_in_flight()) {
             self.give_up(id, Errno::EINTR, out);
-        } else if is_lock(&call.what) {
+        } else if changes(&call.what) {
+            // A lock, or a change that waits for other mounts, may be waited for.
             let (island, request) = (call.island, call.number(id));
             self.own(island, ClientOp::Cancel { request }, out);
         }
     }
 }
 
-/// Whether a living island may need longer than the mount has patience, because it waits for a disk or for
-/// another holder of a lock.
+/// Whether a living island may need longer than the mount has patience, because it waits for a disk, for another holder of a lock, or
+/// until other mounts have dropped what they keep.
 const fn may_be_slow(what: &CallKind) -> bool {
     match what {
-        CallKind::Op(op) => matches!(
-            op,
-            Op::Read { .. }
-                | Op::Write { .. }
-                | Op::Fallocate { .. }
-                | Op::CopyRange { .. }
-                | Op::Fsync { .. }
-                | Op::FsyncDir { .. }
-                | Op::SetLock { wait: true, .. }
-        ),
+        CallKind::Op(Op::SetLock { wait, .. }) => *wait,
+        CallKind::Op(op) => {
+            op.changes() || matches!(op, Op::Read { .. } | Op::Fsync { .. } | Op::FsyncDir { .. })
+        }
         CallKind::Walk(_) | CallKind::Own(_) | CallKind::Island(_) => false,
     }
 }

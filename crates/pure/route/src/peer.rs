@@ -11,11 +11,12 @@ pub(crate) struct Peer {
     pub(crate) attaching: bool,
     /// It knew the session when it was last attached.
     pub(crate) known: bool,
-    pub(crate) sole: bool,
+    /// It lets the mount keep what is answered.
+    pub(crate) may_keep: bool,
     /// Its incarnation that began with its last power cut, as it said when it was attached.
     pub(crate) power: u32,
-    /// Requests from this number on tell whether it is the only mount.
-    pub(crate) sole_from: u64,
+    /// Answers to requests from this number on tell whether it does.
+    pub(crate) told_from: u64,
     /// The island waits to hear that everything kept is dropped.
     pub(crate) recalling: bool,
     /// When it last answered anything, and when its link broke.

@@ -19,7 +19,7 @@ use crate::fits::{MisfitAnswer, misfit, sends_on};
 use crate::found::FoundNames;
 use crate::hints::Hints;
 use crate::homes::Homes;
-use crate::lease::Lease;
+use crate::lease::{Lease, is_sign_of_life};
 use crate::links::{DirLinks, leads_on};
 use crate::out::{FinishedCall, IslandAnswer, OutgoingRequest, RouteOut};
 use crate::peer::Peer;
@@ -30,8 +30,6 @@ use crate::synced::{UnsyncedChanges, changes};
 const NOT_NOW_MS: u64 = 20;
 /// How often that pause is doubled at most.
 const NOT_NOW_DOUBLINGS: u32 = 4;
-/// Milliseconds between two signs of life.
-const RENEW_MS: u64 = 3_000;
 /// How often a name is looked up again if its file is gone from the home that the name tells.
 const DANGLED_MAX: u32 = 8;
 /// How often a call is sent on at once: to another island, or to the same with a newer table. Then there are pauses.
@@ -56,6 +54,8 @@ pub struct Config {
     pub session: SessionId,
     /// Whether the client is a mount, and not a tool.
     pub mount: bool,
+    /// Whether it keeps answers, if it may.
+    pub keeps: bool,
     /// Milliseconds that a call waits for an island that is away. None: without end (`hard`).
     pub patience_ms: Option<u64>,
     /// The directory that is all that the client sees, with what is below it, and its placement key; none: the whole tree.
@@ -390,10 +390,7 @@ impl<T> Route<T> {
             peer.heard_ms = now_ms;
             peer.given_up = false;
         }
-        let renewed = self
-            .calls
-            .get(&id)
-            .filter(|call| call.island == island && matches!(call.what, CallKind::Own(ClientOp::Renew)));
+        let renewed = self.calls.get(&id).filter(|call| call.island == island && is_sign_of_life(&call.what));
         let asked_after = renewed.map(|call| call.asked_after);
         let known = reply.vector.into_iter().filter(|(other, _)| self.peers.contains_key(other));
         self.seen.told(island, known, asked_after);
@@ -491,8 +488,8 @@ impl<T> Route<T> {
                 self.ask_where_linked_is(id, out);
             }
             Outcome::Resolved { resolved } => self.walked(id, resolved, out),
-            Outcome::Attached { exclusive: sole, power } => {
-                self.on_attached(now_ms, id, island, sole, power, out)
+            Outcome::Attached { may_keep, power } => {
+                self.on_attached(now_ms, id, island, may_keep, power, out)
             }
             Outcome::Hints { hints, next } => {
                 let CallKind::Own(ClientOp::Hints { after }) = call.what else {
@@ -760,7 +757,7 @@ impl<T> Route<T> {
         for (_, id) in ready {
             self.ask(id, out);
         }
-        if now_ms >= self.renew_ms + RENEW_MS {
+        if now_ms >= self.renew_ms + self.pause_ms() {
             self.renew_ms = now_ms;
             self.renew(out);
         }

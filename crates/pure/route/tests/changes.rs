@@ -51,11 +51,30 @@ fn what_is_asked_once_more_behind_news_counts_as_older() {
     let sent = ask(&mut client, 1);
     changed(&mut client);
     client.reply(&sent, Outcome::NotNow);
-    client.route.tick(1_000, &mut client.out);
+    client.route.tick(500, &mut client.out);
     let again = client.out.send.pop().expect("it is asked again");
     answer(&mut client, &again);
     assert!(!client.out.finished[0].is_recent, "nobody knows which of the two was answered");
     let next = ask(&mut client, 2);
     answer(&mut client, &next);
     assert!(client.out.finished[1].is_recent);
+}
+
+/// Sequence b of `docs/design/024-leases.md`: something may have changed between the two.
+pub(crate) fn an_answer_that_was_asked_for_before_answers_may_be_kept_is_not_recent() {
+    let mut client = Client::new(1, None);
+    let early = ask(&mut client, 1);
+    client.route.tick(1_000, &mut client.out);
+    let lease = client.out.send.pop().expect("it asks whether it may keep answers");
+    client.reply(&lease, Outcome::Attached { may_keep: true, power: 1 });
+    let later = ask(&mut client, 2);
+    answer(&mut client, &early);
+    answer(&mut client, &later);
+    let ended: Vec<(u32, bool)> = client.out.finished.iter().map(|f| (f.token, f.is_recent)).collect();
+    assert_eq!(ended, [(1, false), (2, true)]);
+}
+
+#[test]
+fn the_sequence_holds() {
+    an_answer_that_was_asked_for_before_answers_may_be_kept_is_not_recent();
 }

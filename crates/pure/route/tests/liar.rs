@@ -53,6 +53,7 @@ impl Client {
             islands: ISLANDS.to_vec(),
             session: SessionId(7),
             mount: true,
+            keeps: true,
             patience_ms: Some(10_000),
             scope: None,
         };
@@ -70,8 +71,8 @@ impl Client {
         for _ in 0..200 {
             for sent in std::mem::take(&mut self.out.send) {
                 let outcome = match sent.request.op {
-                    ClientOp::Attach { .. } | ClientOp::Renew | ClientOp::Dropped => {
-                        Outcome::Attached { exclusive: false, power: 1 }
+                    ClientOp::Attach { .. } | ClientOp::Renew | ClientOp::Lease | ClientOp::Dropped => {
+                        Outcome::Attached { may_keep: false, power: 1 }
                     }
                     ClientOp::Release { .. } | ClientOp::Detach | ClientOp::Cancel { .. } => {
                         Outcome::Ok { answer: Answer::Done, keys: Vec::new() }
@@ -208,7 +209,7 @@ fn a_call_that_is_sent_on_without_end_ends_with_an_error() {
                         asked += 1;
                         lie(asked, file)
                     }
-                    _ => Outcome::Attached { exclusive: false, power: 1 },
+                    _ => Outcome::Attached { may_keep: false, power: 1 },
                 };
                 client.reply(sent.island, sent.id, Reply { vector: Vec::new(), outcome });
             }

@@ -25,6 +25,7 @@ impl Client {
             islands: vec![ISLAND],
             session: SessionId(7),
             mount: true,
+            keeps: true,
             patience_ms,
             scope: None,
         };
@@ -55,7 +56,7 @@ impl Client {
     fn attached(&mut self, sole: bool) {
         for sent in self.sent() {
             if matches!(sent.request.op, ClientOp::Attach { .. } | ClientOp::Dropped) {
-                self.reply(sent.id, Outcome::Attached { exclusive: sole, power: 1 });
+                self.reply(sent.id, Outcome::Attached { may_keep: sole, power: 1 });
             }
         }
     }
@@ -71,10 +72,10 @@ impl Client {
             self.route.tick(self.now_ms, &mut self.out);
             if lives {
                 let renewed: Vec<u64> =
-                    self.out.send.iter().filter(|s| s.request.op == ClientOp::Renew).map(|s| s.id).collect();
-                self.out.send.retain(|s| s.request.op != ClientOp::Renew);
+                    self.out.send.iter().filter(|s| s.request.op == ClientOp::Lease).map(|s| s.id).collect();
+                self.out.send.retain(|s| s.request.op != ClientOp::Lease);
                 for id in renewed {
-                    self.reply(id, Outcome::Attached { exclusive: false, power: 1 });
+                    self.reply(id, Outcome::Attached { may_keep: false, power: 1 });
                 }
             }
         }
@@ -113,14 +114,16 @@ fn an_operation_fails_when_patience_ends_although_the_link_says_nothing() {
 }
 
 #[test]
-fn a_sync_goes_on_as_long_as_its_island_lives() {
+fn a_sync_or_a_change_goes_on_as_long_as_its_island_lives() {
     let mut client = Client::new(Some(SOFT_MS));
-    let id = client.call(1, Op::Fsync { ino: Ino::ROOT });
-    client.call(2, unlink());
+    let sync = client.call(1, Op::Fsync { ino: Ino::ROOT });
+    // It may wait for other mounts.
+    let change = client.call(2, unlink());
+    client.call(3, Op::GetAttr { ino: Ino(77) });
     client.pass(6 * SOFT_MS, true);
-    assert_eq!(client.ended(), [(2, Some(Errno::EIO))]);
-    client.reply(id, done());
-    assert_eq!(client.ended(), [(1, None)]);
+    assert_eq!(client.ended(), [(3, Some(Errno::EIO))]);
+    [sync, change].into_iter().for_each(|id| client.reply(id, done()));
+    assert_eq!(client.ended(), [(1, None), (2, None)]);
 }
 
 #[test]
@@ -374,7 +377,7 @@ fn a_recall_is_answered_when_all_of_several_are_over_and_never_by_a_sign_of_life
     client.pass(10_000, false);
     let sent = client.sent();
     assert_eq!(asked(&sent, &ClientOp::Dropped), []);
-    assert!(asked(&sent, &ClientOp::Renew).len() > 2, "the lease of its locks goes on");
+    assert!(asked(&sent, &ClientOp::Lease).len() > 2, "the lease of its locks goes on");
     client.route.recalled(&mut client.out);
     assert_eq!(asked(&client.sent(), &ClientOp::Dropped).len(), 1);
 }
@@ -383,9 +386,9 @@ fn a_recall_is_answered_when_all_of_several_are_over_and_never_by_a_sign_of_life
 fn what_an_island_said_before_a_recall_allows_nothing_after_it() {
     let mut client = Client::new(None);
     client.pass(4_000, false);
-    let renewed = asked(&client.sent(), &ClientOp::Renew);
+    let renewed = asked(&client.sent(), &ClientOp::Lease);
     client.route.on_notice(ISLAND, Notice::Recall, &mut client.out);
-    let alone = || Outcome::Attached { exclusive: true, power: 1 };
+    let alone = || Outcome::Attached { may_keep: true, power: 1 };
     client.reply(renewed[0], alone());
     assert!(!client.route.may_keep(client.now_ms));
     client.route.recalled(&mut client.out);
@@ -404,10 +407,10 @@ fn a_lease_counts_from_when_the_sign_of_life_was_given() {
     client.pass(3_500, false);
     let asked_ms = client.now_ms;
     client.pass(3_000, false);
-    let renewed = asked(&client.sent(), &ClientOp::Renew);
+    let renewed = asked(&client.sent(), &ClientOp::Lease);
     // The answer has waited to be read for almost as long as there are signs of life.
     client.pass(400, false);
-    client.reply(renewed[0], Outcome::Attached { exclusive: true, power: 1 });
+    client.reply(renewed[0], Outcome::Attached { may_keep: true, power: 1 });
     assert!(client.route.keep_until_ms() <= asked_ms + 5_000, "the island counts from then at the latest");
 }
 
@@ -418,17 +421,17 @@ fn a_lease_that_has_run_out_unseen_is_told_of_before_anything_is_believed() {
     client.route.recalled(&mut client.out);
     client.attached(true);
     client.pass(3_500, false);
-    let renewed = asked(&client.sent(), &ClientOp::Renew);
+    let renewed = asked(&client.sent(), &ClientOp::Lease);
     (client.out.recall, client.now_ms) = (false, client.now_ms + 60_000);
     // The machine was suspended: the answer was given before, and says nothing of the time since.
-    client.reply(renewed[0], Outcome::Attached { exclusive: true, power: 1 });
+    client.reply(renewed[0], Outcome::Attached { may_keep: true, power: 1 });
     assert!(client.out.recall && !client.route.may_keep(client.now_ms));
-    client.reply(renewed[0], Outcome::Attached { exclusive: true, power: 1 });
+    client.reply(renewed[0], Outcome::Attached { may_keep: true, power: 1 });
     assert!(!client.route.may_keep(client.now_ms));
     client.sent();
     client.route.recalled(&mut client.out);
     let dropped = asked(&client.sent(), &ClientOp::Dropped);
-    client.reply(dropped[0], Outcome::Attached { exclusive: true, power: 1 });
+    client.reply(dropped[0], Outcome::Attached { may_keep: true, power: 1 });
     assert!(client.route.may_keep(client.now_ms), "it says that it keeps nothing, and begins anew");
 }
 
@@ -440,7 +443,7 @@ fn a_recall_that_overtakes_the_answer_to_attach_is_answered_after_it() {
     let taken_up = asked(&client.sent(), &ClientOp::Dropped);
     client.route.on_notice(ISLAND, Notice::Recall, &mut client.out);
     client.route.recalled(&mut client.out);
-    client.reply(taken_up[0], Outcome::Attached { exclusive: true, power: 1 });
+    client.reply(taken_up[0], Outcome::Attached { may_keep: true, power: 1 });
     assert!(!client.route.may_keep(client.now_ms));
     assert_eq!(asked(&client.sent(), &ClientOp::Dropped).len(), 1);
 }

@@ -24,6 +24,7 @@ impl Client {
             islands: vec![ISLAND],
             session: SessionId(7),
             mount: true,
+            keeps: true,
             patience_ms: None,
             scope: None,
         };
@@ -39,7 +40,7 @@ impl Client {
         self.route.reachable(ISLAND, true, &mut self.out);
         for sent in std::mem::take(&mut self.out.send) {
             if matches!(sent.request.op, ClientOp::Attach { .. } | ClientOp::Dropped) {
-                self.reply(sent.id, Outcome::Attached { exclusive: false, power: self.power });
+                self.reply(sent.id, Outcome::Attached { may_keep: false, power: self.power });
             }
         }
     }

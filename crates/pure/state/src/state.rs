@@ -367,6 +367,9 @@ impl State {
             RowChange::Ending { session } => {
                 self.sessions.modify(*session, seq, |row| row.ending = true);
             }
+            RowChange::Keeps { session, on } => {
+                self.sessions.modify(*session, seq, |row| row.keeps = *on);
+            }
             RowChange::Posted { stamp, entry } => {
                 self.outbox.push(*stamp, entry.clone());
             }

@@ -210,6 +210,7 @@ impl Rows {
             RowChange::Checkpoint { clean } => self.meta.clean = *clean,
             // No rule is about them.
             RowChange::Ending { .. }
+            | RowChange::Keeps { .. }
             | RowChange::Result { .. }
             | RowChange::TakenBack { .. }
             | RowChange::Posted { .. }

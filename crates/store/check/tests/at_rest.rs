@@ -17,7 +17,16 @@ fn rules(world: &World) -> BTreeSet<Rule> {
 }
 
 fn session(held: Vec<Ino>) -> Session {
-    Session { mount: true, local: None, ending: false, results: Vec::new(), acked: 0, held, scope: None }
+    Session {
+        mount: true,
+        local: None,
+        ending: false,
+        results: Vec::new(),
+        acked: 0,
+        held,
+        scope: None,
+        keeps: false,
+    }
 }
 
 /// Each thing that is fine while something is under way, and the rule that it breaks at rest.

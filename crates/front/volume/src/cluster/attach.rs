@@ -89,6 +89,7 @@ pub(super) fn attach(volume: Reached, manner: Manner) -> Result<ClusterVolume> {
         islands: config.islands(),
         session,
         mount: manner.mount,
+        keeps: manner.keeps,
         patience_ms: manner.patience_ms,
         scope: root,
     };

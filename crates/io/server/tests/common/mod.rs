@@ -54,6 +54,7 @@ pub fn client(volume: &Arc<Volume<RealDisk>>, session: u64, mount: bool) -> Arc<
         islands: config.islands(),
         session: SessionId(session),
         mount,
+        keeps: mount,
         patience_ms: Some(5_000),
         scope: None,
     };

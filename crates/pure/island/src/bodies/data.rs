@@ -175,7 +175,7 @@ impl Bodies {
         let seen = ctx.state.seen();
         let ticket = self.ticket(BodyOpState::Reading { ino });
         let outcome = ctx.with_attributes(call, ok(Answer::Data, None));
-        let (link, id) = ctx.replies.end(call);
+        let (link, id) = ctx.end_request(call);
         let vector = ctx.replies.news(call.session(), ctx.state.clocks());
         let reply = Reply { vector, outcome };
         let len = u32::try_from(len).expect("as asked for at most");

@@ -90,7 +90,7 @@ impl Sessions {
 
     fn end_piece(&mut self, ctx: &mut Ctx, migration: &Migration, session: SessionId) -> Piece {
         let Some(row) = ctx.state.session(session) else { return Piece::Over };
-        let (mount, held) = (row.mount, row.held.len());
+        let held = row.held.len();
         // What its row waits for begins anew when an island starts.
         let is_marked = row.ending || session == RECOVERY_SESSION;
         // From the end, where a list is cut cheaply.
@@ -123,9 +123,6 @@ impl Sessions {
             decision.push(RowChange::Ending { session });
         }
         ctx.decide(decision);
-        if is_over && mount {
-            self.ended_at = ctx.state.seq();
-        }
         for ino in &files[..count] {
             ctx.next(Next::LockFreed(*ino));
         }

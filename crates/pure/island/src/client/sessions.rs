@@ -1,23 +1,20 @@
-//! Sessions of clients, the lease of the only mount, recalls, and orphans that mounts keep alive.
+//! Sessions of clients, their signs of life, and orphans that mounts keep alive.
 //!
-//! Invariants: a second mount gets a row only when the first has dropped everything that it kept. A mount is
-//! told that it is the only one only when the end of every other one survives a power cut. So if a recovery
-//! finds several mounts, none of them keeps anything, and nobody has to wait for them. A client that attaches
-//! keeps nothing: it drops everything first.
+//! Invariant: a client that attaches keeps nothing, because it drops everything first.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use atoll_core::map::IdSet;
 use atoll_core::planted::{Bug, planted};
 use atoll_core::{ClockVector, Ino, IslandId, SessionId, Stamp};
 use atoll_posix::Errno;
-use atoll_proto::{ClientOp, Notice, Outcome, Session};
+use atoll_proto::{ClientOp, Outcome, Session};
 
+use crate::client::leases::{AppliedByAll, Leases};
 use crate::client::retell::NoticeRepeats;
 use crate::ctx::decision::Decision;
 use crate::ctx::request::{Next, PendingRequest};
 use crate::ctx::{Ctx, RECOVERY_SESSION};
-use crate::event::{Effect, LinkId};
+use crate::event::LinkId;
 use crate::migration::Migration;
 
 /// Milliseconds that a mount's lease lasts beyond its last sign of life. What a mount keeps, it
@@ -33,13 +30,8 @@ pub(crate) const GONE_MS: u64 = LEASE_MS;
 /// Facts about clients besides their rows.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Sessions {
-    alive: BTreeMap<SessionId, Alive>,
-    /// Mounts that must drop everything that they kept before another is let in.
-    recalling: IdSet<SessionId>,
-    /// Clients that wait for that, and what each is.
-    attaching: Vec<(PendingRequest, NewSession)>,
-    /// Up to where the log must be synced before a mount may be the only one: the end of another.
-    pub(super) ended_at: u64,
+    pub(super) alive: BTreeMap<SessionId, Alive>,
+    pub(super) leases: Leases,
     /// Requests to end a session, which are answered when its end is over.
     pub(super) end_asked: BTreeMap<SessionId, Vec<PendingRequest>>,
     /// Sessions that end, and for which rows of the next piece are being read.
@@ -55,15 +47,22 @@ struct NewSession {
 }
 
 #[derive(Debug, Clone)]
-struct Alive {
+pub(super) struct Alive {
     /// The last link that it had. Messages that still come over an earlier one are late.
     last_link: LinkId,
     /// Until then it may use what it kept.
-    lease_until_ms: u64,
+    pub(super) lease_until_ms: u64,
     /// Then it ends.
     until_ms: u64,
-    /// It was told that it is the only mount.
-    sole: bool,
+    /// When it was last recalled.
+    pub(super) recalled_ms: u64,
+    /// Before that it is allowed to keep nothing.
+    pub(super) keeps_from_ms: u64,
+    /// Position of the record by which its row says that it may keep something.
+    pub(super) keeps_seq: u64,
+    /// When it was last told so, and by the answer to which request; of an earlier life from its beginning.
+    pub(super) told_ms: u64,
+    pub(super) told_by: (LinkId, u64),
     /// Stamps of the journals that it has told that it has seen.
     seen: ClockVector,
     /// The same as it has told them last: they are lower when it has found out that an island had lied to it.
@@ -75,16 +74,31 @@ struct Alive {
 }
 
 impl Alive {
-    /// A session that has been told nothing, but perhaps that it is the only mount.
-    fn new(last_link: LinkId, lease_until_ms: u64, until_ms: u64, sole: bool) -> Self {
+    /// A session that has been told nothing, but perhaps that it may keep something, by a record up to `keeps_seq`.
+    fn new(last_link: LinkId, lease_until_ms: u64, until_ms: u64, keeps_seq: u64) -> Self {
         let (seen, said, raised) = (ClockVector::default(), ClockVector::default(), BTreeMap::new());
-        Self { last_link, lease_until_ms, until_ms, sole, seen, said, raised, again: None }
+        let (recalled_ms, keeps_from_ms, told_ms, told_by, again) = (0, 0, 0, (LinkId(0), 0), None);
+        Self {
+            last_link,
+            lease_until_ms,
+            until_ms,
+            recalled_ms,
+            keeps_from_ms,
+            keeps_seq,
+            told_ms,
+            told_by,
+            seen,
+            said,
+            raised,
+            again,
+        }
     }
 }
 
 impl Sessions {
     /// A life begins. Ends that an earlier one has begun go on: some of these clients may have been told.
-    pub(crate) fn resume(&self, ctx: &mut Ctx) {
+    pub(crate) fn resume(&mut self, ctx: &mut Ctx) {
+        self.resume_leases(ctx);
         let is_ending = |session: &SessionId| ctx.state.session(*session).is_some_and(|row| row.ending);
         for session in ctx.state.session_ids().filter(is_ending).collect::<Vec<_>>() {
             ctx.replies.begin_end(session);
@@ -94,18 +108,13 @@ impl Sessions {
         }
     }
 
-    /// Panics unless each client that waits to be let in waits for a mount, and each that waits for its end
-    /// is ending.
+    /// Panics unless each client that waits for its end is ending, and each change that waits waits for a mount.
     pub(crate) fn check(&self, is_ending: impl Fn(SessionId) -> bool) {
         for session in self.end_asked.keys().chain(&self.end_reads) {
             assert!(is_ending(*session), "{session:?} is said to end, and does not");
         }
-        assert!(
-            self.attaching.is_empty() || !self.recalling.is_empty(),
-            "{} clients wait to be let in, and nobody is recalled",
-            self.attaching.len()
-        );
-        for session in &self.recalling {
+        self.leases.check();
+        for session in &self.leases.recalling {
             assert!(self.alive.contains_key(session), "{session:?} is recalled and not known to live");
         }
     }
@@ -163,85 +172,35 @@ impl Sessions {
             }
             alive.until_ms = alive.until_ms.min(now_ms + GONE_MS);
         }
-        // Whoever waits will ask again on a new link.
-        self.attaching.retain(|(call, _)| call.link != link);
+        self.leases.link_closed(link);
     }
 
-    fn attach(&mut self, ctx: &mut Ctx, call: PendingRequest, new: NewSession) {
+    /// What is known of a session besides its row. If nothing is, it is of an earlier life.
+    pub(super) fn known(&mut self, ctx: &Ctx, session: SessionId) -> &mut Alive {
+        self.alive.entry(session).or_insert_with(|| ctx.recovered(session))
+    }
+
+    fn attach(&mut self, ctx: &mut Ctx, call: &PendingRequest, new: NewSession) {
         let session = call.session();
         self.recalled(ctx, session);
-        if new.mount && !planted(Bug::NotRecalled) {
-            for other in ctx.mounts() {
-                let alive = &self.alive;
-                let holds = |a: Option<&Alive>| a.map_or_else(|| ctx.may_be_sole(other), |a| a.sole);
-                if other != session && !ctx.replies.is_ending(other) && holds(alive.get(&other)) {
-                    self.recall(ctx, other);
-                }
+        if ctx.state.session(session).is_none() {
+            let mut decision = Decision::new();
+            let NewSession { mount, scope } = new;
+            let local = call.link.is_local().then_some(ctx.config.life);
+            let (ending, results, held, keeps) = (false, Vec::new(), Vec::new(), false);
+            let row = Session { mount, local, ending, results, acked: 0, held, scope, keeps };
+            if scope.is_some() {
+                ctx.latest.begin();
             }
+            decision.session(session, Some(row));
+            ctx.decide(decision);
         }
-        self.attaching.push((call, new));
-        self.let_in(ctx);
+        self.alive(ctx, call, ctx.state.seq(), false);
     }
 
-    /// Lets waiting clients in, when no mount keeps anything any more.
-    fn let_in(&mut self, ctx: &mut Ctx) {
-        if !self.recalling.is_empty() {
-            return;
-        }
-        let calls = std::mem::take(&mut self.attaching);
-        let (ending, calls): (Vec<_>, Vec<_>) =
-            calls.into_iter().partition(|(call, _)| ctx.replies.is_ending(call.session()));
-        for (call, _) in ending {
-            ctx.answer(&call, 0, Outcome::NotNow);
-        }
-        for (call, NewSession { mount, scope }) in &calls {
-            if ctx.state.session(call.session()).is_none() {
-                let mut decision = Decision::new();
-                let (mount, local) = (*mount, call.link.is_local().then_some(ctx.config.life));
-                let (ending, results, held) = (false, Vec::new(), Vec::new());
-                let row = Session { mount, local, ending, results, acked: 0, held, scope: *scope };
-                if scope.is_some() {
-                    ctx.latest.begin();
-                }
-                decision.session(call.session(), Some(row));
-                ctx.decide(decision);
-            }
-        }
-        for (call, _) in calls {
-            let outcome = self.attached(ctx, call.session());
-            ctx.answer(&call, ctx.state.seq(), outcome);
-        }
-    }
-
-    fn attached(&mut self, ctx: &Ctx, session: SessionId) -> Outcome {
-        let sole = ctx.may_be_sole(session)
-            && self.recalling.is_empty()
-            && self.attaching.is_empty()
-            && ctx.durability.is_synced(self.ended_at);
-        if let Some(alive) = self.alive.get_mut(&session) {
-            // Until it says that it keeps nothing any more.
-            alive.sole |= sole;
-        }
-        Outcome::Attached { exclusive: sole, power: ctx.state.meta().power }
-    }
-
-    fn recall(&mut self, ctx: &mut Ctx, session: SessionId) {
-        self.alive.entry(session).or_insert_with(|| ctx.recovered(session));
-        if self.recalling.insert(session)
-            && let Some(link) = ctx.replies.link_of(session)
-        {
-            ctx.durability.emit(Effect::Notice(link, Notice::Recall));
-        }
-    }
-
-    /// A mount has dropped everything that it kept, or can no longer use it.
-    pub(crate) fn recalled(&mut self, ctx: &mut Ctx, session: SessionId) {
-        if let Some(alive) = self.alive.get_mut(&session) {
-            alive.sole = false;
-        }
-        if self.recalling.remove(&session) {
-            self.let_in(ctx);
-        }
+    /// Answers what shows that a session lives.
+    fn alive(&self, ctx: &mut Ctx, call: &PendingRequest, need: u64, may_keep: bool) {
+        ctx.answer(call, need, Outcome::Attached { may_keep, power: ctx.state.meta().power });
     }
 
     /// Handles requests about the session itself; returns the others, to be run. `last_ask`: the last question about the
@@ -250,6 +209,7 @@ impl Sessions {
         &mut self,
         ctx: &mut Ctx,
         migration: &Migration,
+        applied: AppliedByAll<'_>,
         last_ask: u64,
         call: PendingRequest,
     ) -> Option<PendingRequest> {
@@ -277,7 +237,10 @@ impl Sessions {
                 // still wants it has asked there once more, and what it said here of what it keeps is not so now.
                 return None;
             }
-            alive.lease_until_ms = now + LEASE_MS;
+            // A recall that is not answered ends with what the mount may keep by itself, however often it asks.
+            if !self.leases.recalling.contains(&session) {
+                alive.lease_until_ms = now + LEASE_MS;
+            }
             alive.until_ms = now + SESSION_MS;
             alive.last_link = call.link;
             if ctx.replies.reached(session, call.link) {
@@ -288,8 +251,7 @@ impl Sessions {
         } else if ctx.state.session(session).is_some()
             || matches!(call.request.op, ClientOp::Attach { .. } | ClientOp::AttachWithin { .. })
         {
-            let sole = ctx.may_be_sole(session);
-            let alive = Alive::new(call.link, now + LEASE_MS, now + SESSION_MS, sole);
+            let alive = Alive::new(call.link, now + LEASE_MS, now + SESSION_MS, ctx.state.seq());
             self.alive.insert(session, alive);
             ctx.replies.reached(session, call.link);
         } else {
@@ -309,22 +271,25 @@ impl Sessions {
             }
         }
         match call.request.op {
-            ClientOp::Attach { mount } => self.attach(ctx, call, NewSession { mount, scope: None }),
+            ClientOp::Attach { mount } => self.attach(ctx, &call, NewSession { mount, scope: None }),
             ClientOp::AttachWithin { mount, scope } => {
-                self.attach(ctx, call, NewSession { mount, scope: Some(scope) });
+                self.attach(ctx, &call, NewSession { mount, scope: Some(scope) });
             }
-            ClientOp::Renew | ClientOp::Dropped if ctx.state.session(session).is_none() => {
+            ClientOp::Renew | ClientOp::Lease | ClientOp::Dropped if ctx.state.session(session).is_none() => {
                 ctx.answer(&call, ctx.state.seq(), Outcome::NoSession);
             }
-            ClientOp::Renew | ClientOp::Dropped => {
-                // A mere sign of life may have been sent before a recall came: it answers none.
-                if call.request.op == ClientOp::Dropped {
-                    self.recalled(ctx, session);
-                }
-                let outcome = self.attached(ctx, session);
-                ctx.answer(&call, 0, outcome);
+            // A mere sign of life may have been sent before a recall came: it answers none.
+            ClientOp::Renew => self.alive(ctx, &call, 0, false),
+            ClientOp::Lease => {
+                let may_keep = self.lease(ctx, applied, &call);
+                self.alive(ctx, &call, 0, may_keep);
+            }
+            ClientOp::Dropped => {
+                self.dropped(ctx, &call);
+                self.alive(ctx, &call, 0, false);
             }
             ClientOp::Detach => self.end_session(ctx, migration, session, Some(call)),
+            ClientOp::Cancel { request } if self.cancel(ctx, call.link, request) => {}
             ClientOp::Cancel { request } => ctx.next(Next::CancelLock(call.link, request)),
             _ if ctx.state.session(session).is_none() => {
                 ctx.answer(&call, ctx.state.seq(), Outcome::NoSession)
@@ -352,6 +317,7 @@ impl Sessions {
             alive.iter().filter(|(_, a)| a.until_ms <= now).map(|(s, _)| *s).collect();
         for session in lapsed {
             self.recalled(ctx, session);
+            self.note_keeps(ctx, session, false);
         }
         for session in ended {
             self.end_session(ctx, migration, session, None);
@@ -370,12 +336,6 @@ impl Ctx {
         let is_dead =
             local.is_some_and(|life| life.is_over_in(self.config.life) || planted(Bug::LocalEndsAtOnce));
         let (lease, until) = if is_dead { (0, 0) } else { (now + LEASE_MS, now + GONE_MS) };
-        Alive::new(LinkId(0), lease, until, self.may_be_sole(session))
-    }
-
-    /// Whether a session may be told that it is the only mount, or may have been told so. What a machine beside the island changes it
-    /// is told afterwards ([`Notice::Changed`]), unless it sees a part of the tree only: that would name what it does not see.
-    fn may_be_sole(&self, session: SessionId) -> bool {
-        self.mounts() == [session] && (self.beside.is_none() || self.scope_of(session).is_none())
+        Alive::new(LinkId(0), lease, until, self.state.seq())
     }
 }

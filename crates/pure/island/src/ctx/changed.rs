@@ -1,12 +1,11 @@
 //! What changes for a mount that keeps answers although no client has done it: what the machine beside the island decides, and what it
 //! has set with the records of clients. Never waits for a mount to drop anything.
 //!
-//! Only a mount that is alone keeps anything. So these notices go to the only mount, if there is one: it may have been told that it is
-//! alone, or be told so by an answer that is under way.
+//! These notices go to the mounts that may keep anything, or are about to be told that they may.
 
 use std::collections::BTreeSet;
 
-use atoll_core::Ino;
+use atoll_core::{Ino, SessionId};
 use atoll_posix::CHANGED_MAX;
 use atoll_proto::{Dir, EntryRef, Inode, Notice, RowChange};
 
@@ -88,14 +87,12 @@ impl Ctx {
         }
     }
 
-    /// Tells the mount that may keep something of it, when the record at `need` is committed.
+    /// Tells the mounts that may keep something of it, when the record at `need` is committed.
     pub(super) fn tell_changed(&mut self, need: u64, changed: UntoldChanges) {
         let Some(notice) = changed.notice() else { return };
-        // One that sees a part of the tree keeps nothing, and hears of nothing outside of it.
-        if let [mount] = self.mounts()[..]
-            && self.scope_of(mount).is_none()
-        {
-            self.notify(mount, need, notice);
+        let keeps = |mount: &SessionId| self.state.session(*mount).is_some_and(|row| row.keeps);
+        for mount in self.state.session_ids().filter(keeps).collect::<Vec<_>>() {
+            self.notify(mount, need, notice.clone());
         }
     }
 }

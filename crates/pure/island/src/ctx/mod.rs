@@ -11,6 +11,7 @@ mod config;
 pub(crate) mod decision;
 mod durability;
 mod issuer;
+mod last_changes;
 mod latest;
 mod loads;
 pub(crate) mod lost;
@@ -40,6 +41,7 @@ pub use config::{Config, HELLO_MS, HELLO_SOON_MS, MigrationConfig, OUTBOX_BYTES_
 use decision::{Decision, Entails};
 use durability::Durability;
 use issuer::Issuer;
+use last_changes::LastChanges;
 use latest::LatestNames;
 use loads::Loads;
 use peers::Peers;
@@ -53,7 +55,7 @@ pub(crate) use staged::staged_dir;
 use todo::Todo;
 
 use crate::counters::Counters;
-use crate::event::{Damage, Effect, Now};
+use crate::event::{Damage, Effect, LinkId, Now};
 
 /// Milliseconds after which what waits for another island fails with `EIO`.
 pub(crate) const PATIENCE_MS: u64 = 10_000;
@@ -83,6 +85,7 @@ pub(crate) struct Ctx {
     pub(crate) skeleton: Skeleton,
     pub(crate) counters: Counters,
     pub(crate) latest: LatestNames,
+    pub(crate) last_changes: LastChanges,
     /// What sees each record before its rows are set.
     pub(crate) beside: Option<Box<dyn Beside>>,
     /// Rows are being read for its next step.
@@ -113,6 +116,7 @@ impl Ctx {
             skeleton: Skeleton::default(),
             counters: Counters::default(),
             latest: LatestNames::default(),
+            last_changes: LastChanges::new(state.clocks().get(config.id)),
             beside: None,
             beside_waits: false,
             beside_goes_on: false,
@@ -268,11 +272,19 @@ impl Ctx {
     /// The same as [`Ctx::answer`], with the bytes of `Answer::Data`.
     pub(crate) fn answer_data(&mut self, call: &PendingRequest, need: u64, outcome: Outcome, data: Bytes) {
         let outcome = self.with_attributes(call, outcome);
-        let (link, id) = self.replies.end(call);
+        let (link, id) = self.end_request(call);
         let vector = self.replies.news(call.session(), self.state.clocks());
         let need = if planted(Bug::AnswerBeforeLog) { 0 } else { need };
         self.durability
             .after_commit(need, Effect::Reply { link, id, reply: Reply { vector, outcome }, data });
+    }
+
+    /// A request is over: where its answer goes.
+    pub(crate) fn end_request(&mut self, call: &PendingRequest) -> (LinkId, u64) {
+        if self.replies.is_changing(call) {
+            self.note_change(call.session());
+        }
+        self.replies.end(call)
     }
 
     /// Tells a client something unasked, if it can be reached, when the record at `need` is committed.

@@ -18,11 +18,13 @@ pub(crate) struct ReplyAddress {
     id: u64,
     /// It is told so when it would wait for a lock.
     interrupted: bool,
+    /// It changes what clients may have kept.
+    changes: bool,
 }
 
 impl ReplyAddress {
-    pub(crate) const fn of(call: &PendingRequest) -> Self {
-        Self { link: call.link, id: call.id, interrupted: false }
+    pub(crate) fn of(call: &PendingRequest) -> Self {
+        Self { link: call.link, id: call.id, interrupted: false, changes: call.changes() }
     }
 }
 
@@ -114,6 +116,16 @@ impl Replies {
     pub(crate) fn forget_request(&mut self, call: &PendingRequest) {
         self.under_way.remove(&(call.session(), call.request.seq));
         self.seen(call);
+    }
+
+    /// Whether this is under way, and changes something.
+    pub(crate) fn is_changing(&self, call: &PendingRequest) -> bool {
+        self.under_way.get(&(call.session(), call.request.seq)).is_some_and(|to| to.changes)
+    }
+
+    /// Whether another client than this one changes something.
+    pub(crate) fn others_change(&self, client: SessionId) -> bool {
+        self.under_way.iter().any(|((of, _), to)| *of != client && to.changes)
     }
 
     /// Where the answer to `call` goes, which is over with it: a repetition is answered from memory from here on.

@@ -2,7 +2,7 @@
 
 use atoll_core::{Ino, IslandId, SessionId, Stamp, TxnId};
 use atoll_posix::perm::Denied;
-use atoll_posix::{Caller, Errno, RequestOptions};
+use atoll_posix::{Caller, Errno, Op, RequestOptions};
 use atoll_proto::{CutLost, EntryRef, FoundBy, Outcome, ParticipantWork, PeerMessage, Request};
 use atoll_state::{NotInMemory, RowLoad};
 use bytes::Bytes;
@@ -35,6 +35,12 @@ impl PendingRequest {
     /// The machine beside the island asks for it.
     pub(crate) fn is_of_beside(&self) -> bool {
         self.link == LinkId::BESIDE
+    }
+
+    /// Whether it changes what clients may have kept. Locks are never kept.
+    pub(crate) fn changes(&self) -> bool {
+        let op = self.request.op.operation();
+        op.is_some_and(|op| op.changes() && !matches!(op, Op::SetLock { .. }))
     }
 
     pub(crate) fn caller(&self) -> &Caller {

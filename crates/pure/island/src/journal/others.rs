@@ -83,9 +83,7 @@ impl Journal {
         outcome: Outcome,
     ) {
         let seq = ctx.state.seq();
-        // What an island had applied in an earlier life of this one is known as far as it was synced there.
-        let applied = |island: &IslandId| self.applied.get(island).copied().unwrap_or_default();
-        let behind = |island: &IslandId| applied(island).max(ctx.state.delivered(*island)) < stamp;
+        let behind = |island: &IslandId| !self.has_applied(ctx, *island, stamp);
         // Who compares is away still: it serves nothing that depends on this before it has.
         let is_here = |island: &IslandId| ctx.peers.is_reachable(*island) && !ctx.has_journal_gap(*island);
         let missing: IdSet<_> = ctx.config.others().filter(is_here).filter(behind).collect();
@@ -93,6 +91,18 @@ impl Journal {
             return ctx.answer(&call, seq, outcome);
         }
         self.waiting.push(AwaitsApplied { stamp, missing, seq, call, outcome });
+    }
+
+    /// Whether an island has applied this one's journal up to `stamp`. What it had applied in an earlier life of this one is known as far as
+    /// it was synced there.
+    pub(crate) fn has_applied(&self, ctx: &Ctx, island: IslandId, stamp: Stamp) -> bool {
+        let applied = self.applied.get(&island).copied().unwrap_or_default();
+        applied.max(ctx.state.delivered(island)) >= stamp
+    }
+
+    /// The same of all others.
+    pub(crate) fn is_applied_by_all(&self, ctx: &Ctx, stamp: Stamp) -> bool {
+        ctx.config.others().all(|island| self.has_applied(ctx, island, stamp))
     }
 
     fn nobody_waits_for(&mut self, ctx: &mut Ctx, island: IslandId) {

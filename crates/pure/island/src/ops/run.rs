@@ -27,6 +27,7 @@ impl Island {
             | ClientOp::AttachWithin { .. }
             | ClientOp::Detach
             | ClientOp::Renew
+            | ClientOp::Lease
             | ClientOp::Dropped
             | ClientOp::Hold { .. }
             | ClientOp::Cut { .. }

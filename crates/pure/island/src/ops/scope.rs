@@ -29,6 +29,7 @@ impl Look<'_> {
             | ClientOp::Detach
             | ClientOp::Release { .. }
             | ClientOp::Renew
+            | ClientOp::Lease
             | ClientOp::Cancel { .. }
             | ClientOp::Dropped => Ok(()),
             // Walks begin at the root. The others tell of the whole tree, or hold it back.

@@ -101,7 +101,8 @@ impl Recovery {
             let is_marked = ctx.state.session(RECOVERY_SESSION).is_some();
             if self.must_move_on && ended == PreviousEnd::PowerCut && !is_marked {
                 let (mount, local, ending, results, held) = (false, None, false, Vec::new(), Vec::new());
-                let row = Session { mount, local, ending, results, acked: 0, held, scope: None };
+                let row =
+                    Session { mount, local, ending, results, acked: 0, held, scope: None, keeps: false };
                 decision.session(RECOVERY_SESSION, Some(row));
             }
         }

@@ -157,6 +157,7 @@ fn client_ops() -> Vec<(&'static str, ClientOp)> {
         ("skeleton attr", ClientOp::SkeletonAttr { ino: DIR }),
         ("release", ClientOp::Release { inos: vec![FILE, DIR] }),
         ("renew", ClientOp::Renew),
+        ("lease", ClientOp::Lease),
         ("cancel", ClientOp::Cancel { request: 8 }),
         ("dropped", ClientOp::Dropped),
         ("rename", ClientOp::Rename { op: Op::Statfs, key: Key(7) }),
@@ -228,7 +229,7 @@ fn outcomes() -> Vec<(&'static str, Outcome)> {
         ("stale table", Outcome::StaleTable { table: table() }),
         ("not now", Outcome::NotNow),
         ("resolved", Outcome::Resolved { resolved }),
-        ("attached", Outcome::Attached { exclusive: true, power: 4 }),
+        ("attached", Outcome::Attached { may_keep: true, power: 4 }),
         ("no session", Outcome::NoSession),
         ("data", Outcome::Data { data: Bytes::from_static(b"target") }),
         ("elsewhere", Outcome::Elsewhere { ino: FILE, kind: Kind::Symlink, home: IslandId(2) }),
@@ -708,7 +709,7 @@ pub fn all() -> Vec<Samples> {
         (name, Reply { vector: Vec::new(), outcome: Outcome::Ok { answer, keys: Vec::new() } })
     }));
     vec![
-        samples("client_op", (1..=12).chain(15..=20).chain(30..=34), client_ops()),
+        samples("client_op", (1..=12).chain(15..=20).chain(30..=35), client_ops()),
         samples("op", 1..=29, ops()),
         samples("request", [], requests),
         samples("outcome", (1..=11).chain([13]).chain(20..=24).chain([30]), outcomes()),

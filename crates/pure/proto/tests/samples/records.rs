@@ -82,7 +82,16 @@ pub fn session() -> Session {
         (8, RequestResult::Removed { orphan: Some(FILE) }),
         (9, RequestResult::Attr { ino: DIR }),
     ];
-    Session { mount: true, local: None, ending: false, results, acked: 5, held: vec![FILE], scope: None }
+    Session {
+        mount: true,
+        local: None,
+        ending: false,
+        results,
+        acked: 5,
+        held: vec![FILE],
+        scope: None,
+        keeps: false,
+    }
 }
 
 fn forward() -> Forward {
@@ -219,6 +228,7 @@ fn changes() -> Vec<(&'static str, RowChange)> {
         ("dirty", RowChange::Dirty { ino: FILE }),
         ("stamp", RowChange::Stamp { stamp: STAMP }),
         ("ending", RowChange::Ending { session: SESSION }),
+        ("keeps", RowChange::Keeps { session: SESSION, on: true }),
         ("held", RowChange::Held { session: SESSION, ino: FILE, on: true }),
         ("delivered", RowChange::Delivered { island: IslandId(3), upto: STAMP }),
         ("unposted", RowChange::Unposted { upto: STAMP }),
@@ -294,6 +304,7 @@ pub fn all() -> Vec<Samples> {
                 ("mount", session()),
                 ("ending", Session { local: Some(life()), ending: true, ..session() }),
                 ("within", Session { scope: Some(DIR), ..session() }),
+                ("keeps", Session { keeps: true, ..session() }),
             ],
         ),
         samples(

@@ -15,8 +15,16 @@ impl Client {
     pub(crate) fn new(islands: u16, patience_ms: Option<u64>) -> Self {
         let (session, mount, table) = (SessionId(7), true, Table::new(islands));
         let islands: Vec<IslandId> = (0..islands).map(IslandId).collect();
-        let config =
-            Config { seed: 1, table, islands: islands.clone(), session, mount, patience_ms, scope: None };
+        let config = Config {
+            seed: 1,
+            table,
+            islands: islands.clone(),
+            session,
+            mount,
+            keeps: mount,
+            patience_ms,
+            scope: None,
+        };
         let mut client = Self { route: Route::new(config), out: RouteOut::default() };
         for island in islands {
             client.route.reachable(island, true, &mut client.out);
@@ -33,7 +41,7 @@ impl Client {
                 .into_iter()
                 .partition(|sent| matches!(sent.request.op, ClientOp::Attach { .. } | ClientOp::Dropped));
         for sent in attaching {
-            self.reply(&sent, Outcome::Attached { exclusive: false, power: 1 });
+            self.reply(&sent, Outcome::Attached { may_keep: false, power: 1 });
         }
         others
     }

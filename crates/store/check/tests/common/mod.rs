@@ -553,6 +553,7 @@ fn session() -> Session {
         acked: 0,
         held: Vec::new(),
         scope: None,
+        keeps: false,
     }
 }
 

@@ -105,6 +105,7 @@ impl Place {
             islands: self.config.islands(),
             session: SessionId(77),
             mount: true,
+            keeps: false,
             patience_ms: Some(10_000),
             scope: None,
         };

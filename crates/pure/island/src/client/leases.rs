@@ -1,0 +1,209 @@
+//! Leases: which mounts may keep what they are told, and changes that wait until the others have dropped it
+//! (`docs/design/024-leases.md`).
+//!
+//! Invariants: a change begins only when no other mount may use anything that it has kept from here. While a change of one client waits, is
+//! under way, or is not known to all islands, no other mount is allowed to keep anything. That a mount may is in its row, synced, before
+//! the mount is told so. A mount keeps only what all islands allow, so it is enough that the island does this which decides a change.
+
+use atoll_core::map::IdSet;
+use atoll_core::planted::{Bug, planted};
+use atoll_core::{SessionId, Stamp};
+use atoll_posix::Errno;
+use atoll_proto::{Notice, Outcome, RowChange};
+
+use crate::client::sessions::{LEASE_MS, Sessions};
+use crate::ctx::decision::Decision;
+use crate::ctx::request::{Next, PendingRequest};
+use crate::ctx::{Bounded, Ctx, RECOVERY_SESSION};
+use crate::event::{Effect, LinkId};
+
+/// A mount to which a recall was sent for so long is allowed to keep nothing for this many times as long behind it: one that is slow, or that
+/// answers late on purpose, holds others up for a small part of the time only.
+const PENANCE: u64 = 8;
+
+/// Whether all other islands have applied this one's journal up to a stamp.
+pub(crate) type AppliedByAll<'a> = &'a dyn Fn(&Ctx, Stamp) -> bool;
+
+/// Milliseconds since a mount was last told that it may keep something, after which its row says that it does not. Sooner, each change of
+/// somebody who changes something now and then would write it twice.
+const NOTED_MS: u64 = 60_000;
+
+/// See the module.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Leases {
+    /// Mounts that may keep what they are told.
+    pub(super) keepers: IdSet<SessionId>,
+    /// Those that must drop everything.
+    pub(super) recalling: IdSet<SessionId>,
+    /// Changes that wait for that.
+    waiting: Bounded<PendingRequest>,
+}
+
+impl Leases {
+    /// Panics unless each change that waits waits for a mount.
+    pub(super) fn check(&self) {
+        assert!(
+            self.waiting.is_empty() || !self.recalling.is_empty(),
+            "changes wait, and nobody is recalled"
+        );
+    }
+
+    /// A link is gone. Whoever waits will ask again on a new one.
+    pub(super) fn link_closed(&mut self, link: LinkId) {
+        self.waiting.take_if(|call| call.link == link);
+    }
+}
+
+impl Sessions {
+    /// A life begins. What mounts were told that they may keep in earlier ones they may have still.
+    pub(super) fn resume_leases(&mut self, ctx: &Ctx) {
+        let keeps = |session: &SessionId| ctx.state.session(*session).is_some_and(|row| row.keeps);
+        self.leases.keepers = ctx.state.session_ids().filter(keeps).collect();
+    }
+
+    /// A request that changes something waits until no other mount may use what it has kept. None if it waits.
+    pub(crate) fn clear(&mut self, ctx: &mut Ctx, call: PendingRequest) -> Option<PendingRequest> {
+        if !call.changes() || planted(Bug::NotRecalled) {
+            return Some(call);
+        }
+        let by = call.session();
+        let others: Vec<_> = self.leases.keepers.iter().copied().filter(|mount| *mount != by).collect();
+        if others.is_empty() {
+            return Some(call);
+        }
+        ctx.note_change(by);
+        others.into_iter().for_each(|mount| self.recall(ctx, mount));
+        if let Err(call) = self.leases.waiting.push(call) {
+            ctx.answer(&call, 0, Outcome::NotNow);
+        }
+        None
+    }
+
+    fn recall(&mut self, ctx: &mut Ctx, mount: SessionId) {
+        if !self.leases.recalling.insert(mount) {
+            return;
+        }
+        ctx.counters.recalls += 1;
+        self.known(ctx, mount).recalled_ms = ctx.now.ms;
+        if let Some(link) = ctx.replies.link_of(mount) {
+            ctx.durability.emit(Effect::Notice(link, Notice::Recall));
+        }
+    }
+
+    /// A mount has dropped everything that it kept, or can no longer use it.
+    pub(super) fn recalled(&mut self, ctx: &mut Ctx, mount: SessionId) {
+        self.leases.keepers.remove(&mount);
+        if !self.leases.recalling.remove(&mount) {
+            return;
+        }
+        if let Some(alive) = self.alive.get_mut(&mount) {
+            let took_ms = ctx.now.ms.saturating_sub(alive.recalled_ms);
+            alive.keeps_from_ms = ctx.now.ms + PENANCE * took_ms;
+        }
+        if self.leases.recalling.is_empty() {
+            for call in self.leases.waiting.take() {
+                // Nobody is allowed to keep anything before it has begun.
+                ctx.note_change(call.session());
+                // Its patience with other islands begins now.
+                ctx.next(Next::Arrive(PendingRequest { since_ms: ctx.now.ms, ..call }));
+            }
+        }
+    }
+
+    /// Whether a mount may keep what it is told from here on, which it asks for with this call. It is told so when its row says so, and
+    /// the row is synced.
+    pub(super) fn lease(&mut self, ctx: &mut Ctx, applied: AppliedByAll<'_>, call: &PendingRequest) -> bool {
+        let mount = call.session();
+        let may = self.may_keep(ctx, applied, mount);
+        let is_told = may && self.is_noted(ctx, mount);
+        if is_told {
+            self.leases.keepers.insert(mount);
+            let alive = self.known(ctx, mount);
+            (alive.told_by, alive.told_ms) = ((call.link, call.id), ctx.now.ms);
+        } else if may {
+            self.note_keeps(ctx, mount, true);
+        } else if !self.leases.keepers.contains(&mount)
+            && ctx.now.ms >= self.known(ctx, mount).told_ms + NOTED_MS
+        {
+            self.note_keeps(ctx, mount, false);
+        }
+        is_told
+    }
+
+    /// A mount says that it has dropped everything.
+    pub(super) fn dropped(&mut self, ctx: &mut Ctx, call: &PendingRequest) {
+        let mount = call.session();
+        let alive = self.known(ctx, mount);
+        let (link, id) = alive.told_by;
+        if link == call.link && call.id < id {
+            // Said before it was told that it may keep something.
+            return;
+        }
+        alive.lease_until_ms = ctx.now.ms + LEASE_MS;
+        self.recalled(ctx, mount);
+    }
+
+    /// A change that waits is not begun: its caller was interrupted. Whether it waited.
+    pub(super) fn cancel(&mut self, ctx: &mut Ctx, link: LinkId, id: u64) -> bool {
+        let calls = self.leases.waiting.take_if(|call| (call.link, call.id) == (link, id));
+        for call in &calls {
+            ctx.answer(call, 0, Outcome::Failed { errno: Errno::EINTR });
+        }
+        !calls.is_empty()
+    }
+
+    /// Whether the row of a mount says that it may keep something, and is synced.
+    fn is_noted(&self, ctx: &Ctx, session: SessionId) -> bool {
+        let is_in_row = ctx.state.session(session).is_some_and(|row| row.keeps);
+        let is_synced = |seq| ctx.durability.is_synced(seq) || planted(Bug::KeepsNotSynced);
+        (is_in_row || planted(Bug::KeepsNotLogged))
+            && self.alive.get(&session).is_some_and(|alive| is_synced(alive.keeps_seq))
+    }
+
+    /// Has the row of a mount say whether it may keep something.
+    pub(super) fn note_keeps(&mut self, ctx: &mut Ctx, session: SessionId, keeps: bool) {
+        if planted(Bug::KeepsNotLogged) || ctx.state.session(session).is_none_or(|row| row.keeps == keeps) {
+            return;
+        }
+        let mut decision = Decision::new();
+        decision.push(RowChange::Keeps { session, on: keeps });
+        let seq = ctx.decide(decision);
+        if keeps {
+            self.known(ctx, session).keeps_seq = seq;
+            ctx.want_sync();
+        }
+    }
+
+    /// Whether nobody else changes anything, or has for a while, and the mount may be told to keep what it is told.
+    fn may_keep(&self, ctx: &Ctx, applied: AppliedByAll<'_>, session: SessionId) -> bool {
+        // What a machine beside the island changes a mount is told afterwards ([`Notice::Changed`]), unless it sees a part of the tree
+        // only: that would name what it does not see.
+        let is_told_of_beside = ctx.beside.is_none() || ctx.scope_of(session).is_none();
+        let is_slow = self.alive.get(&session).is_some_and(|alive| ctx.now.ms < alive.keeps_from_ms);
+        ctx.state.session(session).is_some_and(|row| row.mount)
+            // What a power cut has taken comes back without a word.
+            && ctx.state.session(RECOVERY_SESSION).is_none()
+            && is_told_of_beside
+            && !is_slow
+            && !self.leases.recalling.contains(&session)
+            && self.leases.waiting.iter().all(|call| call.session() == session)
+            && (!ctx.replies.others_change(session) || planted(Bug::KeptDuringChange))
+            && ctx.changes_are_known(applied, session)
+    }
+}
+
+impl Ctx {
+    /// A client changes something, or has.
+    pub(crate) fn note_change(&mut self, by: SessionId) {
+        self.last_changes.note(by, self.now.ms, self.posts.last());
+    }
+
+    /// Whether what other clients have changed here is long ago, and every island knows of it.
+    fn changes_are_known(&self, applied: AppliedByAll<'_>, session: SessionId) -> bool {
+        if planted(Bug::KeptDuringChange) {
+            return true;
+        }
+        let changed = self.last_changes.by_others(session, self.now.ms);
+        changed.is_some_and(|stamp| applied(self, stamp))
+    }
+}
