@@ -376,6 +376,10 @@ impl Island {
             Blocked::Locked(_) if self.ctx.replies.is_interrupted(&call) => {
                 self.ctx.answer(&call, 0, Outcome::Failed { errno: Errno::EINTR });
             }
+            // Who has begun to wait was no cause of a circle then, and is none when it asks again.
+            Blocked::Locked(_) if call.attempts == 0 && self.file_locks.is_circular(&self.ctx, &call) => {
+                self.ctx.answer(&call, 0, Outcome::Failed { errno: Errno::EDEADLK });
+            }
             Blocked::Locked(ino) => self.file_locks.wait(ino, call),
         }
     }

@@ -118,15 +118,21 @@ impl Locks {
 
     /// The first lock of another owner that `lock` of `who` would have to wait for.
     pub fn conflicts(&self, lock: &LockRange, who: LockOwner) -> Option<LockRange> {
-        if lock.kind == LockKind::Unlock {
-            return None;
-        }
+        self.in_the_way(lock, who).next().map(|held| held.show(lock.flock))
+    }
+
+    /// Who has a lock for which `lock` of `who` would have to wait.
+    pub fn blockers(&self, lock: &LockRange, who: LockOwner) -> impl Iterator<Item = LockOwner> {
+        self.in_the_way(lock, who).map(|held| held.who)
+    }
+
+    fn in_the_way(&self, lock: &LockRange, who: LockOwner) -> impl Iterator<Item = &HeldLock> {
         let exclusive = lock.kind == LockKind::Write;
+        let unlocks = lock.kind == LockKind::Unlock;
         let (table, start, end) = self.table(lock);
-        table
-            .iter()
-            .find(|held| held.who != who && held.overlaps(start, end) && (exclusive || held.exclusive))
-            .map(|held| held.show(lock.flock))
+        table.iter().filter(move |held| {
+            !unlocks && held.who != who && held.overlaps(start, end) && (exclusive || held.exclusive)
+        })
     }
 
     /// The answer to `F_GETLK`: the first lock in the way, or `lock` as unlocked.

@@ -5,6 +5,7 @@ mod accessed;
 mod again;
 mod away;
 mod bench;
+mod deadlocks;
 mod dirs;
 mod drafts;
 mod follow;

@@ -1,20 +1,23 @@
 //! POSIX and flock locks at a file's home. Granted locks are rows, so they survive a restart. Waiting
 //! requests are kept in memory, and ask again when a lock was freed.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use atoll_core::map::IdMap;
 use atoll_core::planted::{Bug, planted};
 use atoll_core::{Ino, SessionId};
-use atoll_posix::locks::{LockRefused, Locks};
-use atoll_posix::{Answer, Errno, Kind, LockKind, LockRange};
-use atoll_proto::{Outcome, RequestResult, RowChange};
+use atoll_posix::locks::{LockOwner, LockRefused, Locks};
+use atoll_posix::{Answer, Errno, Kind, LockKind, LockRange, Op};
+use atoll_proto::{ClientOp, Outcome, RequestResult, RowChange};
 
 use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
 use crate::ctx::request::{Blocked, Next, PendingRequest, Step};
 use crate::event::LinkId;
 use crate::rows::path::{done, ok};
+
+/// Requests that wait for locks at an island, with more of which no new one is looked at for a deadlock.
+const LOOKED_AT_MAX: usize = 1024;
 
 /// The requests that wait for a lock, by file, in the order in which they came.
 #[derive(Debug, Clone, Default)]
@@ -94,11 +97,45 @@ impl Ctx {
     }
 }
 
+/// The lock that a request waits for, or would, and whose it is to be; none if it is one of flock(2).
+fn asked(call: &PendingRequest) -> Option<(LockOwner, Ino, LockRange)> {
+    match call.request.op {
+        ClientOp::Fs { op: Op::SetLock { ino, lock, .. } } if !lock.flock => {
+            Some((LockOwner { session: call.session(), owner: lock.owner }, ino, lock))
+        }
+        _ => None,
+    }
+}
+
 impl FileLocks {
     /// A request waits until a lock on a file is given up.
     pub(crate) fn wait(&mut self, ino: Ino, mut call: PendingRequest) {
         call.attempts += 1;
         self.waiting.entry(ino).or_default().push_back(call);
+    }
+
+    /// Whether who asks for a lock would wait for himself (`EDEADLK` of fcntl(2)): somebody with a lock in its way waits for one of his, or
+    /// for somebody who does. Only locks of this island are looked at. As in Linux, those of flock(2) are not.
+    pub(crate) fn is_circular(&self, ctx: &Ctx, call: &PendingRequest) -> bool {
+        let Some(first) = asked(call).filter(|_| self.calls().count() <= LOOKED_AT_MAX) else { return false };
+        let mut by_owner: BTreeMap<LockOwner, Vec<(Ino, LockRange)>> = BTreeMap::new();
+        for (who, ino, lock) in self.calls().filter_map(asked) {
+            by_owner.entry(who).or_default().push((ino, lock));
+        }
+        let (who, ..) = first;
+        let mut left = vec![first];
+        while let Some((waits, ino, lock)) = left.pop() {
+            let Some(locks) = ctx.state.locks(ino).ok().flatten() else { continue };
+            for blocker in locks.blockers(&lock, waits) {
+                if blocker == who {
+                    return true;
+                }
+                // Each once.
+                let for_these = by_owner.remove(&blocker).unwrap_or_default();
+                left.extend(for_these.into_iter().map(|(ino, lock)| (blocker, ino, lock)));
+            }
+        }
+        false
     }
 
     /// Whether a request waits for a lock on a file.
