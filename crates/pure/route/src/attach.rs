@@ -155,7 +155,9 @@ impl<T> Route<T> {
         if self.calls.get(&id).is_some_and(Call::is_confirming) {
             return self.synced(id, out);
         }
-        let asked_ms = self.calls.remove(&id).map_or(0, |call| call.asked_ms);
+        let call = self.calls.remove(&id);
+        let is_lease = call.as_ref().is_some_and(|call| matches!(call.what, CallKind::Own(ClientOp::Lease)));
+        let asked_ms = call.map_or(0, |call| call.asked_ms);
         let peer = self.peers.get_mut(&island).expect("a reply of a known island");
         peer.attaching = false;
         peer.known = true;
@@ -169,10 +171,12 @@ impl<T> Route<T> {
             self.calls.values_mut().for_each(|call| call.is_overtaken = true);
         }
         let peer = self.peers.get_mut(&island).expect("looked at");
+        peer.is_asked |= is_lease;
         if !peer.attached {
             peer.attached = true;
+            peer.is_asked = false;
             if self.config.keeps {
-                // It is asked at once whether answers may be kept.
+                // The next tick asks whether answers may be kept.
                 self.renew_ms = 0;
             }
             for id in std::mem::take(&mut peer.waiting) {

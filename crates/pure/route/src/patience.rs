@@ -20,6 +20,9 @@ use crate::synced::changes;
 /// Milliseconds since its last answer for which an island counts as living. Signs of life are asked
 /// for every 3 s, and links whose other side is silent break in 4 s.
 const LIVES_MS: u64 = 8_000;
+/// Milliseconds that a change may wait at a living island, beyond the mount's patience, until other mounts have dropped what they keep: the
+/// lease of one that does not answer.
+const RECALL_MS: u64 = 16_000;
 /// Milliseconds that a call waits for an island which itself waits for another one that is known to be away.
 const PARTNER_MS: u64 = 1_000;
 /// Milliseconds that a change of names waits for a second island, whatever patience the mount has: kernels
@@ -90,7 +93,9 @@ impl<T> Route<T> {
         let Some(patience_ms) = patience_ms else { return false };
         let Some(peer) = self.peers.get(&call.island) else { return true };
         if waited_ms >= patience_ms {
-            return !(may_be_slow(&call.what) && call.is_in_flight() && peer.lives(now_ms));
+            let waits_for_mounts = changes(&call.what) && waited_ms < patience_ms + RECALL_MS;
+            let may_wait = may_be_slow(&call.what) || waits_for_mounts;
+            return !(may_wait && call.is_in_flight() && peer.lives(now_ms));
         }
         // It was refused because of another island, and one is known to be away for long.
         refused && waited_ms >= PARTNER_MS && self.peers.values().any(|p| p.given_up && !p.up)
@@ -223,14 +228,20 @@ impl<T> Route<T> {
     }
 }
 
-/// Whether a living island may need longer than the mount has patience, because it waits for a disk, for another holder of a lock, or
-/// until other mounts have dropped what they keep.
+/// Whether a living island may need longer than the mount has patience, because it waits for a disk or for
+/// another holder of a lock.
 const fn may_be_slow(what: &CallKind) -> bool {
     match what {
-        CallKind::Op(Op::SetLock { wait, .. }) => *wait,
-        CallKind::Op(op) => {
-            op.changes() || matches!(op, Op::Read { .. } | Op::Fsync { .. } | Op::FsyncDir { .. })
-        }
+        CallKind::Op(op) => matches!(
+            op,
+            Op::Read { .. }
+                | Op::Write { .. }
+                | Op::Fallocate { .. }
+                | Op::CopyRange { .. }
+                | Op::Fsync { .. }
+                | Op::FsyncDir { .. }
+                | Op::SetLock { wait: true, .. }
+        ),
         CallKind::Walk(_) | CallKind::Own(_) | CallKind::Island(_) => false,
     }
 }

@@ -11,6 +11,8 @@ pub(crate) struct Peer {
     pub(crate) attaching: bool,
     /// It knew the session when it was last attached.
     pub(crate) known: bool,
+    /// It has told since it was attached whether it lets the mount keep what is answered.
+    pub(crate) is_asked: bool,
     /// It lets the mount keep what is answered.
     pub(crate) may_keep: bool,
     /// Its incarnation that began with its last power cut, as it said when it was attached.

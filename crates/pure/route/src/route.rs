@@ -175,9 +175,9 @@ impl<T> Route<T> {
         self.config.session
     }
 
-    /// Whether every island that can be reached knows the session.
+    /// Whether every island that can be reached knows the session, and has told whether answers may be kept.
     pub fn is_ready(&self) -> bool {
-        self.peers.values().all(|p| p.attached || !p.up)
+        self.peers.values().all(|p| (p.attached && (p.is_asked || !self.config.keeps)) || !p.up)
     }
 
     // -------------------------------------------------------------------- calls

@@ -110,24 +110,25 @@ impl Sessions {
         }
     }
 
-    /// Whether a mount may keep what it is told from here on, which it asks for with this call. It is told so when its row says so, and
-    /// the row is synced.
-    pub(super) fn lease(&mut self, ctx: &mut Ctx, applied: AppliedByAll<'_>, call: &PendingRequest) -> bool {
+    /// Answers whether a mount may keep what it is told from here on. It is told so when its row says so, and the row is synced.
+    pub(super) fn lease(&mut self, ctx: &mut Ctx, applied: AppliedByAll<'_>, call: &PendingRequest) {
         let mount = call.session();
-        let may = self.may_keep(ctx, applied, mount);
-        let is_told = may && self.is_noted(ctx, mount);
-        if is_told {
+        let may_keep = self.may_keep(ctx, applied, mount);
+        let outcome = Outcome::Attached { may_keep, power: ctx.state.meta().power };
+        if may_keep {
             self.leases.keepers.insert(mount);
             let alive = self.known(ctx, mount);
             (alive.told_by, alive.told_ms) = ((call.link, call.id), ctx.now.ms);
-        } else if may {
             self.note_keeps(ctx, mount, true);
+            if !self.is_noted(ctx, mount) {
+                return ctx.answer_synced(call, outcome);
+            }
         } else if !self.leases.keepers.contains(&mount)
             && ctx.now.ms >= self.known(ctx, mount).told_ms + NOTED_MS
         {
             self.note_keeps(ctx, mount, false);
         }
-        is_told
+        ctx.answer(call, 0, outcome);
     }
 
     /// A mount says that it has dropped everything.

@@ -195,12 +195,12 @@ impl Sessions {
             decision.session(session, Some(row));
             ctx.decide(decision);
         }
-        self.alive(ctx, call, ctx.state.seq(), false);
+        self.alive(ctx, call, ctx.state.seq());
     }
 
-    /// Answers what shows that a session lives.
-    fn alive(&self, ctx: &mut Ctx, call: &PendingRequest, need: u64, may_keep: bool) {
-        ctx.answer(call, need, Outcome::Attached { may_keep, power: ctx.state.meta().power });
+    /// Answers what shows that a session lives, and nothing of what it may keep.
+    fn alive(&self, ctx: &mut Ctx, call: &PendingRequest, need: u64) {
+        ctx.answer(call, need, Outcome::Attached { may_keep: false, power: ctx.state.meta().power });
     }
 
     /// Handles requests about the session itself; returns the others, to be run. `last_ask`: the last question about the
@@ -279,14 +279,11 @@ impl Sessions {
                 ctx.answer(&call, ctx.state.seq(), Outcome::NoSession);
             }
             // A mere sign of life may have been sent before a recall came: it answers none.
-            ClientOp::Renew => self.alive(ctx, &call, 0, false),
-            ClientOp::Lease => {
-                let may_keep = self.lease(ctx, applied, &call);
-                self.alive(ctx, &call, 0, may_keep);
-            }
+            ClientOp::Renew => self.alive(ctx, &call, 0),
+            ClientOp::Lease => self.lease(ctx, applied, &call),
             ClientOp::Dropped => {
                 self.dropped(ctx, &call);
-                self.alive(ctx, &call, 0, false);
+                self.alive(ctx, &call, 0);
             }
             ClientOp::Detach => self.end_session(ctx, migration, session, Some(call)),
             ClientOp::Cancel { request } if self.cancel(ctx, call.link, request) => {}

@@ -279,6 +279,15 @@ impl Ctx {
             .after_commit(need, Effect::Reply { link, id, reply: Reply { vector, outcome }, data });
     }
 
+    /// Answers when all records so far are synced. The answer tells nothing of clocks: others may leave before it.
+    pub(crate) fn answer_synced(&mut self, call: &PendingRequest, outcome: Outcome) {
+        let (link, id) = self.end_request(call);
+        let reply = Reply { vector: Vec::new(), outcome };
+        let seq = self.state.seq();
+        self.durability.after_sync(seq, Effect::Reply { link, id, reply, data: Bytes::new() });
+        self.want_sync();
+    }
+
     /// A request is over: where its answer goes.
     pub(crate) fn end_request(&mut self, call: &PendingRequest) -> (LinkId, u64) {
         if self.replies.is_changing(call) {
