@@ -50,7 +50,7 @@ impl Ls {
                 (place.reach()?, place.names)
             }
         };
-        let attached = attach(volume, Manner { mount: false, keeps: false, patience_ms: Some(PATIENCE_MS) })?;
+        let attached = attach(volume, Manner::tool(PATIENCE_MS))?;
         let listed = attached.list(names, &self.path);
         attached.stop();
         let listed = listed?;

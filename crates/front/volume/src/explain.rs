@@ -28,10 +28,7 @@ pub fn explain(path: &Path) -> Result<Explanation> {
     let mut explained = match explain_in(&place.mount, &place.names)? {
         Some(explained) => explained,
         None => {
-            let attached = attach(
-                place.reach()?,
-                Manner { mount: false, keeps: false, patience_ms: Some(PATIENCE_MS) },
-            )?;
+            let attached = attach(place.reach()?, Manner::tool(PATIENCE_MS))?;
             let explained = attached.explain(&place.names, &place.mount.path);
             attached.stop();
             explained?

@@ -105,6 +105,13 @@ pub struct Manner {
     pub patience_ms: Option<u64>,
 }
 
+impl Manner {
+    /// A tool's, with so many milliseconds of patience.
+    pub const fn tool(patience_ms: u64) -> Self {
+        Self { mount: false, keeps: false, patience_ms: Some(patience_ms) }
+    }
+}
+
 /// The status of a volume, as a process that uses it sees it.
 #[derive(Debug, Default)]
 pub struct AttachedStatus {

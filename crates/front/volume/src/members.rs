@@ -247,10 +247,7 @@ impl Members {
         let names = VolumePath::parse(path.as_bytes())
             .map_err(|why| anyhow!("\"{shown}\" cannot be a path of a volume: {why}."))?;
         let found = Source::of_daemon(self.address.clone(), Some(volume.to_owned())).find()?;
-        let attached = attach(
-            found.reach(None)?,
-            Manner { mount: false, keeps: false, patience_ms: Some(PATIENCE_MS) },
-        )?;
+        let attached = attach(found.reach(None)?, Manner::tool(PATIENCE_MS))?;
         let looked = attached.directory(&names, &shown);
         attached.stop();
         let (dir, key) = looked?;
@@ -277,7 +274,7 @@ impl Members {
                 continue;
             }
             let found = Source::of_daemon(self.address.clone(), Some(volume.name)).find()?;
-            let manner = Manner { mount: false, keeps: false, patience_ms: Some(PATIENCE_MS) };
+            let manner = Manner::tool(PATIENCE_MS);
             let attached = attach(found.reach(None)?, manner)?;
             gone.extend(
                 limited(volume.id)

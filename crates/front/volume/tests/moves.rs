@@ -57,7 +57,7 @@ fn client(config: &VolumeConfig) -> Arc<dyn Attached> {
         Other { node: n.node, address, alive: true, place: None }
     };
     let others = config.nodes.iter().map(other).collect();
-    let manner = Manner { mount: false, keeps: false, patience_ms: Some(60_000) };
+    let manner = Manner::tool(60_000);
     attach(Reached { config: config.clone(), here: None, others, root: None }, manner).unwrap()
 }
 

@@ -170,7 +170,6 @@ impl<T> Route<T> {
             // What is under way may have been answered before, and changed since.
             self.calls.values_mut().for_each(|call| call.is_overtaken = true);
         }
-        let peer = self.peers.get_mut(&island).expect("looked at");
         peer.is_asked |= is_lease;
         if !peer.attached {
             peer.attached = true;

@@ -17,16 +17,7 @@ fn rules(world: &World) -> BTreeSet<Rule> {
 }
 
 fn session(held: Vec<Ino>) -> Session {
-    Session {
-        mount: true,
-        local: None,
-        ending: false,
-        results: Vec::new(),
-        acked: 0,
-        held,
-        scope: None,
-        keeps: false,
-    }
+    Session { held, ..common::session() }
 }
 
 /// Each thing that is fine while something is under way, and the rule that it breaks at rest.

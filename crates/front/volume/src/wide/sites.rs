@@ -250,8 +250,7 @@ pub fn join_and_adopt(
 fn copy(data: &Path, volume: &str, from: &Path, told: &mut dyn FnMut(Adopting)) -> Result<Adopted> {
     let socket = data_socket(data)?;
     let found = Source::of_socket(&socket, Some(volume.to_owned())).find()?;
-    let attached =
-        attach(found.reach(None)?, Manner { mount: false, keeps: false, patience_ms: Some(PATIENCE_MS) })?;
+    let attached = attach(found.reach(None)?, Manner::tool(PATIENCE_MS))?;
     let copied = adopt(&*attached.files(), from, &mut |adopted| told(Adopting::Copies(adopted)));
     attached.stop();
     copied

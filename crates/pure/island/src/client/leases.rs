@@ -19,7 +19,7 @@ use crate::event::{Effect, LinkId};
 
 /// A mount to which a recall was sent for so long is allowed to keep nothing for this many times as long behind it: one that is slow, or that
 /// answers late on purpose, holds others up for a small part of the time only.
-const PENANCE: u64 = 8;
+const BACKOFF: u64 = 8;
 
 /// Whether all other islands have applied this one's journal up to a stamp.
 pub(crate) type AppliedByAll<'a> = &'a dyn Fn(&Ctx, Stamp) -> bool;
@@ -98,7 +98,7 @@ impl Sessions {
         }
         if let Some(alive) = self.alive.get_mut(&mount) {
             let took_ms = ctx.now.ms.saturating_sub(alive.recalled_ms);
-            alive.keeps_from_ms = ctx.now.ms + PENANCE * took_ms;
+            alive.keeps_from_ms = ctx.now.ms + BACKOFF * took_ms;
         }
         if self.leases.recalling.is_empty() {
             for call in self.leases.waiting.take() {

@@ -544,7 +544,7 @@ pub fn plants() -> Vec<Plant> {
     ]
 }
 
-fn session() -> Session {
+pub(crate) fn session() -> Session {
     Session {
         mount: true,
         local: None,
