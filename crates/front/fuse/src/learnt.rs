@@ -36,10 +36,15 @@ impl<V: Copy> Learnt<V> {
         self.changes.load(SeqCst)
     }
 
-    /// The volume has told this. When it was asked there were so many changes. `is_later`: than what was told before.
+    /// The volume has told this. When it was asked there were so many changes. `is_later`: than what was told before. If a change may have
+    /// overtaken it, then nothing is known: what was told before may be older still.
     pub(crate) fn learn(&self, ino: Ino, value: V, asked: u64, is_later: impl FnOnce(&V) -> bool) {
         let mut known = self.of(ino);
-        if self.changes() != asked || !known.get(&ino).is_none_or(is_later) {
+        if self.changes() != asked {
+            known.remove(&ino);
+            return;
+        }
+        if !known.get(&ino).is_none_or(is_later) {
             return;
         }
         if known.len() >= SHARD_MAX {
@@ -89,6 +94,11 @@ mod tests {
         learn(f, asked);
         learn(g, asked);
         assert!(!has(f) && !has(g));
+        // Nor is what was told before it still known.
+        learn(f, files.changes());
+        files.may_change(g);
+        learn(f, asked);
+        assert!(!has(f));
         [f, g].into_iter().for_each(|ino| learn(ino, files.changes()));
         files.forget(f);
         assert!(!has(f) && has(g));

@@ -72,6 +72,25 @@ fn nothing_is_known_while_a_change_may_still_come_of_which_nobody_was_told() {
 }
 
 #[test]
+fn nothing_is_known_behind_a_change_whose_answer_another_one_may_have_overtaken() {
+    needs!(Mounts);
+    let world = World::new("dir-attrs-overtaken");
+    fs::create_dir(world.at("d")).unwrap();
+    fs::create_dir(world.at("other")).unwrap();
+    let dir = world.files.id("d");
+    (0..3).for_each(|n| drop(File::create_new(world.at(&format!("d/f{n}"))).unwrap()));
+    world.files.held.lock().unwrap().push(dir);
+    std::thread::scope(|scope| {
+        let late = scope.spawn(|| fs::create_dir(world.at("d/late")));
+        eventually(|| world.files.holding.load(SeqCst) == 1);
+        fs::remove_dir(world.at("other")).unwrap();
+        world.files.held.lock().unwrap().clear();
+        late.join().unwrap().unwrap();
+    });
+    is_shown(&world, "d", dir);
+}
+
+#[test]
 fn what_changes_otherwise_is_asked_for() {
     needs!(Mounts);
     let world = World::new("dir-attrs-others");
