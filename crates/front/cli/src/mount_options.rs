@@ -310,7 +310,8 @@ impl Options {
     /// How the mount is served.
     pub(crate) fn fuse_config(&self) -> Config {
         let locks = if self.local_locks { Locks::Local } else { Locks::Shared };
-        Config { keep: self.keep, locks, birth_times: self.birth_times, ..Config::default() }
+        let (birth_times, sync) = (self.birth_times, self.kernel.sync);
+        Config { keep: self.keep, locks, birth_times, sync, ..Config::default() }
     }
 }
 

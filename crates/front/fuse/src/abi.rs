@@ -102,6 +102,8 @@ pub(crate) mod open {
     pub(crate) const ACCESS_MODE: u32 = 0o3;
     pub(crate) const EXCLUSIVE: u32 = 0o200;
     pub(crate) const APPEND: u32 = 0o2000;
+    /// `O_DSYNC`, which is a part of `O_SYNC` too.
+    pub(crate) const SYNC: u32 = 0o10_000;
     /// `O_NOATIME`.
     pub(crate) const NO_ACCESS_TIME: u32 = 0o1_000_000;
 }

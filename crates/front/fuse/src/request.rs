@@ -99,6 +99,7 @@ pub(crate) enum Request<'a> {
     },
     /// The payload is the `size` bytes behind `abi::WRITE_HEADER`.
     Write {
+        fh: u64,
         offset: u64,
         size: u32,
         write_flags: u32,
@@ -294,10 +295,10 @@ fn parse_body(code: u32, body: &[u8], xattr_ext: bool) -> Result<Request<'_>, Er
             Request::Read { offset, size, flags: f.skip(4 + 8)?.u32()? }
         }
         opcode::WRITE => {
-            let (offset, size) = (f.skip(8)?.u64()?, f.u32()?);
+            let (fh, offset, size) = (f.u64()?, f.u64()?, f.u32()?);
             let (write_flags, flags) = (f.u32()?, f.skip(8)?.u32()?);
             f.skip(4)?.bytes(size as usize)?;
-            Request::Write { offset, size, write_flags, flags }
+            Request::Write { fh, offset, size, write_flags, flags }
         }
         opcode::STATFS => Request::Statfs,
         opcode::RELEASE => Request::Release { fh: f.u64()? },
@@ -411,9 +412,9 @@ mod tests {
 
     #[test]
     fn a_write_whose_payload_is_cut_is_refused() {
-        let mut body = words(&[0, 0, 5, 0, 8, 4, 0, 0, 0o2000, 0]);
+        let mut body = words(&[3, 0, 5, 0, 8, 4, 0, 0, 0o2000, 0]);
         body.extend_from_slice(b"12345678");
-        let expected = Request::Write { offset: 5, size: 8, write_flags: 4, flags: 0o2000 };
+        let expected = Request::Write { fh: 3, offset: 5, size: 8, write_flags: 4, flags: 0o2000 };
         assert_eq!(parse(&message(opcode::WRITE, &body), true).unwrap().1, Ok(expected));
         body.pop();
         assert_eq!(parse(&message(opcode::WRITE, &body), true).unwrap().1, Err(Errno::EINVAL));

@@ -94,6 +94,8 @@ pub struct Config {
     /// Show when files were made (`stat`'s "Birth"). Programs that ask for it, such as all that are
     /// written in Rust, then pay a round trip for each file that they look at first.
     pub birth_times: bool,
+    /// Each write is synced before it returns, as [`crate::MountOptions::sync`] has the kernel do where it can.
+    pub sync: bool,
 }
 
 impl Default for Config {
@@ -104,6 +106,7 @@ impl Default for Config {
             locks: Locks::Shared,
             flush: Flush::Always,
             birth_times: false,
+            sync: false,
         }
     }
 }
@@ -377,9 +380,9 @@ fn read_requests(core: &Arc<Core>) {
             }
             // A write's payload leaves the buffer whole, so nothing may point into it any more.
             match request {
-                Ok(crate::request::Request::Write { offset, size, write_flags, flags }) => {
+                Ok(crate::request::Request::Write { fh, offset, size, write_flags, flags }) => {
                     let payload = inbox.payload(size as usize);
-                    let request = crate::request::Request::Write { offset, size, write_flags, flags };
+                    let request = crate::request::Request::Write { fh, offset, size, write_flags, flags };
                     serve(core, header, Ok(request), payload);
                 }
                 request => serve(core, header, request, Bytes::new()),

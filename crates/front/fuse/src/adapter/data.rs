@@ -1,11 +1,12 @@
 //! Requests about the bytes of files.
 
-use super::{Core, Job, Shape};
+use super::handles::is_direct;
+use super::{Core, Job, Shape, submit};
 use crate::abi::{self, Out, open};
 use crate::accesses;
 use crate::request::Header;
 use atoll_core::Ino;
-use atoll_posix::{Allocation, Errno, Kind, Op, Whence};
+use atoll_posix::{Allocation, Caller, Errno, Kind, Op, Whence};
 use bytes::Bytes;
 use std::sync::Arc;
 
@@ -16,11 +17,27 @@ pub(super) fn read(core: &Arc<Core>, ino: Ino, offset: u64, len: u32, flags: u32
     (Op::Read { ino, offset, len }, Bytes::new(), Shape::Data { max: len as usize })
 }
 
-pub(super) fn write(ino: Ino, offset: u64, payload: Bytes, flags: u32, write_flags: u32) -> Job {
+pub(super) fn write(
+    core: &Core,
+    (ino, handle): (Ino, u64),
+    offset: u64,
+    payload: Bytes,
+    flags: u32,
+    write_flags: u32,
+) -> Job {
     // Pages that the kernel writes back have their place already.
     let append = flags & open::APPEND != 0 && write_flags & abi::WRITE_CACHE == 0;
     let kill_set_id = write_flags & abi::WRITE_KILL_SUIDGID != 0;
-    (Op::Write { ino, offset, append, kill_set_id }, payload, Shape::Written)
+    // The kernel asks for a sync behind each write that goes through its pages, and behind no other.
+    let through = is_direct(handle) && (core.config.sync || flags & open::SYNC != 0);
+    let shape = if through { Shape::WrittenThrough { ino } } else { Shape::Written };
+    (Op::Write { ino, offset, append, kill_set_id }, payload, shape)
+}
+
+/// Syncs so many bytes that were written. The write is answered when that is done.
+pub(super) fn sync(core: &Arc<Core>, header: Header, ino: Ino, len: u64) {
+    let caller = Caller { uid: header.uid, gid: header.gid, groups: None };
+    submit(core, header, caller, Op::Fsync { ino }, Bytes::new(), Shape::Synced { len }, 0);
 }
 
 pub(super) fn fallocate(ino: Ino, offset: u64, len: u64, mode: u32) -> Result<Job, Errno> {

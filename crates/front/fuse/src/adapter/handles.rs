@@ -30,6 +30,24 @@ pub(super) fn open_file(core: &Arc<Core>, header: &Header, flags: u32) {
     open_answer(core, header, flags, (core.handles.fetch_add(1, Relaxed), None));
 }
 
+/// In the numbers of handles through which the kernel reads and writes without pages of its own.
+const DIRECT: u64 = 1 << 63;
+
+/// Whether the kernel reads and writes without pages of its own, by the number of a handle.
+pub(super) const fn is_direct(handle: u64) -> bool {
+    handle & DIRECT != 0
+}
+
+/// The number by which the kernel knows a handle that is opened so.
+pub(super) const fn number_of(handle: u64, open_flags: u32) -> u64 {
+    if open_flags & fopen::DIRECT_IO != 0 { handle | DIRECT } else { handle }
+}
+
+/// The handle, by the number by which the kernel knows it.
+pub(super) const fn handle_of(number: u64) -> u64 {
+    number & !DIRECT
+}
+
 /// Answers an open with its handle and, if it is passed, the number of the native file. False if the kernel did not take it.
 pub(super) fn open_answer(
     core: &Arc<Core>,
@@ -45,7 +63,8 @@ pub(super) fn open_answer(
             accesses::read(core, ino, Kind::Regular);
         }
         let mut out = Out::with_capacity(abi::SMALL_OUT);
-        out.open_out(handle, open_flags(core, flags, caching, passed), passed.unwrap_or(0));
+        let how = open_flags(core, flags, caching, passed);
+        out.open_out(number_of(handle, how), how, passed.unwrap_or(0));
         taken = core.ok(header, &out.0);
     });
     taken
@@ -54,12 +73,15 @@ pub(super) fn open_answer(
 /// How a file is opened now.
 pub(super) fn open_flags(core: &Core, flags: u32, caching: Caching, passed: Option<u32>) -> u32 {
     let agreed = core.agreed.get().map_or(0, |agreed| agreed.flags);
+    let appends = flags & open::APPEND != 0 && flags & open::ACCESS_MODE != 0;
+    let may_be_direct = agreed & init::DIRECT_IO_ALLOW_MMAP != 0;
     let cached = if passed.is_some() {
         fopen::PASSTHROUGH
-    } else if caching == Caching::UntilRecalled {
+    } else if caching == Caching::UntilRecalled && !(appends && may_be_direct) {
         fopen::KEEP_CACHE
-    } else if agreed & init::DIRECT_IO_ALLOW_MMAP != 0 {
-        // Each read asks, as it would have to ask for attributes first if pages were kept.
+    } else if may_be_direct {
+        // Each read asks, as it would have to ask for attributes first if pages were kept. What is appended is not cut at the ends of
+        // pages: between two parts of it others could append something.
         fopen::DIRECT_IO | fopen::PARALLEL_DIRECT_WRITES
     } else {
         0
@@ -137,7 +159,7 @@ pub(super) fn release(core: &Arc<Core>, ino: Ino, handle: u64) {
     for holder in core.held.released(ino, handle) {
         unlock(core, ino, holder);
     }
-    opening::close(core, handle);
+    opening::close(core, handle_of(handle));
 }
 
 /// A descriptor is closed: the process's POSIX locks on the file go, before the answer, as whoever waits for this close

@@ -125,6 +125,14 @@ pub(crate) enum Shape {
         capability: bool,
     },
     Written,
+    /// The same, when they are synced.
+    WrittenThrough {
+        ino: Ino,
+    },
+    /// So many bytes were written before, and are synced now.
+    Synced {
+        len: u64,
+    },
     /// In 64 bits.
     WrittenWide,
     Statfs,
@@ -299,8 +307,8 @@ fn translate(
         }
 
         Request::Read { offset, size, flags } => Ok(Some(data::read(core, ino, offset, size, flags))),
-        Request::Write { offset, write_flags, flags, .. } => {
-            Ok(Some(data::write(ino, offset, payload, flags, write_flags)))
+        Request::Write { fh, offset, write_flags, flags, .. } => {
+            Ok(Some(data::write(core, (ino, fh), offset, payload, flags, write_flags)))
         }
         Request::Fsync => job(Op::Fsync { ino }, Shape::Unit),
         Request::FsyncDir => job(Op::FsyncDir { dir }, Shape::Unit),
@@ -510,6 +518,8 @@ pub(crate) fn finish(
 
         (Shape::Data { max }, Answer::Data) if bytes.len() <= max => _ = core.ok(header, bytes),
         (Shape::Written, Answer::Wrote { len, .. }) => data::written(core, header, len),
+        (Shape::WrittenThrough { ino }, Answer::Wrote { len, .. }) => data::sync(core, *header, ino, len),
+        (Shape::Synced { len }, _) => data::written(core, header, len),
         (Shape::WrittenWide, Answer::Wrote { len, .. }) => data::number(core, header, len),
         (Shape::Offset, Answer::Offset { offset }) => data::number(core, header, offset),
 

@@ -4,7 +4,7 @@
 //! A volume may complete an open later, on another thread. A promise about the answer to CREATE ends before
 //! that. So that answer may be kept only if the open is completed at once.
 
-use super::handles::{open_answer, open_flags};
+use super::handles::{number_of, open_answer, open_flags};
 use super::names::{self, untold};
 use super::{Core, supplementary_groups};
 use crate::abi::{init, open};
@@ -131,7 +131,8 @@ fn answer(
 ) {
     match outcome {
         Ok((handle, passed)) => {
-            let how = (handle, open_flags(core, flags, caching, passed), passed.unwrap_or(0));
+            let open_flags = open_flags(core, flags, caching, passed);
+            let how = (number_of(handle, open_flags), open_flags, passed.unwrap_or(0));
             if !names::created(core, header, found, kept, how) {
                 close(core, handle);
                 untold(core, &[found.attr.ino]);

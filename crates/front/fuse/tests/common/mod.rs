@@ -57,6 +57,8 @@ struct State {
     absent_asked: u64,
     /// Questions for a directory's attributes.
     attr_asked: u64,
+    /// Files were synced so often.
+    synced: u64,
 }
 
 /// The volume.
@@ -124,6 +126,7 @@ impl Default for Memory {
             capabilities_asked: 0,
             absent_asked: 0,
             attr_asked: 0,
+            synced: 0,
         };
         Self {
             state: Mutex::new(state),
@@ -417,7 +420,11 @@ impl State {
                 node.attr.atime = access.atime(&node.attr);
                 plain(Answer::Done)
             }
-            Op::Fsync { .. } | Op::FsyncDir { .. } => plain(Answer::Done),
+            Op::Fsync { ino } => {
+                self.synced += u64::from(self.nodes.contains_key(&ino));
+                plain(Answer::Done)
+            }
+            Op::FsyncDir { .. } => plain(Answer::Done),
             _ => Err(Errno::ENOSYS),
         }
     }
@@ -428,6 +435,11 @@ impl Memory {
     /// How often the volume was asked for a directory's attributes.
     pub fn attr_asked(&self) -> u64 {
         self.state.lock().unwrap().attr_asked
+    }
+
+    /// How often files were synced.
+    pub fn synced(&self) -> u64 {
+        self.state.lock().unwrap().synced
     }
 
     /// What they are.
