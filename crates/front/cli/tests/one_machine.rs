@@ -161,6 +161,30 @@ fn two_mounts_see_each_others_changes_at_once() {
     });
 }
 
+/// Sequence m of `docs/design/024-leases.md`: a mount does not ask for names in directories that it has made, while it is alone.
+#[test]
+fn a_mount_sees_what_another_one_does_in_directories_that_it_has_just_made() {
+    use std::os::unix::fs::PermissionsExt;
+    two_mounts(|one, two| {
+        let end = std::time::Instant::now() + std::time::Duration::from_secs(6);
+        for round in 0.. {
+            if std::time::Instant::now() > end {
+                break;
+            }
+            let (dir, name) = (format!("dir{round}"), format!("dir{round}/theirs"));
+            std::fs::create_dir(one.join(&dir)).unwrap();
+            File::create_new(one.join(&dir).join("mine")).unwrap();
+            assert!(!one.join(&name).exists());
+            std::fs::write(two.join(&name), b"x").unwrap();
+            assert!(one.join(&name).exists(), "round {round}");
+            std::fs::set_permissions(two.join(&dir), PermissionsExt::from_mode(0o700)).unwrap();
+            let mode = std::fs::metadata(one.join(&dir)).unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, 0o700, "round {round}");
+            assert_eq!(std::fs::read_dir(one.join(&dir)).unwrap().count(), 2, "round {round}");
+        }
+    });
+}
+
 #[test]
 fn appends_of_two_mounts_are_neither_lost_nor_torn() {
     const EACH: usize = 10_000;

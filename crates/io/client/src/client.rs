@@ -379,7 +379,7 @@ impl Client {
             match finished.token {
                 Token::Op(done) => {
                     let bytes = finished.data.as_deref().unwrap_or(data);
-                    let caching = if finished.is_recent { caching } else { Caching::Never };
+                    let caching = if finished.may_keep { caching } else { Caching::Never };
                     done(finished.result, AnswerExtras { bytes, caching, around: &finished.around });
                 }
                 Token::Walk(walked) => {

@@ -176,7 +176,7 @@ impl Wire for Remote {
             Err(SendError::TooLong(_)) => {
                 if let Some(client) = self.incoming.client() {
                     let outcome = Outcome::Failed { errno: E2BIG };
-                    client.reply(island, id, Reply { vector: Vec::new(), outcome }, &[]);
+                    client.reply(island, id, Reply::bare(outcome), &[]);
                 }
             }
         }

@@ -10,7 +10,7 @@ use atoll_client::{Client, Sink, Wire};
 use atoll_core::{Ino, IslandId, SessionId, Table};
 use atoll_posix::perm::{FILE_BYTES_MAX, ZERO_BYTES_MAX};
 use atoll_posix::{Allocation, Answer, AnswerExtras, Caller, Errno, Op};
-use atoll_proto::{ClientOp, Outcome, Reply, Request};
+use atoll_proto::{ClientOp, Lease, Outcome, Reply, Request};
 use atoll_route::Config;
 use bytes::Bytes;
 
@@ -31,7 +31,7 @@ struct Island {
 impl Island {
     fn answer(&self, id: u64, outcome: Outcome) {
         let client = self.client.get().and_then(Weak::upgrade).unwrap();
-        client.reply(ISLAND, id, Reply { vector: Vec::new(), outcome }, &[]);
+        client.reply(ISLAND, id, Reply::bare(outcome), &[]);
     }
 
     fn done() -> Outcome {
@@ -54,7 +54,7 @@ impl Wire for Island {
     fn send(&self, _: IslandId, id: u64, request: Request, _: Bytes) {
         match request.op {
             ClientOp::Attach { .. } | ClientOp::Renew | ClientOp::Lease => {
-                self.answer(id, Outcome::Attached { may_keep: true, power: 1 })
+                self.answer(id, Outcome::Attached { lease: Lease::Whole, power: 1 })
             }
             ClientOp::Cancel { request } => {
                 self.cancelled.lock().unwrap().push(request);

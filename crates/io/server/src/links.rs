@@ -97,7 +97,7 @@ impl<D: Disk> Volume<D> {
                     Some(grant) => match limited(grant, request) {
                         Ok(request) => request,
                         Err(errno) => {
-                            let reply = Reply { vector: Vec::new(), outcome: Outcome::Failed { errno } };
+                            let reply = Reply::bare(Outcome::Failed { errno });
                             engine.answer(LinkId(link.id()), frame.id, reply, &[]);
                             return Ok(());
                         }

@@ -323,8 +323,7 @@ impl Net for Switch {
                 if self.is_too_long(from, "an answer", sent) {
                     // Whoever waits must not wait for ever.
                     let outcome = Outcome::Failed { errno: Errno::EIO };
-                    let sent =
-                        link.send(FrameKind::Reply, from, id, &Reply { vector: Vec::new(), outcome }, &[]);
+                    let sent = link.send(FrameKind::Reply, from, id, &Reply::bare(outcome), &[]);
                     self.is_too_long(from, "an error", sent);
                 }
             }

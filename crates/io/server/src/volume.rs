@@ -589,7 +589,7 @@ impl<D: Disk> Volume<D> {
             }
             Err(_) => Outcome::Failed { errno: Errno::EIO },
         };
-        let reply = Reply { vector: Vec::new(), outcome };
+        let reply = Reply::bare(outcome);
         engine.answer(link, id, reply, &[]);
     }
 

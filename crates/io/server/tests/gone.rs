@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use atoll_client::{Client, NodePlace, Nodes};
 use atoll_core::{IslandId, NodeId, SessionId, Table};
-use atoll_proto::{ClientOp, NodeConfig, Outcome, Reply, Request, VolumeConfig};
+use atoll_proto::{ClientOp, Lease, MayKeep, NodeConfig, Outcome, Reply, Request, VolumeConfig};
 use atoll_rpc::{
     Acceptor, Closed, ClusterId, DaemonId, Frame, FrameKind, Goodbye, Handler, Hello, HelloOk, Link,
     Listener, Options,
@@ -114,8 +114,8 @@ impl Handler for Says {
         if !self.is_here.load(SeqCst) {
             return link.gone(frame.island).unwrap();
         }
-        let outcome = Outcome::Attached { may_keep: false, power: 1 };
-        let reply = Reply { vector: Vec::new(), outcome };
+        let outcome = Outcome::Attached { lease: Lease::No, power: 1 };
+        let reply = Reply::bare(outcome);
         link.send(FrameKind::Reply, frame.island, frame.id, &reply, &[]).unwrap();
     }
 
@@ -159,7 +159,7 @@ fn a_client_asks_an_island_that_is_gone_again_when_it_is_back_and_not_before() {
     assert_eq!(says.asked.load(SeqCst), 1, "it asks although the island is gone");
     let link = Arc::clone(&says.links.lock().unwrap()[0]);
     // What is not the client's business ends no link either.
-    let reply = Reply { vector: Vec::new(), outcome: Outcome::NoSession };
+    let reply = Reply { vector: Vec::new(), may_keep: MayKeep::Yes, outcome: Outcome::NoSession };
     link.send(FrameKind::Reply, IslandId(7), 1, &reply, &[]).unwrap();
     link.gone(IslandId(7)).unwrap();
     says.is_here.store(true, SeqCst);

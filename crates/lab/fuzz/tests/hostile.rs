@@ -352,10 +352,7 @@ fn stream_lies() -> Vec<(&'static str, Vec<u8>)> {
         ("cut short", request[..HEADER_BYTES + 9].to_vec()),
         ("a meta part that is none", request.clone()),
         ("a second greeting", good(FrameKind::Hello, &Hello::new(Role::Tool, None).to_vec(), b"")),
-        (
-            "an answer",
-            good(FrameKind::Reply, &Reply { vector: Vec::new(), outcome: Outcome::NotNow }.to_vec(), b""),
-        ),
+        ("an answer", good(FrameKind::Reply, &Reply::bare(Outcome::NotNow).to_vec(), b"")),
         ("a hundred frames that are none", request.repeat(100)),
     ]
 }

@@ -144,7 +144,7 @@ impl Client {
                     };
                     (answer, bytes)
                 });
-                let may_keep = finished.is_recent && self.route.may_keep(now_ms) && !out.recall;
+                let may_keep = finished.may_keep && self.route.may_keep(now_ms) && !out.recall;
                 self.kept.ended(finished.token, &result, if may_keep { now_ms + KEEP_MS } else { 0 });
                 self.done.insert(finished.token, result);
             }

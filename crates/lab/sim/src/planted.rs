@@ -116,6 +116,7 @@ pub const fn shown_by(bug: Bug) -> Shown {
         Bug::LocalEndsAtOnce
         | Bug::OrphanOfAll
         | Bug::KeptDuringChange
+        | Bug::ToldUnnoted
         | Bug::KeepsNotLogged
         | Bug::KeepsNotSynced => return Shown::OfIsland,
         Bug::KeptOvertaken => return Shown::OfRoute,

@@ -127,7 +127,7 @@ mod tests {
         assert!(why.contains("a meta part of"), "{why}");
         assert!(why.len() < 600, "{why}");
         let outcome = Outcome::Data { data: bytes::Bytes::new() };
-        let reply = Reply { vector: Vec::new(), outcome };
+        let reply = Reply::bare(outcome);
         let data = vec![0; PAYLOAD_BYTES_MAX + 1];
         let why =
             wire.for_client(from_first(ToClient::Reply { id: 1, reply, data })).expect_err("it is too long");

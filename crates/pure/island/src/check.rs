@@ -38,14 +38,17 @@ impl Island {
 
     /// Each change that a client waits for has one place where its answer goes, and is in one queue.
     fn check_requests(&self) {
-        let calls = (self.requests.calls())
-            .chain(self.file_locks.calls())
-            .chain(self.bodies.calls())
-            .chain(self.journal.calls())
-            .chain(self.txns.calls())
-            .chain(self.quiesce.calls())
-            .chain(self.ctx.loads.calls());
-        self.ctx.replies.check(calls);
+        let calls = || {
+            (self.requests.calls())
+                .chain(self.file_locks.calls())
+                .chain(self.bodies.calls())
+                .chain(self.journal.calls())
+                .chain(self.txns.calls())
+                .chain(self.quiesce.calls())
+                .chain(self.ctx.loads.calls())
+        };
+        self.ctx.replies.check(calls());
+        self.ctx.keepers.check(calls().filter_map(|call| call.scope.as_ref()).chain(self.sessions.scopes()));
         self.file_locks.check();
     }
 }

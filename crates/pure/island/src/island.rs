@@ -112,6 +112,7 @@ impl Island {
                     upto,
                     again: false,
                     asked: None,
+                    scope: None,
                 });
             }
             Event::Peer(message) => {
@@ -260,7 +261,7 @@ impl Island {
         let Some(call) = sessions.session_request(ctx, migration, &applied, journal.last_ask(), call) else {
             return;
         };
-        let Some(call) = self.sessions.clear(&mut self.ctx, call) else { return };
+        let Some(call) = self.clear(call) else { return };
         let Some(call) = self.repeated(call) else { return };
         if self.requests.is_log_stuck() && call.request.seq != 0 {
             return self.ctx.answer(&call, 0, Outcome::Failed { errno: Errno::ENOSPC });
@@ -324,7 +325,8 @@ impl Island {
     /// Runs a request as far as it goes. `turn`: it was the first in a body's queue.
     pub(crate) fn start(&mut self, call: PendingRequest, turn: bool) {
         if call.again {
-            return self.arrive(PendingRequest { again: false, ..call });
+            self.ctx.end_change(call.session(), call.scope);
+            return self.arrive(PendingRequest { again: false, scope: None, ..call });
         }
         if call.request.seq != 0 && !self.ctx.is_attached(call.session()) {
             // It ended while this waited: nobody would hold what this brings, or is told of it.
@@ -334,6 +336,10 @@ impl Island {
         self.ctx.upto = call.upto;
         if let Err(stop) = self.look().may_ask(&call) {
             return self.park(call, stop, turn);
+        }
+        if self.is_clear_no_more(&call) {
+            self.ctx.forget_request(&call);
+            return self.ctx.next(Next::Arrive(PendingRequest { scope: None, ..call }));
         }
         let Some(call) = self
             .quiesce
@@ -580,7 +586,7 @@ impl Island {
         self.quiesce.link_closed(&mut self.ctx, link);
         self.requests.link_closed(link);
         let reached = self.ctx.replies.link_closed(link);
-        self.sessions.link_closed(link, &reached, ended, self.ctx.now.ms);
+        self.sessions.link_closed(&mut self.ctx, link, &reached, ended);
         self.file_locks.link_closed(&mut self.ctx, link);
         self.bodies.link_closed(link);
     }

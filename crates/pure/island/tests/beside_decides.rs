@@ -9,7 +9,7 @@ use atoll_island::{
     LinkId, Now, PreviousEnd,
 };
 use atoll_posix::{Answer, Caller, Errno, Kind, LockKind, LockRange, Op};
-use atoll_proto::{BodyChange, ClientOp, EntryRef, Notice, Outcome, Record, Request, RowChange};
+use atoll_proto::{BodyChange, ClientOp, EntryRef, Lease, Notice, Outcome, Record, Request, RowChange};
 use atoll_state::{NotInMemory, State};
 use bytes::Bytes;
 
@@ -97,7 +97,7 @@ impl World {
         world.ask(ClientOp::Attach { mount });
         world.ask(ClientOp::Lease);
         match world.ask(ClientOp::Lease) {
-            Outcome::Attached { may_keep, .. } => world.may_keep = may_keep,
+            Outcome::Attached { lease, .. } => world.may_keep = lease != Lease::No,
             other => panic!("{other:?}"),
         }
         world

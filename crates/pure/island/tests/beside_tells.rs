@@ -6,7 +6,7 @@ use atoll_island::{
     PreviousEnd,
 };
 use atoll_posix::{Answer, CHANGED_MAX, Caller, Kind, Op, SetAttr};
-use atoll_proto::{ClientOp, EntryRef, Notice, Outcome, Record, Request, RowChange, Xattrs};
+use atoll_proto::{ClientOp, EntryRef, Lease, Notice, Outcome, Record, Request, RowChange, Xattrs};
 use atoll_state::{NotInMemory, State};
 use bytes::Bytes;
 
@@ -133,7 +133,7 @@ impl World {
     /// By the answer to this sign of life.
     fn may_keep(&mut self, session: SessionId, op: ClientOp) -> bool {
         match self.ask(session, op) {
-            Some(Outcome::Attached { may_keep, .. }) => may_keep,
+            Some(Outcome::Attached { lease, .. }) => lease != Lease::No,
             other => panic!("{other:?}"),
         }
     }
@@ -310,7 +310,7 @@ fn who_keeps_nothing_is_told_nothing() {
     assert_eq!(std::mem::take(&mut world.notices), [(LinkId(MOUNT.0), Notice::Recall)]);
     let made = world.ask(MOUNT, ClientOp::Dropped);
     assert!(matches!(made, Some(Outcome::Ok { .. })), "it goes on: {made:?}");
-    assert!(!world.may_keep(MOUNT, ClientOp::Lease), "something has just changed");
+    assert!(world.may_keep(MOUNT, ClientOp::Lease), "but nothing of what has just changed");
 }
 
 #[test]

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use atoll_core::{Ino, IslandId, Name, SessionId, Table};
 use atoll_island::{BodyDone, BodyFault, BodyOpId, Config, Effect, Event, Island, LinkId, Now, PreviousEnd};
-use atoll_posix::{Answer, Caller, Errno, Kind, LockKind, LockRange, Op};
-use atoll_proto::{ClientOp, Notice, Outcome, Record, Request};
+use atoll_posix::{Answer, Caller, Errno, Kind, LockKind, LockRange, Op, RenameMode, SetAttr};
+use atoll_proto::{ClientOp, Lease, MayKeep, Notice, Outcome, Record, Request};
 use atoll_state::State;
 use bytes::Bytes;
 
@@ -15,6 +15,8 @@ const B: SessionId = SessionId(2);
 const LEASE_MS: u64 = 15_000;
 /// Behind a change nothing is kept for so long.
 const QUIET_MS: u64 = 2_000;
+/// Without changes by others for so long a mount counts as keeping everything.
+const WHOLE_MS: u64 = 10_000;
 
 struct World {
     island: Island,
@@ -27,6 +29,10 @@ struct World {
     records: Vec<(u64, Record)>,
     recalled: Vec<SessionId>,
     answers: BTreeMap<u64, Outcome>,
+    /// Whether each answer may be kept.
+    kept: BTreeMap<u64, MayKeep>,
+    /// Files of which a mount was told that they have changed.
+    changed: Vec<(SessionId, Vec<Ino>)>,
 }
 
 fn config() -> Config {
@@ -39,9 +45,10 @@ fn name(name: &str) -> Name {
 
 impl World {
     fn of(island: Island) -> Self {
-        let (records, recalled, answers) = (Vec::new(), Vec::new(), BTreeMap::new());
-        let (ms, next, holds_syncs, bodies) = (0, 0, false, None);
-        let mut world = Self { island, ms, next, holds_syncs, bodies, records, recalled, answers };
+        let (records, recalled, answers, kept) = (Vec::new(), Vec::new(), BTreeMap::new(), BTreeMap::new());
+        let (ms, next, holds_syncs, bodies, changed) = (0, 0, false, None, Vec::new());
+        let mut world =
+            Self { island, ms, next, holds_syncs, bodies, records, recalled, answers, kept, changed };
         world.pass(0);
         world
     }
@@ -81,7 +88,13 @@ impl World {
                 }
                 Effect::Sync if self.holds_syncs => {}
                 Effect::Sync => next.push(Event::Synced(self.island.state().seq())),
-                Effect::Reply { id, reply, .. } => drop(self.answers.insert(id, reply.outcome)),
+                Effect::Reply { id, reply, .. } => {
+                    self.kept.insert(id, reply.may_keep);
+                    self.answers.insert(id, reply.outcome);
+                }
+                Effect::Notice(link, Notice::Changed { inos, .. }) => {
+                    self.changed.push((SessionId(link.0), inos));
+                }
                 Effect::Notice(link, Notice::Recall) => self.recalled.push(SessionId(link.0)),
                 Effect::Body(ticket, _) => match &mut self.bodies {
                     Some(bodies) => bodies.push(ticket),
@@ -153,8 +166,54 @@ impl World {
         let (mode, umask, rdev, exclusive) = (0o644, 0, 0, true);
         let id = self.does(A, Op::Create { dir, name, kind, mode, umask, rdev, exclusive, target });
         self.says(B, ClientOp::Dropped);
+        self.found(id)
+    }
+
+    /// Whether a mount may keep the answer to this.
+    fn keeps(&mut self, mount: SessionId, op: Op) -> bool {
+        let id = self.does(mount, op);
+        self.kept[&id] == MayKeep::Yes
+    }
+
+    /// Two mounts that may keep what they are told, of which is noted what that is.
+    fn noted() -> Self {
+        let mut world = Self::new();
+        world.mkdir(A, "of-a");
+        world.says(B, ClientOp::Dropped);
+        world.mkdir(B, "of-b");
+        world.says(A, ClientOp::Dropped);
+        world.passes_with(&[A, B], QUIET_MS);
+        assert!(world.renews(A) && world.renews(B));
+        world.recalled.clear();
+        world
+    }
+
+    /// A new file in a directory.
+    fn makes(&mut self, session: SessionId, dir: Ino, text: &str) -> Ino {
+        let (name, target, kind) = (name(text), Bytes::new(), Kind::Regular);
+        let (mode, umask, rdev, exclusive) = (0o644, 0, 0, true);
+        let id = self.does(session, Op::Create { dir, name, kind, mode, umask, rdev, exclusive, target });
+        self.found(id)
+    }
+
+    fn found(&self, id: u64) -> Ino {
         match self.answers.get(&id) {
             Some(Outcome::Ok { answer: Answer::Found { found }, .. }) => found.attr.ino,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The directory that a mount has made under this name.
+    fn dir(&mut self, session: SessionId, text: &str) -> Ino {
+        let id = self.does(session, Op::Lookup { dir: Ino::ROOT, name: name(text) });
+        self.found(id)
+    }
+
+    /// What a mount is allowed to keep, by the answer to its next sign of life.
+    fn lease(&mut self, mount: SessionId) -> Lease {
+        let id = self.asks(mount, ClientOp::Lease);
+        match self.answers.get(&id) {
+            Some(Outcome::Attached { lease, .. }) => *lease,
             other => panic!("{other:?}"),
         }
     }
@@ -163,7 +222,7 @@ impl World {
     fn says(&mut self, mount: SessionId, op: ClientOp) -> bool {
         let id = self.asks(mount, op);
         match self.answers.get(&id) {
-            Some(Outcome::Attached { may_keep, .. }) => *may_keep,
+            Some(Outcome::Attached { lease, .. }) => *lease != Lease::No,
             other => panic!("{other:?}"),
         }
     }
@@ -189,24 +248,117 @@ fn a_change_waits_until_the_other_mount_has_dropped_what_it_kept_and_looks_go_on
 }
 
 #[test]
-fn a_mount_may_keep_nothing_for_a_while_behind_the_change_of_another_one() {
+fn a_mount_may_keep_nothing_for_a_while_of_what_another_one_has_changed() {
     let mut world = World::new();
     world.mkdir(A, "d");
     world.says(B, ClientOp::Dropped);
-    world.passes_with(&[A], QUIET_MS - 1);
-    assert!(!world.renews(B));
-    world.pass(1);
     assert!(world.renews(B));
+    let look = || Op::Lookup { dir: Ino::ROOT, name: name("d") };
+    let listing = |dir| Op::ReadDir { dir, after: 0, bytes: 1 << 16, plus: true };
+    let dir = world.dir(B, "d");
+    world.passes_with(&[A, B], QUIET_MS - 1);
+    assert!(!world.keeps(B, look()) && world.keeps(B, listing(dir)));
+    world.pass(1);
+    assert!(world.keeps(B, look()));
+    world.recalled.clear();
     // Who changes something all the time waits once.
     world.mkdir(A, "first");
+    assert_eq!(world.recalled, [B]);
     world.says(B, ClientOp::Dropped);
     world.recalled.clear();
     for n in 0..10 {
         let made = world.mkdir(A, &format!("d{n}"));
         assert!(world.is_done(made));
         world.passes_with(&[A, B], QUIET_MS / 2);
+        assert!(!world.keeps(B, look()));
     }
     assert_eq!(world.recalled, []);
+}
+
+/// Sequence j.
+pub(crate) fn a_change_waits_for_those_who_were_told_what_it_changes_and_for_nobody_else() {
+    let mut world = World::noted();
+    let [of_a, of_b] = [(A, "of-a"), (B, "of-b")].map(|(mount, dir)| world.dir(mount, dir));
+    let files = [(A, of_a), (B, of_b)].map(|(mount, dir)| world.makes(mount, dir, "f"));
+    let chmod = |ino| Op::SetAttr { ino, set: SetAttr { mode: Some(0o600), ..SetAttr::default() } };
+    for n in 0..3 {
+        for (mount, dir, file) in [(A, of_a, files[0]), (B, of_b, files[1])] {
+            world.does(mount, chmod(file));
+            world.makes(mount, dir, &format!("f{n}"));
+            assert!(world.keeps(mount, Op::GetAttr { ino: file }));
+        }
+    }
+    assert_eq!(world.recalled, []);
+    // B is told of the file alone, and of its name.
+    assert!(world.keeps(B, Op::GetAttr { ino: files[0] }));
+    world.makes(A, of_a, "more");
+    assert_eq!(world.recalled, []);
+    let changed = world.does(A, chmod(files[0]));
+    assert_eq!(world.recalled, [B]);
+    assert!(!world.is_done(changed));
+    world.says(B, ClientOp::Dropped);
+    assert!(world.is_done(changed));
+    assert!(world.renews(B));
+    world.recalled.clear();
+    assert!(world.keeps(B, Op::Lookup { dir: of_a, name: name("absent") }));
+    let made = world.does(A, Op::Mkdir { dir: of_a, name: name("absent"), mode: 0o755, umask: 0 });
+    assert_eq!(world.recalled, [B]);
+    world.says(B, ClientOp::Dropped);
+    assert!(world.is_done(made));
+}
+
+#[test]
+fn a_change_of_which_is_not_known_what_it_changes_waits_for_all_who_keep_anything() {
+    let mut world = World::noted();
+    let [dir, new_dir] = ["of-a", "of-b"].map(|dir| world.dir(A, dir));
+    let sub = Op::Mkdir { dir, name: name("sub"), mode: 0o755, umask: 0 };
+    world.does(A, sub);
+    let rename = |name: &str| {
+        let (name, new_name) = (self::name(name), self::name("to"));
+        let (mode, meant, new_meant) = (RenameMode::Replace, None, None);
+        Op::Rename { dir, name, new_dir, new_name, mode, meant, new_meant }
+    };
+    let moved = world.does(A, rename("sub"));
+    assert_eq!(world.recalled, [B]);
+    world.says(B, ClientOp::Dropped);
+    assert!(world.is_done(moved));
+    assert!(!world.renews(B), "all islands may tell of it");
+    world.passes_with(&[A, B], QUIET_MS);
+    assert!(world.renews(B));
+}
+
+#[test]
+fn of_a_mount_that_is_alone_in_changing_things_nothing_is_noted() {
+    let mut world = World::noted();
+    assert_eq!((world.lease(A), world.lease(B)), (Lease::Noted, Lease::Noted));
+    world.passes_with(&[A, B], WHOLE_MS);
+    assert_eq!((world.lease(A), world.lease(B)), (Lease::Whole, Lease::Whole));
+    // It is recalled for anything then, once.
+    world.mkdir(A, "d");
+    assert_eq!(world.recalled, [B]);
+    world.says(B, ClientOp::Dropped);
+    assert_eq!((world.lease(A), world.lease(B)), (Lease::Whole, Lease::Noted));
+}
+
+/// A kernel keeps bytes of a file that is open, whatever it is told of its attributes.
+#[test]
+fn who_has_read_bytes_while_they_changed_is_told_so() {
+    let mut world = World::noted();
+    let dir = world.dir(A, "of-a");
+    let file = world.makes(A, dir, "f");
+    world.bodies = Some(Vec::new());
+    let id = world.does(A, Op::Write { ino: file, offset: 0, append: false, kill_set_id: false });
+    assert!(!world.answers.contains_key(&id), "the disk is slow");
+    assert!(!world.keeps(B, Op::GetAttr { ino: file }));
+    let read = Op::Read { ino: file, offset: 0, len: 0 };
+    assert!(!world.keeps(B, read));
+    for ticket in world.bodies.take().unwrap() {
+        world.event(Event::BodyDone(ticket, Err(BodyFault(Errno::EIO))));
+    }
+    assert!(world.answers.contains_key(&id));
+    assert_eq!(world.changed, [(B, vec![file])]);
+    world.does(A, Op::SetAttr { ino: file, set: SetAttr { mode: Some(0o600), ..SetAttr::default() } });
+    assert_eq!(world.recalled, [B], "it has them still");
 }
 
 #[test]
@@ -237,14 +389,13 @@ pub(crate) fn while_another_one_changes_something_a_mount_may_keep_nothing() {
     world.says(B, ClientOp::Dropped);
     world.passes_with(&[A, B], 2 * QUIET_MS);
     assert!(!world.answers.contains_key(&id), "the disk is slow");
-    assert!(!world.renews(B));
+    let look = || Op::GetAttr { ino: file };
+    assert!(world.renews(B) && !world.keeps(B, look()));
     for ticket in world.bodies.take().unwrap() {
         world.event(Event::BodyDone(ticket, Err(BodyFault(Errno::EIO))));
     }
     assert!(world.answers.contains_key(&id));
-    assert!(!world.renews(B), "it was changed just now");
-    world.passes_with(&[A, B], 2 * QUIET_MS);
-    assert!(world.renews(B));
+    assert!(world.keeps(B, look()));
 }
 
 /// Sequence e.
@@ -257,7 +408,12 @@ pub(crate) fn a_mount_is_told_that_it_may_keep_something_when_that_survives_a_po
     assert!(asked.iter().all(|id| !world.answers.contains_key(id)), "it is written down first");
     world.holds_syncs = false;
     world.event(Event::Synced(world.island.state().seq()));
-    assert!(asked.iter().all(|id| matches!(world.answers[id], Outcome::Attached { may_keep: true, .. })));
+    assert!(
+        asked.iter().all(|id| matches!(
+            world.answers[id],
+            Outcome::Attached { lease: Lease::Noted | Lease::Whole, .. }
+        ))
+    );
     assert!(world.renews(A));
 }
 
@@ -280,17 +436,14 @@ pub(crate) fn an_island_that_starts_waits_for_mounts_that_may_keep_something() {
 
 #[test]
 fn an_island_that_starts_does_not_wait_for_mounts_that_kept_nothing() {
-    let mut world = World::new();
-    world.mkdir(A, "d");
-    world.says(B, ClientOp::Dropped);
-    // It is told for a minute that it may not.
-    for n in 0..61 {
-        world.mkdir(A, &format!("d{n}"));
-        world.passes_with(&[A, B], 1_000);
+    let mut world = World::of(Island::new(config(), State::new(1), PreviousEnd::Orderly, Now::default()));
+    for mount in [A, B] {
+        world.says(mount, ClientOp::Attach { mount: true });
     }
+    assert!(world.renews(A) && !world.says(B, ClientOp::Renew));
     let mut world = world.dies();
     world.says(A, ClientOp::Dropped);
-    let made = world.mkdir(A, "e");
+    let made = world.mkdir(A, "d");
     assert!(world.is_done(made));
 }
 
@@ -383,6 +536,7 @@ fn more_changes_than_may_wait_are_sent_back() {
 
 #[test]
 fn what_the_sequences_say_holds() {
+    a_change_waits_for_those_who_were_told_what_it_changes_and_for_nobody_else();
     while_another_one_changes_something_a_mount_may_keep_nothing();
     a_mount_is_told_that_it_may_keep_something_when_that_survives_a_power_cut();
     an_island_that_starts_waits_for_mounts_that_may_keep_something();

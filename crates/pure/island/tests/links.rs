@@ -3,7 +3,7 @@
 use atoll_core::{Ino, IslandId, Name, SessionId, Table, Time};
 use atoll_island::{Config, Effect, Event, Island, LinkId, Now, PreviousEnd};
 use atoll_posix::{Caller, LockKind, LockRange, Op};
-use atoll_proto::{ClientOp, Notice, Outcome, Request};
+use atoll_proto::{ClientOp, Lease, Notice, Outcome, Request};
 use atoll_state::State;
 use bytes::Bytes;
 
@@ -169,7 +169,7 @@ fn what_a_mount_has_said_of_what_it_keeps_is_void_when_it_has_another_link() {
     world.event(Event::Synced(world.island.state().seq()));
     world.ask(ONE, NEW, 13, 0, ClientOp::Lease);
     let may_keep = |world: &World| match world.replies.last() {
-        Some((_, _, Outcome::Attached { may_keep, .. })) => *may_keep,
+        Some((_, _, Outcome::Attached { lease, .. })) => *lease != Lease::No,
         other => panic!("{other:?}"),
     };
     assert!(may_keep(&world), "it may keep what it is told now");

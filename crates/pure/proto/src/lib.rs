@@ -11,11 +11,13 @@ pub mod control;
 pub mod copies;
 pub mod group;
 mod handle;
+mod lease;
 mod listing;
 pub mod members;
 pub mod message;
 mod options;
 pub mod record;
+mod reply;
 pub mod row;
 pub mod site;
 pub mod union;
@@ -29,15 +31,17 @@ pub use control::{Control, ControlReply};
 pub use copies::{Copies, IslandGroup};
 pub use group::{GroupRecord, Host, Primary, Seat};
 pub use handle::FileHandle;
+pub use lease::{Lease, MayKeep};
 pub use listing::{CutLost, FileAt, ListedName};
 pub use members::{Beacon, BodyBlocks, EpochTable, FetchedPiece, GroupMessage, NodeLife, Promised};
 pub use message::{
     Ancestor, Chain, ClientOp, DirAnswer, DirQuestion, DirReport, EntryRef, Hint, JournalEntry, KeyOverride,
-    LinkTarget, Notice, Outcome, ParticipantWork, PeerMessage, PeerOp, RenameSpec, Reply, Request, RequestId,
+    LinkTarget, Notice, Outcome, ParticipantWork, PeerMessage, PeerOp, RenameSpec, Request, RequestId,
     Resolved, TxnPart, TxnStamps, Vote, VoteInfo,
 };
 pub use options::{Extras, FoundBy, Within};
 pub use record::{BodyChange, LifeEnd, Record, RowChange};
+pub use reply::Reply;
 pub use row::{
     CarriedLink, DaemonLife, Dir, DirPlace, Entry, Forward, Inode, OwnedDir, PlaceVersion, RequestResult,
     Session, StaticAttrs, Stub, Txn, TxnState, Xattrs, names_of,

@@ -7,6 +7,7 @@ use atoll_posix::{
     Answer, Attr, AttrsAround, Caller, Errno, Kind, NamedObject, Op, RenameMode, RequestOptions,
 };
 
+use crate::lease::Lease;
 use crate::listing::{CutLost, FileAt, ListedName};
 use crate::options::{FoundBy, Within};
 use crate::row::{CarriedLink, DirPlace, Entry, Inode, PlaceVersion, StaticAttrs, Xattrs};
@@ -176,17 +177,6 @@ wire_struct! {
     }
 }
 
-wire_struct! {
-    /// What an island answers. Bytes of a read travel beside it.
-    #[derive(Debug, Clone, PartialEq, Eq)]
-    pub struct Reply {
-        /// What the island has seen of the islands' journals, as far as it is news on this link.
-        pub vector: Vec<(IslandId, Stamp)>,
-        /// The outcome.
-        pub outcome: Outcome,
-    }
-}
-
 wire_enum! {
     /// How a request ended.
     #[derive(Debug, Clone, PartialEq, Eq)]
@@ -232,8 +222,8 @@ wire_enum! {
         6 => Resolved { /// How far.
             resolved: Resolved },
         /// The session is known here.
-        7 => Attached { /// What is answered may be kept until it is recalled, if all islands say so: others change nothing before.
-            may_keep: bool, /// The incarnation of the island that began with its last power cut.
+        7 => Attached { /// What may be kept of what is answered from here on, if all islands let something be kept.
+            lease: Lease, /// The incarnation of the island that began with its last power cut.
             power: u32 },
         /// No such session (it expired): attach first.
         8 => NoSession,

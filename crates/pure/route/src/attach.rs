@@ -6,7 +6,7 @@
 use atoll_core::planted::{Bug, planted};
 use atoll_core::{Ino, IslandId};
 use atoll_posix::{Caller, Errno};
-use atoll_proto::{ClientOp, Notice};
+use atoll_proto::{ClientOp, Lease, Notice};
 use bytes::Bytes;
 
 use crate::call::{Call, CallKind, Sending};
@@ -65,7 +65,7 @@ impl<T> Route<T> {
         // It is asked again, with its number.
         peer.attached = false;
         peer.attaching = false;
-        peer.may_keep = false;
+        peer.lease = Lease::No;
         peer.recalling = false;
         peer.told_version = 0;
         let mut lost: Vec<u64> =
@@ -147,7 +147,7 @@ impl<T> Route<T> {
         now_ms: u64,
         id: u64,
         island: IslandId,
-        may_keep: bool,
+        lease: Lease,
         power: u32,
         out: &mut RouteOut<T>,
     ) {
@@ -162,11 +162,11 @@ impl<T> Route<T> {
         peer.attaching = false;
         peer.known = true;
         // Told before a recall, and come after it, it says nothing of the time since.
-        let may_keep = may_keep && id >= peer.told_from;
-        let might_keep = std::mem::replace(&mut peer.may_keep, may_keep);
+        let lease = if id >= peer.told_from { lease } else { Lease::No };
+        let before = std::mem::replace(&mut peer.lease, lease);
         // Not when its answer is read: it may have been written long ago, before the machine was suspended.
         peer.renewed_ms = asked_ms;
-        if may_keep && !might_keep && !planted(Bug::KeptOvertaken) {
+        if lease != Lease::No && before == Lease::No && !planted(Bug::KeptOvertaken) {
             // What is under way may have been answered before, and changed since.
             self.calls.values_mut().for_each(|call| call.is_overtaken = true);
         }
@@ -208,7 +208,7 @@ impl<T> Route<T> {
             Notice::Recall => {
                 if let Some(peer) = self.peers.get_mut(&island) {
                     // From here on no answer is kept; what was kept goes.
-                    peer.may_keep = false;
+                    peer.lease = Lease::No;
                     peer.told_from = self.next_id;
                     peer.recalling = true;
                 }
@@ -257,7 +257,7 @@ impl<T> Route<T> {
     /// the answer to a recall that has not arrived yet.
     fn dropped(&mut self, island: IslandId, out: &mut RouteOut<T>) {
         let peer = self.peers.get_mut(&island).expect("known to the caller");
-        peer.may_keep = false;
+        peer.lease = Lease::No;
         peer.told_from = self.next_id;
         peer.recalling = false;
         self.own(island, ClientOp::Dropped, out);

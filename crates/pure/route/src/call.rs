@@ -135,7 +135,8 @@ pub(crate) struct Call<T> {
     pub(crate) asked_after: u64,
     /// Its caller was interrupted: wherever it is asked from then on, its island is told so behind the request.
     pub(crate) interrupted: bool,
-    /// Its answer may be older than a change of which a notice has come, or than the time from which on the mount may keep answers.
+    /// Its answer may be older than a change of which a notice has come, or than the time from which on the mount may keep answers; or an
+    /// island says that what it tells may not be kept.
     pub(crate) is_overtaken: bool,
     /// The link broke while the request was in flight, so nobody knows whether the island has got it.
     pub(crate) doubtful: bool,

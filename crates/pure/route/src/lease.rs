@@ -7,10 +7,11 @@
 
 use atoll_core::planted::{Bug, planted};
 
-use atoll_proto::ClientOp;
+use atoll_proto::{ClientOp, Lease, MayKeep};
 
 use crate::call::CallKind;
 use crate::out::RouteOut;
+use crate::peer::Peer;
 use crate::route::Route;
 
 /// Milliseconds between two signs of life.
@@ -28,14 +29,14 @@ const LAPSE_MS: u64 = 2_000;
 
 /// The lease, as the mount knows it.
 #[derive(Debug, Default)]
-pub(crate) struct Lease {
+pub(crate) struct LeaseClock {
     /// The frontend may have kept something since it was last told to drop everything.
     kept: bool,
     /// Until when it could keep answers, in milliseconds.
     until_ms: u64,
 }
 
-impl Lease {
+impl LeaseClock {
     /// Answers may be kept until `until_ms`.
     fn goes_on(&mut self, now_ms: u64, until_ms: u64) {
         if until_ms > now_ms {
@@ -67,7 +68,8 @@ impl<T> Route<T> {
 
     /// Milliseconds between two signs of life now.
     pub(crate) fn pause_ms(&self) -> u64 {
-        let waits_to_keep = self.config.keeps && self.peers.values().any(|p| p.attached && !p.may_keep);
+        let waits_to_keep =
+            self.config.keeps && self.peers.values().any(|p| p.attached && p.lease == Lease::No);
         if waits_to_keep { RENEW_SOON_MS } else { RENEW_MS }
     }
 
@@ -77,14 +79,22 @@ impl<T> Route<T> {
             // The frontend would drop it, or just has not.
             return 0;
         }
-        let until =
-            |p: &crate::peer::Peer| if p.attached && p.may_keep { p.renewed_ms + FRESH_MS } else { 0 };
+        let until = |p: &Peer| if p.attached && p.lease != Lease::No { p.renewed_ms + FRESH_MS } else { 0 };
         self.peers.values().map(until).min().unwrap_or(0)
     }
 
     /// Whether an answer of now may be kept, for at most [`KEEP_MS`].
     pub fn may_keep(&self, now_ms: u64) -> bool {
         self.keep_until_ms() > now_ms
+    }
+
+    /// Whether an answer may not be kept, by what it says.
+    pub(crate) fn is_not_kept(&self, may_keep: MayKeep) -> bool {
+        match may_keep {
+            MayKeep::No => true,
+            MayKeep::Yes => false,
+            MayKeep::IfWhole => self.peers.values().any(|p| p.lease != Lease::Whole),
+        }
     }
 
     /// An island has answered a sign of life.
@@ -101,7 +111,7 @@ impl<T> Route<T> {
             return;
         }
         for peer in self.peers.values_mut() {
-            peer.may_keep = false;
+            peer.lease = Lease::No;
             peer.told_from = self.next_id;
         }
         self.recall(out);
@@ -114,7 +124,7 @@ mod tests {
 
     #[test]
     fn a_lease_lapses_once_and_only_if_something_was_kept() {
-        let mut lease = Lease::default();
+        let mut lease = LeaseClock::default();
         assert!(!lease.has_lapsed(u64::MAX / 2));
         lease.goes_on(100, 100);
         assert!(!lease.take(), "it was over when it was heard of");

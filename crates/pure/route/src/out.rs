@@ -33,8 +33,8 @@ pub struct FinishedCall<T> {
     pub around: Vec<AttrsAround>,
     /// Of a walked path.
     pub resolved: Option<Resolved>,
-    /// The answer may be kept, if any may: it is not older than what a notice says.
-    pub is_recent: bool,
+    /// The answer may be kept, if any may: its island says so, and it is not older than what a notice says.
+    pub may_keep: bool,
 }
 
 /// A question to one island that has been answered.

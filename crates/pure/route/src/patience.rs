@@ -114,7 +114,7 @@ impl<T> Route<T> {
                     data: None,
                     around: Vec::new(),
                     resolved: None,
-                    is_recent: false,
+                    may_keep: false,
                 });
             }
             return;

@@ -1,5 +1,7 @@
 //! What a client knows of one island. Never asks it.
 
+use atoll_proto::Lease;
+
 use crate::serial::RequestNumbers;
 
 /// What the client knows of an island.
@@ -13,8 +15,8 @@ pub(crate) struct Peer {
     pub(crate) known: bool,
     /// It has told since it was attached whether it lets the mount keep what is answered.
     pub(crate) is_asked: bool,
-    /// It lets the mount keep what is answered.
-    pub(crate) may_keep: bool,
+    /// What it lets the mount keep of what is answered.
+    pub(crate) lease: Lease,
     /// Its incarnation that began with its last power cut, as it said when it was attached.
     pub(crate) power: u32,
     /// Answers to requests from this number on tell whether it does.

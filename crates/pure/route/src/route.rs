@@ -19,7 +19,7 @@ use crate::fits::{MisfitAnswer, misfit, sends_on};
 use crate::found::FoundNames;
 use crate::hints::Hints;
 use crate::homes::Homes;
-use crate::lease::{Lease, is_sign_of_life};
+use crate::lease::{LeaseClock, is_sign_of_life};
 use crate::links::{DirLinks, leads_on};
 use crate::out::{FinishedCall, IslandAnswer, OutgoingRequest, RouteOut};
 use crate::peer::Peer;
@@ -105,7 +105,7 @@ pub struct Route<T> {
     /// operation that undoes each.
     pub(crate) unwanted: BTreeMap<u64, (IslandId, Op)>,
     /// Whether the frontend may keep anything.
-    pub(crate) lease: Lease,
+    pub(crate) lease: LeaseClock,
     /// How many recalls the frontend has not answered yet.
     pub(crate) recalls: u32,
     pub(crate) now_ms: u64,
@@ -135,7 +135,7 @@ impl<T> Route<T> {
             renew_ms: 0,
             retry: Vec::new(),
             unwanted: BTreeMap::new(),
-            lease: Lease::default(),
+            lease: LeaseClock::default(),
             recalls: 0,
             now_ms: 0,
             counters: Counters::default(),
@@ -396,11 +396,13 @@ impl<T> Route<T> {
         self.seen.told(island, known, asked_after);
         // A late reply of an island that was given up, or a second one: the call is gone. Or one on a link that is lost, and it was
         // asked again since.
+        let is_not_kept = self.is_not_kept(reply.may_keep);
         let is_last = |call: &&mut Call<T>| call.island == island && call.number(id) == of;
         let Some(call) = self.calls.get_mut(&id).filter(is_last) else {
             return self.too_late(island, of, &reply.outcome, out);
         };
         call.sending = Sending::Waiting;
+        call.is_overtaken |= is_not_kept;
         // It may be about to be asked again, because another link has replaced the one on which this comes.
         if let Some(peer) = self.peers.get_mut(&island) {
             peer.waiting.retain(|waiting| *waiting != id);
@@ -488,9 +490,7 @@ impl<T> Route<T> {
                 self.ask_where_linked_is(id, out);
             }
             Outcome::Resolved { resolved } => self.walked(id, resolved, out),
-            Outcome::Attached { may_keep, power } => {
-                self.on_attached(now_ms, id, island, may_keep, power, out)
-            }
+            Outcome::Attached { lease, power } => self.on_attached(now_ms, id, island, lease, power, out),
             Outcome::Hints { hints, next } => {
                 let CallKind::Own(ClientOp::Hints { after }) = call.what else {
                     return self.fail(id, Errno::EIO, out);
@@ -786,8 +786,8 @@ impl<T> Route<T> {
             }
             _ => {
                 let around = if result.is_ok() { call.around } else { Vec::new() };
-                let is_recent = !call.is_overtaken;
-                out.finished.push(FinishedCall { token, result, data, around, resolved, is_recent });
+                let may_keep = !call.is_overtaken;
+                out.finished.push(FinishedCall { token, result, data, around, resolved, may_keep });
             }
         }
     }

@@ -6,7 +6,7 @@ mod samples;
 
 use atoll_core::{Decode, Ino, IslandId, SessionId, Table, VolumePath};
 use atoll_posix::{Answer, Caller, Errno, Kind, Op};
-use atoll_proto::{ClientOp, Notice, Outcome, Reply, Request};
+use atoll_proto::{ClientOp, Lease, MayKeep, Notice, Outcome, Reply, Request};
 use atoll_route::{Config, Route, RouteOut};
 use bytes::Bytes;
 
@@ -72,14 +72,18 @@ impl Client {
             for sent in std::mem::take(&mut self.out.send) {
                 let outcome = match sent.request.op {
                     ClientOp::Attach { .. } | ClientOp::Renew | ClientOp::Lease | ClientOp::Dropped => {
-                        Outcome::Attached { may_keep: false, power: 1 }
+                        Outcome::Attached { lease: Lease::No, power: 1 }
                     }
                     ClientOp::Release { .. } | ClientOp::Detach | ClientOp::Cancel { .. } => {
                         Outcome::Ok { answer: Answer::Done, keys: Vec::new() }
                     }
                     _ => Outcome::Failed { errno: Errno::EIO },
                 };
-                self.reply(sent.island, sent.id, Reply { vector: Vec::new(), outcome });
+                self.reply(
+                    sent.island,
+                    sent.id,
+                    Reply { vector: Vec::new(), may_keep: MayKeep::Yes, outcome },
+                );
             }
             if std::mem::take(&mut self.out.recall) {
                 self.route.recalled(&mut self.out);
@@ -209,9 +213,13 @@ fn a_call_that_is_sent_on_without_end_ends_with_an_error() {
                         asked += 1;
                         lie(asked, file)
                     }
-                    _ => Outcome::Attached { may_keep: false, power: 1 },
+                    _ => Outcome::Attached { lease: Lease::No, power: 1 },
                 };
-                client.reply(sent.island, sent.id, Reply { vector: Vec::new(), outcome });
+                client.reply(
+                    sent.island,
+                    sent.id,
+                    Reply { vector: Vec::new(), may_keep: MayKeep::Yes, outcome },
+                );
             }
             if asked > 1_000 || !client.out.finished.is_empty() {
                 break;

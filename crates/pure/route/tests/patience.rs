@@ -3,7 +3,7 @@
 
 use atoll_core::{Ino, IslandId, Name, SessionId, Table};
 use atoll_posix::{Answer, Attr, Caller, Errno, Kind, LockKind, LockRange, Op};
-use atoll_proto::{ClientOp, Notice, Outcome, Reply};
+use atoll_proto::{ClientOp, Lease, MayKeep, Notice, Outcome, Reply};
 use atoll_route::{Config, OutgoingRequest, Route, RouteOut};
 use bytes::Bytes;
 
@@ -48,7 +48,7 @@ impl Client {
     }
 
     fn reply(&mut self, id: u64, outcome: Outcome) {
-        let reply = Reply { vector: Vec::new(), outcome };
+        let reply = Reply { vector: Vec::new(), may_keep: MayKeep::Yes, outcome };
         self.route.on_reply(self.now_ms, ISLAND, id, reply, &mut self.out);
     }
 
@@ -56,7 +56,10 @@ impl Client {
     fn attached(&mut self, sole: bool) {
         for sent in self.sent() {
             if matches!(sent.request.op, ClientOp::Attach { .. } | ClientOp::Dropped) {
-                self.reply(sent.id, Outcome::Attached { may_keep: sole, power: 1 });
+                self.reply(
+                    sent.id,
+                    Outcome::Attached { lease: if sole { Lease::Whole } else { Lease::No }, power: 1 },
+                );
             }
         }
     }
@@ -75,7 +78,7 @@ impl Client {
                     self.out.send.iter().filter(|s| s.request.op == ClientOp::Lease).map(|s| s.id).collect();
                 self.out.send.retain(|s| s.request.op != ClientOp::Lease);
                 for id in renewed {
-                    self.reply(id, Outcome::Attached { may_keep: false, power: 1 });
+                    self.reply(id, Outcome::Attached { lease: Lease::No, power: 1 });
                 }
             }
         }
@@ -389,7 +392,7 @@ fn what_an_island_said_before_a_recall_allows_nothing_after_it() {
     client.pass(4_000, false);
     let renewed = asked(&client.sent(), &ClientOp::Lease);
     client.route.on_notice(ISLAND, Notice::Recall, &mut client.out);
-    let alone = || Outcome::Attached { may_keep: true, power: 1 };
+    let alone = || Outcome::Attached { lease: Lease::Whole, power: 1 };
     client.reply(renewed[0], alone());
     assert!(!client.route.may_keep(client.now_ms));
     client.route.recalled(&mut client.out);
@@ -411,7 +414,7 @@ fn a_lease_counts_from_when_the_sign_of_life_was_given() {
     let renewed = asked(&client.sent(), &ClientOp::Lease);
     // The answer has waited to be read for almost as long as there are signs of life.
     client.pass(400, false);
-    client.reply(renewed[0], Outcome::Attached { may_keep: true, power: 1 });
+    client.reply(renewed[0], Outcome::Attached { lease: Lease::Whole, power: 1 });
     assert!(client.route.keep_until_ms() <= asked_ms + 5_000, "the island counts from then at the latest");
 }
 
@@ -425,14 +428,14 @@ fn a_lease_that_has_run_out_unseen_is_told_of_before_anything_is_believed() {
     let renewed = asked(&client.sent(), &ClientOp::Lease);
     (client.out.recall, client.now_ms) = (false, client.now_ms + 60_000);
     // The machine was suspended: the answer was given before, and says nothing of the time since.
-    client.reply(renewed[0], Outcome::Attached { may_keep: true, power: 1 });
+    client.reply(renewed[0], Outcome::Attached { lease: Lease::Whole, power: 1 });
     assert!(client.out.recall && !client.route.may_keep(client.now_ms));
-    client.reply(renewed[0], Outcome::Attached { may_keep: true, power: 1 });
+    client.reply(renewed[0], Outcome::Attached { lease: Lease::Whole, power: 1 });
     assert!(!client.route.may_keep(client.now_ms));
     client.sent();
     client.route.recalled(&mut client.out);
     let dropped = asked(&client.sent(), &ClientOp::Dropped);
-    client.reply(dropped[0], Outcome::Attached { may_keep: true, power: 1 });
+    client.reply(dropped[0], Outcome::Attached { lease: Lease::Whole, power: 1 });
     assert!(client.route.may_keep(client.now_ms), "it says that it keeps nothing, and begins anew");
 }
 
@@ -444,7 +447,7 @@ fn a_recall_that_overtakes_the_answer_to_attach_is_answered_after_it() {
     let taken_up = asked(&client.sent(), &ClientOp::Dropped);
     client.route.on_notice(ISLAND, Notice::Recall, &mut client.out);
     client.route.recalled(&mut client.out);
-    client.reply(taken_up[0], Outcome::Attached { may_keep: true, power: 1 });
+    client.reply(taken_up[0], Outcome::Attached { lease: Lease::Whole, power: 1 });
     assert!(!client.route.may_keep(client.now_ms));
     assert_eq!(asked(&client.sent(), &ClientOp::Dropped).len(), 1);
 }

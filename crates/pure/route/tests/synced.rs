@@ -3,7 +3,7 @@
 
 use atoll_core::{Ino, IslandId, Name, SessionId, Table};
 use atoll_posix::{Answer, Caller, Errno, Op};
-use atoll_proto::{ClientOp, Outcome, Reply};
+use atoll_proto::{ClientOp, Lease, MayKeep, Outcome, Reply};
 use atoll_route::{Config, Route, RouteOut};
 use bytes::Bytes;
 
@@ -40,13 +40,13 @@ impl Client {
         self.route.reachable(ISLAND, true, &mut self.out);
         for sent in std::mem::take(&mut self.out.send) {
             if matches!(sent.request.op, ClientOp::Attach { .. } | ClientOp::Dropped) {
-                self.reply(sent.id, Outcome::Attached { may_keep: false, power: self.power });
+                self.reply(sent.id, Outcome::Attached { lease: Lease::No, power: self.power });
             }
         }
     }
 
     fn reply(&mut self, id: u64, outcome: Outcome) {
-        let reply = Reply { vector: Vec::new(), outcome };
+        let reply = Reply { vector: Vec::new(), may_keep: MayKeep::Yes, outcome };
         self.route.on_reply(0, ISLAND, id, reply, &mut self.out);
     }
 

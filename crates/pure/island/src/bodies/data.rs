@@ -175,9 +175,10 @@ impl Bodies {
         let seen = ctx.state.seen();
         let ticket = self.ticket(BodyOpState::Reading { ino });
         let outcome = ctx.with_attributes(call, ok(Answer::Data, None));
+        let may_keep = ctx.may_keep(call, &outcome);
         let (link, id) = ctx.end_request(call);
         let vector = ctx.replies.news(call.session(), ctx.state.clocks());
-        let reply = Reply { vector, outcome };
+        let reply = Reply { vector, may_keep, outcome };
         let len = u32::try_from(len).expect("as asked for at most");
         let op = BodyOp::Read { link, id, reply, ino, offset, len, size, sums };
         ctx.durability.after_commit(seen, Effect::Body(ticket, op));

@@ -1,18 +1,20 @@
 //! Leases: which mounts may keep what they are told, and changes that wait until the others have dropped it
 //! (`docs/design/024-leases.md`).
 //!
-//! Invariants: a change begins only when no other mount may use anything that it has kept from here. While a change of one client waits, is
-//! under way, or is not known to all islands, no other mount is allowed to keep anything. That a mount may is in its row, synced, before
-//! the mount is told so. A mount keeps only what all islands allow, so it is enough that the island does this which decides a change.
+//! Invariants: a change begins only when no other mount may use what it has kept of the files and directories that are changed. While a change
+//! of one client waits or is under way, no other mount is allowed to keep anything of them. If it is not known what a change changes, that
+//! holds for everything, and until all islands know of it. That a mount may keep something is in its row, synced, before the mount is told so.
+//! A mount keeps only what all islands allow, so it is enough that the island does this which decides a change.
 
 use atoll_core::map::IdSet;
 use atoll_core::planted::{Bug, planted};
 use atoll_core::{SessionId, Stamp};
 use atoll_posix::Errno;
-use atoll_proto::{Notice, Outcome, RowChange};
+use atoll_proto::{Lease, Notice, Outcome, RowChange};
 
 use crate::client::sessions::{LEASE_MS, Sessions};
 use crate::ctx::decision::Decision;
+use crate::ctx::keepers::ChangeScope;
 use crate::ctx::request::{Next, PendingRequest};
 use crate::ctx::{Bounded, Ctx, RECOVERY_SESSION};
 use crate::event::{Effect, LinkId};
@@ -31,9 +33,7 @@ const NOTED_MS: u64 = 60_000;
 /// See the module.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Leases {
-    /// Mounts that may keep what they are told.
-    pub(super) keepers: IdSet<SessionId>,
-    /// Those that must drop everything.
+    /// Mounts that must drop everything.
     pub(super) recalling: IdSet<SessionId>,
     /// Changes that wait for that.
     waiting: Bounded<PendingRequest>,
@@ -49,29 +49,34 @@ impl Leases {
     }
 
     /// A link is gone. Whoever waits will ask again on a new one.
-    pub(super) fn link_closed(&mut self, link: LinkId) {
-        self.waiting.take_if(|call| call.link == link);
+    pub(super) fn link_closed(&mut self, ctx: &mut Ctx, link: LinkId) {
+        for call in self.waiting.take_if(|call| call.link == link) {
+            ctx.end_change(call.session(), call.scope);
+        }
+    }
+
+    /// What the changes that wait change.
+    pub(super) fn scopes(&self) -> impl Iterator<Item = &ChangeScope> {
+        self.waiting.iter().filter_map(|call| call.scope.as_ref())
     }
 }
 
 impl Sessions {
-    /// A life begins. What mounts were told that they may keep in earlier ones they may have still.
-    pub(super) fn resume_leases(&mut self, ctx: &Ctx) {
-        let keeps = |session: &SessionId| ctx.state.session(*session).is_some_and(|row| row.keeps);
-        self.leases.keepers = ctx.state.session_ids().filter(keeps).collect();
-    }
-
-    /// A request that changes something waits until no other mount may use what it has kept. None if it waits.
-    pub(crate) fn clear(&mut self, ctx: &mut Ctx, call: PendingRequest) -> Option<PendingRequest> {
-        if !call.changes() || planted(Bug::NotRecalled) {
-            return Some(call);
-        }
+    /// A request that changes this waits until no other mount may use what it has kept of that. None if it waits.
+    pub(crate) fn clear(
+        &mut self,
+        ctx: &mut Ctx,
+        call: PendingRequest,
+        scope: ChangeScope,
+    ) -> Option<PendingRequest> {
         let by = call.session();
-        let others: Vec<_> = self.leases.keepers.iter().copied().filter(|mount| *mount != by).collect();
+        let others = ctx.keepers.who_keep(by, &scope);
+        ctx.keepers.begin_change(by, &scope, !others.is_empty(), ctx.now.ms);
+        let call = PendingRequest { scope: Some(scope), ..call };
         if others.is_empty() {
             return Some(call);
         }
-        ctx.note_change(by);
+        ctx.note_change(by, &scope);
         others.into_iter().for_each(|mount| self.recall(ctx, mount));
         if let Err(call) = self.leases.waiting.push(call) {
             ctx.answer(&call, 0, Outcome::NotNow);
@@ -92,7 +97,7 @@ impl Sessions {
 
     /// A mount has dropped everything that it kept, or can no longer use it.
     pub(super) fn recalled(&mut self, ctx: &mut Ctx, mount: SessionId) {
-        self.leases.keepers.remove(&mount);
+        ctx.keepers.end(mount);
         if !self.leases.recalling.remove(&mount) {
             return;
         }
@@ -100,13 +105,11 @@ impl Sessions {
             let took_ms = ctx.now.ms.saturating_sub(alive.recalled_ms);
             alive.keeps_from_ms = ctx.now.ms + BACKOFF * took_ms;
         }
-        if self.leases.recalling.is_empty() {
-            for call in self.leases.waiting.take() {
-                // Nobody is allowed to keep anything before it has begun.
-                ctx.note_change(call.session());
-                // Its patience with other islands begins now.
-                ctx.next(Next::Arrive(PendingRequest { since_ms: ctx.now.ms, ..call }));
-            }
+        for call in self.leases.waiting.take() {
+            // Nobody is allowed to keep anything of what it changes before it has begun.
+            ctx.end_change(call.session(), call.scope);
+            // Its patience with other islands begins now. It waits again if it waits for another mount too.
+            ctx.next(Next::Arrive(PendingRequest { since_ms: ctx.now.ms, scope: None, ..call }));
         }
     }
 
@@ -114,18 +117,21 @@ impl Sessions {
     pub(super) fn lease(&mut self, ctx: &mut Ctx, applied: AppliedByAll<'_>, call: &PendingRequest) {
         let mount = call.session();
         let may_keep = self.may_keep(ctx, applied, mount);
-        let outcome = Outcome::Attached { may_keep, power: ctx.state.meta().power };
+        let lease = if may_keep {
+            let is_long_ago = ctx.last_of_all.by_others(mount, ctx.now.ms).is_some();
+            ctx.keepers.begin(mount, is_long_ago && self.others_change(ctx, mount).next().is_none())
+        } else {
+            Lease::No
+        };
+        let outcome = Outcome::Attached { lease, power: ctx.state.meta().power };
         if may_keep {
-            self.leases.keepers.insert(mount);
             let alive = self.known(ctx, mount);
             (alive.told_by, alive.told_ms) = ((call.link, call.id), ctx.now.ms);
             self.note_keeps(ctx, mount, true);
             if !self.is_noted(ctx, mount) {
                 return ctx.answer_synced(call, outcome);
             }
-        } else if !self.leases.keepers.contains(&mount)
-            && ctx.now.ms >= self.known(ctx, mount).told_ms + NOTED_MS
-        {
+        } else if !ctx.keepers.is_one(mount) && ctx.now.ms >= self.known(ctx, mount).told_ms + NOTED_MS {
             self.note_keeps(ctx, mount, false);
         }
         ctx.answer(call, 0, outcome);
@@ -175,7 +181,13 @@ impl Sessions {
         }
     }
 
-    /// Whether nobody else changes anything, or has for a while, and the mount may be told to keep what it is told.
+    /// What other clients than this one change, or wait to change.
+    fn others_change(&self, ctx: &Ctx, client: SessionId) -> impl Iterator<Item = ChangeScope> {
+        let waiting = self.leases.waiting.iter().filter(move |call| call.session() != client);
+        waiting.filter_map(|call| call.scope).chain(ctx.replies.others_change(client))
+    }
+
+    /// Whether it is known what others change, or nobody does or has for a while, and the mount may be told to keep what it is told.
     fn may_keep(&self, ctx: &Ctx, applied: AppliedByAll<'_>, session: SessionId) -> bool {
         // What a machine beside the island changes a mount is told afterwards ([`Notice::Changed`]), unless it sees a part of the tree
         // only: that would name what it does not see.
@@ -187,16 +199,19 @@ impl Sessions {
             && is_told_of_beside
             && !is_slow
             && !self.leases.recalling.contains(&session)
-            && self.leases.waiting.iter().all(|call| call.session() == session)
-            && (!ctx.replies.others_change(session) || planted(Bug::KeptDuringChange))
+            && (planted(Bug::KeptDuringChange)
+                || self.others_change(ctx, session).all(|scope| scope != ChangeScope::Everything))
             && ctx.changes_are_known(applied, session)
     }
 }
 
 impl Ctx {
-    /// A client changes something, or has.
-    pub(crate) fn note_change(&mut self, by: SessionId) {
-        self.last_changes.note(by, self.now.ms, self.posts.last());
+    /// A life begins. What mounts were told that they may keep in earlier ones they may have still.
+    pub(super) fn resume_keepers(&mut self) {
+        let keeps = |session: &SessionId| self.state.session(*session).is_some_and(|row| row.keeps);
+        for mount in self.state.session_ids().filter(keeps).collect::<Vec<_>>() {
+            self.keepers.begin(mount, true);
+        }
     }
 
     /// Whether what other clients have changed here is long ago, and every island knows of it.

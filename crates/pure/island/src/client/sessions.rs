@@ -7,11 +7,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use atoll_core::planted::{Bug, planted};
 use atoll_core::{ClockVector, Ino, IslandId, SessionId, Stamp};
 use atoll_posix::Errno;
-use atoll_proto::{ClientOp, Outcome, Session};
+use atoll_proto::{ClientOp, Lease, Outcome, Session};
 
 use crate::client::leases::{AppliedByAll, Leases};
 use crate::client::retell::NoticeRepeats;
 use crate::ctx::decision::Decision;
+use crate::ctx::keepers::ChangeScope;
 use crate::ctx::request::{Next, PendingRequest};
 use crate::ctx::{Ctx, RECOVERY_SESSION};
 use crate::event::LinkId;
@@ -98,7 +99,7 @@ impl Alive {
 impl Sessions {
     /// A life begins. Ends that an earlier one has begun go on: some of these clients may have been told.
     pub(crate) fn resume(&mut self, ctx: &mut Ctx) {
-        self.resume_leases(ctx);
+        ctx.resume_keepers();
         let is_ending = |session: &SessionId| ctx.state.session(*session).is_some_and(|row| row.ending);
         for session in ctx.state.session_ids().filter(is_ending).collect::<Vec<_>>() {
             ctx.replies.begin_end(session);
@@ -117,6 +118,11 @@ impl Sessions {
         for session in &self.leases.recalling {
             assert!(self.alive.contains_key(session), "{session:?} is recalled and not known to live");
         }
+    }
+
+    /// What the changes that wait for mounts change.
+    pub(crate) fn scopes(&self) -> impl Iterator<Item = &ChangeScope> {
+        self.leases.scopes()
     }
 
     /// Stamps of the journals that a client has told that it has seen: a request tells only new ones. Those that it says no
@@ -162,7 +168,8 @@ impl Sessions {
 
     /// A link is gone, over which these were reached. `ended`: by its other side or by something between, and not because
     /// nothing came any more.
-    pub(crate) fn link_closed(&mut self, link: LinkId, reached: &[SessionId], ended: bool, now_ms: u64) {
+    pub(crate) fn link_closed(&mut self, ctx: &mut Ctx, link: LinkId, reached: &[SessionId], ended: bool) {
+        let now_ms = ctx.now.ms;
         for session in reached.iter().filter(|_| ended) {
             let Some(alive) = self.alive.get_mut(session) else { continue };
             // Its lease goes on. Something between the two may have ended the link, and the mount, which does not
@@ -172,7 +179,7 @@ impl Sessions {
             }
             alive.until_ms = alive.until_ms.min(now_ms + GONE_MS);
         }
-        self.leases.link_closed(link);
+        self.leases.link_closed(ctx, link);
     }
 
     /// What is known of a session besides its row. If nothing is, it is of an earlier life.
@@ -200,7 +207,7 @@ impl Sessions {
 
     /// Answers what shows that a session lives, and nothing of what it may keep.
     fn alive(&self, ctx: &mut Ctx, call: &PendingRequest, need: u64) {
-        ctx.answer(call, need, Outcome::Attached { may_keep: false, power: ctx.state.meta().power });
+        ctx.answer(call, need, Outcome::Attached { lease: Lease::No, power: ctx.state.meta().power });
     }
 
     /// Handles requests about the session itself; returns the others, to be run. `last_ask`: the last question about the

@@ -5,9 +5,9 @@
 
 use std::collections::BTreeSet;
 
-use atoll_core::{Ino, SessionId};
+use atoll_core::{Ino, Name, SessionId};
 use atoll_posix::CHANGED_MAX;
-use atoll_proto::{Dir, EntryRef, Inode, Notice, RowChange};
+use atoll_proto::{Dir, Entry, EntryRef, Inode, Notice, RowChange};
 
 use super::Ctx;
 
@@ -56,6 +56,12 @@ impl UntoldChanges {
 }
 
 impl Ctx {
+    /// Whether a name would lead to something else with this row.
+    pub(crate) fn leads_elsewhere(&self, dir: Ino, name: &Name, row: Option<&Entry>) -> bool {
+        let before = self.state.entry(dir, name).map(|before| before.map(|entry| entry.ino));
+        before != Ok(row.map(|entry| entry.ino))
+    }
+
     /// Notes what users see of these rows that they do not see now.
     pub(super) fn note_changed(&self, changes: &[RowChange], changed: &mut UntoldChanges) {
         for change in changes {
@@ -73,13 +79,8 @@ impl Ctx {
                         changed.ino(*ino);
                     }
                 }
-                RowChange::Entry { dir, name, row } => {
-                    let leads_to = row.as_ref().map(|entry| entry.ino);
-                    if self.state.entry(*dir, name).map(|before| before.map(|entry| entry.ino))
-                        != Ok(leads_to)
-                    {
-                        changed.name(EntryRef { dir: *dir, name: name.clone() });
-                    }
+                RowChange::Entry { dir, name, row } if self.leads_elsewhere(*dir, name, row.as_ref()) => {
+                    changed.name(EntryRef { dir: *dir, name: name.clone() });
                 }
                 RowChange::Xattrs { ino, .. } => changed.ino(*ino),
                 _ => {}

@@ -2,9 +2,11 @@
 
 use atoll_core::{SessionId, Stamp};
 
-/// Milliseconds behind a change for which the others are allowed to keep nothing. Who changes one thing often changes the next one
+/// Milliseconds behind a change for which the others are allowed to keep nothing, if it is not known what it changes. Who changes one thing often changes the next one
 /// soon, and should not have to wait for them.
-const CHANGES_MS: u64 = 2_000;
+pub(super) const CHANGES_MS: u64 = 2_000;
+/// Milliseconds without a change by others after which a mount counts as keeping everything, and nothing is noted.
+pub(super) const WHOLE_MS: u64 = 10_000;
 
 /// The last change by a client.
 #[derive(Debug, Clone, Copy)]
@@ -22,14 +24,16 @@ pub(crate) struct LastChanges {
     last: Change,
     /// The last one by another client than that.
     by_other: Change,
+    /// Milliseconds behind a change after which it is long ago.
+    long_ms: u64,
 }
 
 impl LastChanges {
     /// A life begins. Clients have changed things in earlier ones, which are in the journal up to `stamp`.
-    pub(crate) const fn new(stamp: Stamp) -> Self {
+    pub(crate) const fn new(stamp: Stamp, long_ms: u64) -> Self {
         // It is no client's.
         let unknown = Change { by: super::RECOVERY_SESSION, over_ms: 0, stamp };
-        Self { last: unknown, by_other: unknown }
+        Self { last: unknown, by_other: unknown, long_ms }
     }
 
     /// A client changes something, or has.
@@ -37,7 +41,7 @@ impl LastChanges {
         if self.last.by != by {
             self.by_other = self.last;
         }
-        self.last = Change { by, over_ms: now_ms + CHANGES_MS, stamp };
+        self.last = Change { by, over_ms: now_ms + self.long_ms, stamp };
     }
 
     /// Up to where the journal may have changes by other clients than this one. None if the last of them is not long ago.
@@ -55,7 +59,7 @@ mod tests {
     fn a_clients_own_changes_do_not_count_and_those_of_all_others_do() {
         let [a, b, c] = [1, 2, 3].map(SessionId);
         let [start, first, second] = [1, 2, 3].map(|n| Stamp::new(1, n));
-        let mut changes = LastChanges::new(start);
+        let mut changes = LastChanges::new(start, CHANGES_MS);
         assert_eq!(changes.by_others(a, 0), Some(start));
         changes.note(a, 100, first);
         changes.note(a, 5_000, first);

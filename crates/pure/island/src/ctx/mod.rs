@@ -11,6 +11,8 @@ mod config;
 pub(crate) mod decision;
 mod durability;
 mod issuer;
+pub(crate) mod keepers;
+mod keeping;
 mod last_changes;
 mod latest;
 mod loads;
@@ -41,7 +43,8 @@ pub use config::{Config, HELLO_MS, HELLO_SOON_MS, MigrationConfig, OUTBOX_BYTES_
 use decision::{Decision, Entails};
 use durability::Durability;
 use issuer::Issuer;
-use last_changes::LastChanges;
+use keepers::Keepers;
+use last_changes::{CHANGES_MS, LastChanges, WHOLE_MS};
 use latest::LatestNames;
 use loads::Loads;
 use peers::Peers;
@@ -85,7 +88,11 @@ pub(crate) struct Ctx {
     pub(crate) skeleton: Skeleton,
     pub(crate) counters: Counters,
     pub(crate) latest: LatestNames,
+    pub(crate) keepers: Keepers,
+    /// Changes of which is not known file by file what they change.
     pub(crate) last_changes: LastChanges,
+    /// All changes.
+    pub(crate) last_of_all: LastChanges,
     /// What sees each record before its rows are set.
     pub(crate) beside: Option<Box<dyn Beside>>,
     /// Rows are being read for its next step.
@@ -116,7 +123,9 @@ impl Ctx {
             skeleton: Skeleton::default(),
             counters: Counters::default(),
             latest: LatestNames::default(),
-            last_changes: LastChanges::new(state.clocks().get(config.id)),
+            keepers: Keepers::default(),
+            last_changes: LastChanges::new(state.clocks().get(config.id), CHANGES_MS),
+            last_of_all: LastChanges::new(state.clocks().get(config.id), WHOLE_MS),
             beside: None,
             beside_waits: false,
             beside_goes_on: false,
@@ -152,6 +161,10 @@ impl Ctx {
         } else {
             self.witness(seq, &mut decision.record, &mut changed)
         };
+        if cfg!(debug_assertions) {
+            self.check_nobody_keeps(&decision.record.changes);
+        }
+        self.note_arrivals(&decision.record.changes);
         for change in &decision.record.changes[are_set..] {
             self.state.apply(seq, change);
         }
@@ -272,17 +285,18 @@ impl Ctx {
     /// The same as [`Ctx::answer`], with the bytes of `Answer::Data`.
     pub(crate) fn answer_data(&mut self, call: &PendingRequest, need: u64, outcome: Outcome, data: Bytes) {
         let outcome = self.with_attributes(call, outcome);
+        let may_keep = self.may_keep(call, &outcome);
         let (link, id) = self.end_request(call);
         let vector = self.replies.news(call.session(), self.state.clocks());
         let need = if planted(Bug::AnswerBeforeLog) { 0 } else { need };
         self.durability
-            .after_commit(need, Effect::Reply { link, id, reply: Reply { vector, outcome }, data });
+            .after_commit(need, Effect::Reply { link, id, reply: Reply { vector, may_keep, outcome }, data });
     }
 
     /// Answers when all records so far are synced. The answer tells nothing of clocks: others may leave before it.
     pub(crate) fn answer_synced(&mut self, call: &PendingRequest, outcome: Outcome) {
         let (link, id) = self.end_request(call);
-        let reply = Reply { vector: Vec::new(), outcome };
+        let reply = Reply::bare(outcome);
         let seq = self.state.seq();
         self.durability.after_sync(seq, Effect::Reply { link, id, reply, data: Bytes::new() });
         self.want_sync();
@@ -290,10 +304,15 @@ impl Ctx {
 
     /// A request is over: where its answer goes.
     pub(crate) fn end_request(&mut self, call: &PendingRequest) -> (LinkId, u64) {
-        if self.replies.is_changing(call) {
-            self.note_change(call.session());
-        }
-        self.replies.end(call)
+        let to = self.replies.end(call);
+        self.end_change(call.session(), to.scope);
+        (to.link, to.id)
+    }
+
+    /// A request is not under way any more, and nobody is told.
+    pub(crate) fn forget_request(&mut self, call: &PendingRequest) {
+        self.end_request(call);
+        self.replies.seen(call);
     }
 
     /// Tells a client something unasked, if it can be reached, when the record at `need` is committed.

@@ -8,23 +8,24 @@ use atoll_core::{ClockVector, Ino, IslandId, SessionId, Stamp};
 use atoll_posix::{AttrsAround, Op};
 use atoll_proto::{Record, RowChange};
 
+use super::keepers::ChangeScope;
 use super::request::PendingRequest;
 use crate::event::LinkId;
 
 /// The address of the answer to a request: the link of its latest repetition.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ReplyAddress {
-    link: LinkId,
-    id: u64,
+    pub(crate) link: LinkId,
+    pub(crate) id: u64,
     /// It is told so when it would wait for a lock.
     interrupted: bool,
-    /// It changes what clients may have kept.
-    changes: bool,
+    /// What it changes of what mounts keep.
+    pub(crate) scope: Option<ChangeScope>,
 }
 
 impl ReplyAddress {
     pub(crate) fn of(call: &PendingRequest) -> Self {
-        Self { link: call.link, id: call.id, interrupted: false, changes: call.changes() }
+        Self { link: call.link, id: call.id, interrupted: false, scope: call.scope }
     }
 }
 
@@ -109,32 +110,27 @@ impl Replies {
     /// A change that is under way came once more: its answer goes there. False if it is not under way.
     pub(crate) fn repeat(&mut self, call: &PendingRequest) -> bool {
         let to = self.under_way.get_mut(&(call.session(), call.request.seq));
-        to.map(|to| *to = ReplyAddress::of(call)).is_some()
+        to.map(|to| *to = ReplyAddress { scope: to.scope, ..ReplyAddress::of(call) }).is_some()
     }
 
-    /// A change is not under way any more, and nobody is told.
-    pub(crate) fn forget_request(&mut self, call: &PendingRequest) {
-        self.under_way.remove(&(call.session(), call.request.seq));
-        self.seen(call);
+    /// Whether this is under way.
+    pub(crate) fn is_under_way(&self, call: &PendingRequest) -> bool {
+        self.under_way.contains_key(&(call.session(), call.request.seq))
     }
 
-    /// Whether this is under way, and changes something.
-    pub(crate) fn is_changing(&self, call: &PendingRequest) -> bool {
-        self.under_way.get(&(call.session(), call.request.seq)).is_some_and(|to| to.changes)
-    }
-
-    /// Whether another client than this one changes something.
-    pub(crate) fn others_change(&self, client: SessionId) -> bool {
-        self.under_way.iter().any(|((of, _), to)| *of != client && to.changes)
+    /// What other clients than this one change.
+    pub(crate) fn others_change(&self, client: SessionId) -> impl Iterator<Item = ChangeScope> {
+        let of_others =
+            move |((of, _), to): (&(SessionId, u64), &ReplyAddress)| to.scope.filter(|_| *of != client);
+        self.under_way.iter().filter_map(of_others)
     }
 
     /// Where the answer to `call` goes, which is over with it: a repetition is answered from memory from here on.
-    pub(crate) fn end(&mut self, call: &PendingRequest) -> (LinkId, u64) {
-        let to = match call.request.seq {
+    pub(crate) fn end(&mut self, call: &PendingRequest) -> ReplyAddress {
+        match call.request.seq {
             0 => ReplyAddress::of(call),
             seq => self.under_way.remove(&(call.session(), seq)).unwrap_or_else(|| ReplyAddress::of(call)),
-        };
-        (to.link, to.id)
+        }
     }
 
     /// Over which link the answer to `call` goes.

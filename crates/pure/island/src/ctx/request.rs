@@ -7,6 +7,7 @@ use atoll_proto::{CutLost, EntryRef, FoundBy, Outcome, ParticipantWork, PeerMess
 use atoll_state::{NotInMemory, RowLoad};
 use bytes::Bytes;
 
+use super::keepers::ChangeScope;
 use super::lost::LostRecord;
 use crate::event::{BodyDone, BodyFault, BodyOp, BodyOpId, LinkId};
 
@@ -29,6 +30,8 @@ pub(crate) struct PendingRequest {
     pub(crate) again: bool,
     /// The question about the ends of journals that was asked when it came, and began to wait for them.
     pub(crate) asked: Option<u64>,
+    /// What it changes of what mounts keep, when that is known ([`crate::ctx::keepers`]).
+    pub(crate) scope: Option<ChangeScope>,
 }
 
 impl PendingRequest {

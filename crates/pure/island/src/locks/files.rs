@@ -173,7 +173,7 @@ impl FileLocks {
             *waiting = stay;
             let gone: VecDeque<PendingRequest> = gone;
             for call in gone {
-                ctx.replies.forget_request(&call);
+                ctx.forget_request(&call);
             }
         }
         self.waiting.retain(|_, waiting| !waiting.is_empty());

@@ -1,6 +1,7 @@
 //! The data that an operation reads: rows, locks of transactions, and rows that may be missing here. A look
 //! changes nothing.
 
+mod changes;
 pub(crate) mod guards;
 mod homes;
 mod moves;

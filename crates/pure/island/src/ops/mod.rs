@@ -4,6 +4,7 @@
 pub(crate) mod attrs;
 mod beside;
 pub(crate) mod between;
+mod clear;
 pub(crate) mod commit;
 pub(crate) mod dirs;
 mod fits;

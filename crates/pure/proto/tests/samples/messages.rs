@@ -17,8 +17,8 @@ use atoll_proto::union::{
 use atoll_proto::{
     CertificateFor, ClientOp, Cluster, ClusterClient, ClusterNode, Control, ControlPlace, ControlReply,
     CutLost, DirAnswer, DirQuestion, DirReport, EntryRef, FileAt, FileHandle, FoundBy, Grant, Hint,
-    Invitation, Issued, KeyOverride, LinkTarget, ListedName, Notice, Outcome, PeerMessage, PeerOp,
-    PlaceVersion, Reply, Request, Resolved, SiteOrder, SiteReply, SiteTrace, StoredCluster, Subtree,
+    Invitation, Issued, KeyOverride, Lease, LinkTarget, ListedName, MayKeep, Notice, Outcome, PeerMessage,
+    PeerOp, PlaceVersion, Reply, Request, Resolved, SiteOrder, SiteReply, SiteTrace, StoredCluster, Subtree,
     UnionOrder, UnionReply, Vote, VoteInfo,
 };
 use bytes::Bytes;
@@ -229,7 +229,7 @@ fn outcomes() -> Vec<(&'static str, Outcome)> {
         ("stale table", Outcome::StaleTable { table: table() }),
         ("not now", Outcome::NotNow),
         ("resolved", Outcome::Resolved { resolved }),
-        ("attached", Outcome::Attached { may_keep: true, power: 4 }),
+        ("attached", Outcome::Attached { lease: Lease::Whole, power: 4 }),
         ("no session", Outcome::NoSession),
         ("data", Outcome::Data { data: Bytes::from_static(b"target") }),
         ("elsewhere", Outcome::Elsewhere { ino: FILE, kind: Kind::Symlink, home: IslandId(2) }),
@@ -704,9 +704,20 @@ pub fn all() -> Vec<Samples> {
     requests.extend(ops().into_iter().map(|(name, op)| (name, plain(op))));
     let mut replies: Vec<(&str, Reply)> = Vec::new();
     let vector = || vec![(IslandId(1), STAMP)];
-    replies.extend(outcomes().into_iter().map(|(name, outcome)| (name, Reply { vector: vector(), outcome })));
+    replies.extend(
+        outcomes()
+            .into_iter()
+            .map(|(name, outcome)| (name, Reply { vector: vector(), may_keep: MayKeep::Yes, outcome })),
+    );
     replies.extend(answers().into_iter().map(|(name, answer)| {
-        (name, Reply { vector: Vec::new(), outcome: Outcome::Ok { answer, keys: Vec::new() } })
+        (
+            name,
+            Reply {
+                vector: Vec::new(),
+                may_keep: MayKeep::Yes,
+                outcome: Outcome::Ok { answer, keys: Vec::new() },
+            },
+        )
     }));
     vec![
         samples("client_op", (1..=12).chain(15..=20).chain(30..=35), client_ops()),

@@ -1,7 +1,7 @@
 //! A client whose islands are played by the test.
 
 use atoll_core::{IslandId, SessionId, Table};
-use atoll_proto::{ClientOp, Outcome, Reply};
+use atoll_proto::{ClientOp, Lease, MayKeep, Outcome, Reply};
 use atoll_route::{Config, OutgoingRequest, Route, RouteOut};
 
 /// See the module.
@@ -41,14 +41,19 @@ impl Client {
                 .into_iter()
                 .partition(|sent| matches!(sent.request.op, ClientOp::Attach { .. } | ClientOp::Dropped));
         for sent in attaching {
-            self.reply(&sent, Outcome::Attached { may_keep: false, power: 1 });
+            self.reply(&sent, Outcome::Attached { lease: Lease::No, power: 1 });
         }
         others
     }
 
     /// The island that was asked answers.
     pub(crate) fn reply(&mut self, sent: &OutgoingRequest, outcome: Outcome) {
-        let reply = Reply { vector: Vec::new(), outcome };
+        self.reply_to_keep(sent, MayKeep::Yes, outcome);
+    }
+
+    /// The same, and says whether that may be kept.
+    pub(crate) fn reply_to_keep(&mut self, sent: &OutgoingRequest, may_keep: MayKeep, outcome: Outcome) {
+        let reply = Reply { vector: Vec::new(), may_keep, outcome };
         self.route.on_reply(0, sent.island, sent.id, reply, &mut self.out);
     }
 }

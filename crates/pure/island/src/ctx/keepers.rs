@@ -1,0 +1,334 @@
+//! Which mounts may keep what they are told, what each of them was told since, and what clients change. Says which answers may be kept, and
+//! whom a change must wait for. Never waits, and sends nothing.
+//!
+//! Invariant: what a mount keeps of a file or directory, by an answer of this island, is noted, or the mount counts as keeping everything.
+
+use atoll_core::map::{IdMap, IdSet};
+use atoll_core::planted::{Bug, planted};
+use atoll_core::{Ino, SessionId};
+use atoll_posix::{Answer, Op};
+use atoll_proto::{Lease, Outcome};
+
+/// Most files and directories that are noted of all mounts together: in about 20 bytes each, 20 MiB. A mount that would be told of one more
+/// counts as keeping everything.
+const NOTED_MAX: usize = 1 << 20;
+/// Most files and directories of which is known that they were changed although others had kept something of them, in about 50 bytes each.
+/// If there are more, some are as any others: a change of them may have to wait once more.
+const CONTENDED_MAX: usize = 1 << 16;
+/// Milliseconds behind a change for which nobody else may keep anything of what has changed, if somebody had. Who changes a thing often changes
+/// it again soon, and should not have to wait for the others each time.
+const CONTENDED_MS: u64 = 2_000;
+
+/// What a change may change of what mounts keep.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ChangeScope {
+    /// More than these islands know: it is decided with others, or is of a kind that is not looked into.
+    Everything,
+    /// These files and directories, which this island alone decides on.
+    Of([Option<Ino>; 4]),
+}
+
+impl ChangeScope {
+    fn inos(&self) -> impl Iterator<Item = Ino> + use<> {
+        let of = match self {
+            Self::Everything => [None; 4],
+            Self::Of(of) => *of,
+        };
+        of.into_iter().flatten()
+    }
+
+    /// Whether what this changes is all among what `other` changes.
+    pub(crate) fn is_within(&self, other: &Self) -> bool {
+        match (self, other) {
+            (_, Self::Everything) => true,
+            (Self::Everything, Self::Of(_)) => false,
+            (Self::Of(_), Self::Of(of)) => self.inos().all(|ino| of.contains(&Some(ino))),
+        }
+    }
+}
+
+/// What a mount may have kept.
+#[derive(Debug, Clone)]
+enum Kept {
+    Everything,
+    Of(IdSet<Ino>),
+}
+
+/// Changes of a file or directory that are under way, or were a moment ago.
+#[derive(Debug, Clone, Copy)]
+struct Changing {
+    /// Who has begun the last one.
+    by: SessionId,
+    under_way: u32,
+    /// Several clients have some under way, or had until a moment ago.
+    several: bool,
+    /// Until then another client than `by` counts as one that changes it.
+    others_ms: u64,
+    /// Until then `by` counts as one that changes it. 0: only as long as a change is under way.
+    over_ms: u64,
+    /// Somebody has read its bytes meanwhile.
+    is_read: bool,
+}
+
+impl Changing {
+    const fn is_live(&self, now_ms: u64) -> bool {
+        self.under_way > 0 || now_ms < self.over_ms
+    }
+
+    /// Whether another client than this one changes it.
+    fn by_others(&self, mount: SessionId, now_ms: u64) -> bool {
+        self.is_live(now_ms) && (self.by != mount || self.several || now_ms < self.others_ms)
+    }
+}
+
+/// See the module.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Keepers {
+    mounts: IdMap<SessionId, Kept>,
+    /// How many files and directories are noted.
+    noted: usize,
+    changing: IdMap<Ino, Changing>,
+}
+
+impl Keepers {
+    /// Whether a mount may keep what it is told.
+    pub(crate) fn is_one(&self, mount: SessionId) -> bool {
+        self.mounts.contains_key(&mount)
+    }
+
+    /// A mount may keep what it is told from here on, or may have been told so in an earlier life. `whole`: nothing is noted of it.
+    pub(crate) fn begin(&mut self, mount: SessionId, whole: bool) -> Lease {
+        let kept = self.mounts.entry(mount).or_insert_with(|| Kept::Of(IdSet::default()));
+        match kept {
+            Kept::Of(of) if whole => {
+                self.noted -= of.len();
+                *kept = Kept::Everything;
+                Lease::Whole
+            }
+            Kept::Of(_) => Lease::Noted,
+            Kept::Everything => Lease::Whole,
+        }
+    }
+
+    /// A mount has dropped everything, and may keep nothing.
+    pub(crate) fn end(&mut self, mount: SessionId) {
+        if let Some(Kept::Of(of)) = self.mounts.remove(&mount) {
+            self.noted -= of.len();
+        }
+    }
+
+    /// Mounts other than `by` that may have kept something that a change changes.
+    pub(crate) fn who_keep(&self, by: SessionId, scope: &ChangeScope) -> Vec<SessionId> {
+        let keeps = |kept: &Kept| match (kept, scope) {
+            (Kept::Everything, _) | (_, ChangeScope::Everything) => true,
+            (Kept::Of(kept), ChangeScope::Of(_)) => scope.inos().any(|ino| kept.contains(&ino)),
+        };
+        self.mounts
+            .iter()
+            .filter(|(mount, kept)| **mount != by && keeps(kept))
+            .map(|(mount, _)| *mount)
+            .collect()
+    }
+
+    /// A change begins, or begins to wait. `contended`: others had kept something of it.
+    pub(crate) fn begin_change(&mut self, by: SessionId, scope: &ChangeScope, contended: bool, now_ms: u64) {
+        for ino in scope.inos() {
+            let new = Changing { by, under_way: 0, several: false, others_ms: 0, over_ms: 0, is_read: false };
+            let changing = self.changing.entry(ino).or_insert(new);
+            if !changing.is_live(now_ms) {
+                *changing = new;
+            }
+            if changing.by != by {
+                changing.by = by;
+                changing.several = changing.under_way > 0;
+                changing.others_ms = now_ms + CONTENDED_MS;
+            }
+            changing.under_way += 1;
+            if contended {
+                changing.over_ms = now_ms + CONTENDED_MS;
+            }
+        }
+        if self.changing.len() > CONTENDED_MAX {
+            self.changing.retain(|_, changing| changing.is_live(now_ms));
+        }
+        if self.changing.len() > CONTENDED_MAX {
+            self.changing.retain(|_, changing| changing.under_way > 0);
+        }
+    }
+
+    /// A change is over. What of it others have read meanwhile.
+    pub(crate) fn end_change(&mut self, scope: &ChangeScope, now_ms: u64) -> Vec<Ino> {
+        let mut read = Vec::new();
+        for ino in scope.inos() {
+            let Some(changing) = self.changing.get_mut(&ino) else { continue };
+            changing.under_way -= 1;
+            if std::mem::take(&mut changing.is_read) {
+                read.push(ino);
+            }
+            if changing.under_way > 0 {
+                continue;
+            }
+            if std::mem::take(&mut changing.several) {
+                changing.others_ms = now_ms + CONTENDED_MS;
+            }
+            if changing.over_ms == 0 {
+                self.changing.remove(&ino);
+            } else {
+                changing.over_ms = now_ms + CONTENDED_MS;
+            }
+        }
+        read
+    }
+
+    /// Whether a mount may keep an answer. If so, what it tells is noted.
+    pub(crate) fn may_keep(&mut self, mount: SessionId, op: &Op, outcome: &Outcome, now_ms: u64) -> bool {
+        if !self.is_one(mount) || !told(op, outcome, &mut |_| true) {
+            return false;
+        }
+        let mut may_keep = true;
+        if !self.changing.is_empty() && !planted(Bug::KeptDuringChange) {
+            let is_quiet =
+                |ino: Ino| self.changing.get(&ino).is_none_or(|changing| !changing.by_others(mount, now_ms));
+            may_keep = told(op, outcome, &mut |ino| is_quiet(ino));
+        }
+        // The kernel has bytes that were read, whatever it is told.
+        let is_read = matches!(op, Op::Read { .. });
+        if !may_keep && is_read {
+            told(op, outcome, &mut |ino| {
+                self.changing.get_mut(&ino).is_none_or(|changing| {
+                    changing.is_read = true;
+                    true
+                })
+            });
+        }
+        if (may_keep || is_read) && !planted(Bug::ToldUnnoted) {
+            told(op, outcome, &mut |ino| {
+                self.note(mount, ino);
+                true
+            });
+        }
+        may_keep
+    }
+
+    /// A mount may have kept something of this.
+    fn note(&mut self, mount: SessionId, ino: Ino) {
+        let Some(kept) = self.mounts.get_mut(&mount) else { return };
+        let Kept::Of(of) = kept else { return };
+        if of.insert(ino) {
+            self.noted += 1;
+        }
+        if self.noted > NOTED_MAX {
+            self.noted -= of.len();
+            *kept = Kept::Everything;
+        }
+    }
+
+    /// A file has come from another island: whoever keeps anything may have kept something of it by what that one has told.
+    pub(crate) fn has_come(&mut self, ino: Ino) {
+        let mounts: Vec<_> = self.mounts.keys().copied().collect();
+        mounts.into_iter().for_each(|mount| self.note(mount, ino));
+    }
+
+    /// Panics unless these are all changes that are under way or wait.
+    pub(crate) fn check<'a>(&self, changes: impl Iterator<Item = &'a ChangeScope>) {
+        let mut under_way: IdMap<Ino, u32> = IdMap::default();
+        changes.flat_map(ChangeScope::inos).for_each(|ino| *under_way.entry(ino).or_default() += 1);
+        for (ino, changing) in &self.changing {
+            let found = under_way.remove(ino).unwrap_or_default();
+            assert_eq!(changing.under_way, found, "changes of {ino:?} that are under way");
+        }
+        assert!(under_way.is_empty(), "changes of {under_way:?} are under way, and nobody knows");
+        let noted = |kept: &Kept| if let Kept::Of(of) = kept { of.len() } else { 0 };
+        assert_eq!(self.noted, self.mounts.values().map(noted).sum::<usize>(), "noted of all mounts");
+    }
+}
+
+/// Calls `each` with what an answer tells of, as long as that says true. Whether it always did, and the answer tells anything that a mount
+/// can keep.
+fn told(op: &Op, outcome: &Outcome, each: &mut impl FnMut(Ino) -> bool) -> bool {
+    let answer = match outcome {
+        Outcome::Ok { answer, .. } => Some(answer),
+        Outcome::Observed { answer, .. } => Some(&**answer),
+        Outcome::Data { .. } | Outcome::Failed { .. } | Outcome::Elsewhere { .. } => None,
+        _ => return false,
+    };
+    let mut of_op = op.subjects().into_iter().chain([op.file()]).flatten();
+    let mut all = of_op.all(&mut *each);
+    match answer {
+        Some(Answer::Found { found }) => all = all && (!found.attr_current || each(found.attr.ino)),
+        Some(Answer::Attr { attr }) => all = all && each(attr.ino),
+        Some(Answer::Entries { entries, .. }) => {
+            let mut current =
+                entries.iter().filter_map(|entry| entry.found.as_ref()).filter(|found| found.attr_current);
+            all = all && current.all(|found| each(found.attr.ino));
+        }
+        _ => {}
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use atoll_posix::{Attr, Kind};
+
+    const A: SessionId = SessionId(1);
+    const B: SessionId = SessionId(2);
+
+    fn of(ino: u64) -> ChangeScope {
+        ChangeScope::Of([Some(Ino(ino)), None, None, None])
+    }
+
+    /// Whether a mount may keep the attributes of a file.
+    fn looks(keepers: &mut Keepers, mount: SessionId, ino: u64, now_ms: u64) -> bool {
+        let attr = Attr::blank(Ino(ino), Kind::Regular);
+        let outcome = Outcome::Ok { answer: Answer::Attr { attr }, keys: Vec::new() };
+        keepers.may_keep(mount, &Op::GetAttr { ino: Ino(ino) }, &outcome, now_ms)
+    }
+
+    #[test]
+    fn more_than_the_bound_is_not_noted_and_the_mount_counts_as_keeping_everything() {
+        let mut keepers = Keepers::default();
+        assert_eq!([A, B].map(|mount| keepers.begin(mount, false)), [Lease::Noted; 2]);
+        assert!(looks(&mut keepers, B, 1, 0));
+        for ino in 0..NOTED_MAX as u64 {
+            assert!(looks(&mut keepers, A, 10 + ino, 0));
+        }
+        assert_eq!(keepers.noted, 1, "of B");
+        assert_eq!((keepers.begin(A, false), keepers.begin(B, false)), (Lease::Whole, Lease::Noted));
+        assert_eq!(keepers.who_keep(SessionId(3), &of(2)), [A]);
+        keepers.end(A);
+        keepers.check([].into_iter());
+        assert_eq!(keepers.begin(A, false), Lease::Noted, "it begins anew");
+    }
+
+    #[test]
+    fn what_was_changed_against_others_is_forgotten_behind_the_bound_and_what_is_under_way_is_not() {
+        let mut keepers = Keepers::default();
+        keepers.begin(B, false);
+        keepers.begin_change(A, &of(1), true, 0);
+        for ino in 0..2 * CONTENDED_MAX as u64 {
+            keepers.begin_change(A, &of(10 + ino), true, 0);
+            keepers.end_change(&of(10 + ino), 0);
+        }
+        assert!(keepers.changing.len() <= CONTENDED_MAX + 1);
+        assert!(!looks(&mut keepers, B, 1, 0) && looks(&mut keepers, B, 10, 0));
+        keepers.check([of(1)].iter());
+    }
+
+    #[test]
+    fn changes_of_several_clients_count_until_the_last_of_them_is_over() {
+        let mut keepers = Keepers::default();
+        let _ = [A, B].map(|mount| keepers.begin(mount, false));
+        keepers.begin_change(A, &of(1), false, 0);
+        assert!(looks(&mut keepers, A, 1, 0) && !looks(&mut keepers, B, 1, 0));
+        keepers.begin_change(B, &of(1), true, 10);
+        assert!(!looks(&mut keepers, A, 1, 20) && !looks(&mut keepers, B, 1, 20));
+        keepers.end_change(&of(1), 5_000);
+        assert!(!looks(&mut keepers, A, 1, 5_010) && !looks(&mut keepers, B, 1, 5_010));
+        keepers.end_change(&of(1), 6_000);
+        assert!(!looks(&mut keepers, A, 1, 6_010) && !looks(&mut keepers, B, 1, 6_010));
+        assert!(looks(&mut keepers, A, 1, 6_000 + CONTENDED_MS));
+        keepers.check([].into_iter());
+    }
+}

@@ -1,0 +1,38 @@
+//! Changes are cleared before they begin: nobody else may use what he has kept of what they change (`docs/design/024-leases.md`).
+
+use atoll_core::planted::{Bug, planted};
+
+use crate::ctx::keepers::ChangeScope;
+use crate::ctx::request::{Blocked, PendingRequest};
+use crate::island::Island;
+
+impl Island {
+    /// A request that changes something waits until no other mount may use what it has kept of that. None if it waits.
+    pub(crate) fn clear(&mut self, call: PendingRequest) -> Option<PendingRequest> {
+        if !call.changes() || self.ctx.replies.is_under_way(&call) || planted(Bug::NotRecalled) {
+            return Some(call);
+        }
+        let scope = if self.ctx.has_other_mounts(call.session()) {
+            self.ctx.state.begin_reads();
+            match self.look().scope_of_change(&call) {
+                Ok(scope) => scope,
+                Err(stop @ Blocked::Load(_)) => {
+                    self.park(PendingRequest { again: true, ..call }, stop, false);
+                    return None;
+                }
+                Err(_) => ChangeScope::Everything,
+            }
+        } else {
+            ChangeScope::Everything
+        };
+        self.sessions.clear(&mut self.ctx, call, scope)
+    }
+
+    /// Whether a request that has waited since it was cleared is to be cleared once more: it would change something else now, or others may
+    /// have kept something of what it changes.
+    pub(crate) fn is_clear_no_more(&self, call: &PendingRequest) -> bool {
+        let Some(scope @ ChangeScope::Of(_)) = call.scope else { return false };
+        !self.ctx.keepers.who_keep(call.session(), &scope).is_empty()
+            || self.look().scope_of_change(call).is_ok_and(|now| !now.is_within(&scope))
+    }
+}
