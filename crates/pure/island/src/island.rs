@@ -338,8 +338,9 @@ impl Island {
             return self.park(call, stop, turn);
         }
         if self.is_clear_no_more(&call) {
-            self.ctx.forget_request(&call);
-            return self.ctx.next(Next::Arrive(PendingRequest { scope: None, ..call }));
+            // It may have come once more meanwhile, on another link.
+            let (link, id) = self.ctx.forget_request(&call);
+            return self.ctx.next(Next::Arrive(PendingRequest { link, id, scope: None, ..call }));
         }
         let Some(call) = self
             .quiesce

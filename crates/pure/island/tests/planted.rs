@@ -6,6 +6,8 @@
 mod ending;
 #[path = "leases.rs"]
 mod leases;
+#[path = "parts.rs"]
+mod parts;
 #[path = "scope.rs"]
 mod scope;
 
@@ -25,6 +27,7 @@ const TESTS: &[(Bug, fn())] = &[
         Bug::FoundAnywhere,
         scope::every_operation_about_something_outside_is_answered_as_about_an_id_that_never_was,
     ),
+    (Bug::PartNotCleared, parts::an_island_recalls_for_its_part_of_a_change),
     (Bug::ToldUnnoted, leases::a_change_waits_for_those_who_were_told_what_it_changes_and_for_nobody_else),
     (Bug::KeptDuringChange, leases::while_another_one_changes_something_a_mount_may_keep_nothing),
     (

@@ -74,7 +74,7 @@ pub(crate) fn an_answer_that_was_asked_for_before_answers_may_be_kept_is_not_rec
     assert_eq!(ended, [(1, false), (2, true)]);
 }
 
-/// Sequence m: another island has noted nothing of it, unless its lease is whole.
+/// Another island may be changing what it tells, unless its lease is whole.
 #[test]
 fn an_answer_is_kept_as_its_island_says_and_if_need_be_all_islands() {
     let mut client = Client::new(2, None);

@@ -4,18 +4,18 @@
 //! Invariants: a change begins only when no other mount may use what it has kept of the files and directories that are changed. While a change
 //! of one client waits or is under way, no other mount is allowed to keep anything of them. If it is not known what a change changes, that
 //! holds for everything, and until all islands know of it. That a mount may keep something is in its row, synced, before the mount is told so.
-//! A mount keeps only what all islands allow, so it is enough that the island does this which decides a change.
+//! A mount keeps only what all islands allow. Of a change of several islands each clears its own part.
 
 use atoll_core::map::IdSet;
 use atoll_core::planted::{Bug, planted};
 use atoll_core::{SessionId, Stamp};
 use atoll_posix::Errno;
-use atoll_proto::{Lease, Notice, Outcome, RowChange};
+use atoll_proto::{Lease, Notice, Outcome, ParticipantWork, RowChange};
 
 use crate::client::sessions::{LEASE_MS, Sessions};
 use crate::ctx::decision::Decision;
 use crate::ctx::keepers::ChangeScope;
-use crate::ctx::request::{Next, PendingRequest};
+use crate::ctx::request::{Blocked, Next, PendingRequest};
 use crate::ctx::{Bounded, Ctx, RECOVERY_SESSION};
 use crate::event::{Effect, LinkId};
 
@@ -82,6 +82,32 @@ impl Sessions {
             ctx.answer(&call, 0, Outcome::NotNow);
         }
         None
+    }
+
+    /// Whether nobody else may use what he has kept of what a change of another island changes here. Else those are recalled.
+    pub(crate) fn clear_work(
+        &mut self,
+        ctx: &mut Ctx,
+        by: SessionId,
+        work: &ParticipantWork,
+    ) -> Result<bool, Blocked> {
+        // Nobody has seen a directory that is being made.
+        if matches!(work, ParticipantWork::Adopt { .. }) || planted(Bug::PartNotCleared) {
+            return Ok(true);
+        }
+        let scope = ctx.scope_of_work(work)?;
+        if scope == ChangeScope::NOTHING {
+            return Ok(true);
+        }
+        let others = ctx.keepers.who_keep(by, &scope);
+        if others.is_empty() {
+            return Ok(true);
+        }
+        // Until the other island asks again nobody keeps any of it.
+        ctx.keepers.begin_change(by, &scope, true, ctx.now.ms);
+        ctx.end_change(by, Some(scope));
+        others.into_iter().for_each(|mount| self.recall(ctx, mount));
+        Ok(false)
     }
 
     fn recall(&mut self, ctx: &mut Ctx, mount: SessionId) {
@@ -197,6 +223,7 @@ impl Sessions {
             // What a power cut has taken comes back without a word.
             && ctx.state.session(RECOVERY_SESSION).is_none()
             && is_told_of_beside
+            && ctx.knows_works()
             && !is_slow
             && !self.leases.recalling.contains(&session)
             && (planted(Bug::KeptDuringChange)

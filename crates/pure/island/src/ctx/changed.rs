@@ -23,6 +23,11 @@ pub(super) struct UntoldChanges {
 }
 
 impl UntoldChanges {
+    /// Files and directories.
+    pub(super) fn inos(&self) -> impl Iterator<Item = Ino> {
+        self.inos.iter().copied()
+    }
+
     fn ino(&mut self, ino: Ino) {
         if self.has_room() && self.inos.insert(ino) {
             self.bytes += size_of::<u64>();
@@ -57,7 +62,7 @@ impl UntoldChanges {
 
 impl Ctx {
     /// Whether a name would lead to something else with this row.
-    pub(crate) fn leads_elsewhere(&self, dir: Ino, name: &Name, row: Option<&Entry>) -> bool {
+    fn leads_elsewhere(&self, dir: Ino, name: &Name, row: Option<&Entry>) -> bool {
         let before = self.state.entry(dir, name).map(|before| before.map(|entry| entry.ino));
         before != Ok(row.map(|entry| entry.ino))
     }

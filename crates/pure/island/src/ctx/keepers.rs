@@ -5,7 +5,7 @@
 
 use atoll_core::map::{IdMap, IdSet};
 use atoll_core::planted::{Bug, planted};
-use atoll_core::{Ino, SessionId};
+use atoll_core::{Ino, SessionId, TxnId};
 use atoll_posix::{Answer, Op};
 use atoll_proto::{Lease, Outcome};
 
@@ -22,13 +22,25 @@ const CONTENDED_MS: u64 = 2_000;
 /// What a change may change of what mounts keep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ChangeScope {
-    /// More than these islands know: it is decided with others, or is of a kind that is not looked into.
+    /// What all islands hear of, or of a kind that is not looked into.
     Everything,
-    /// These files and directories, which this island alone decides on.
+    /// These files and directories, which this island decides on.
     Of([Option<Ino>; 4]),
 }
 
 impl ChangeScope {
+    /// Nothing that anybody can have kept.
+    pub(crate) const NOTHING: Self = Self::Of([None; 4]);
+
+    /// One more file or directory.
+    pub(crate) fn add(&mut self, ino: Ino) {
+        let Self::Of(of) = self else { return };
+        if !of.contains(&Some(ino)) {
+            let free = of.iter_mut().find(|of| of.is_none());
+            *free.expect("two directories and two files at most") = Some(ino);
+        }
+    }
+
     fn inos(&self) -> impl Iterator<Item = Ino> + use<> {
         let of = match self {
             Self::Everything => [None; 4],
@@ -51,7 +63,26 @@ impl ChangeScope {
 #[derive(Debug, Clone)]
 enum Kept {
     Everything,
-    Of(IdSet<Ino>),
+    Of(Noted),
+}
+
+/// What a mount was told of.
+#[derive(Debug, Clone, Default)]
+struct Noted {
+    /// By answers that may be kept.
+    told: IdSet<Ino>,
+    /// Its kernel has bytes or names of it by answers that may not be kept.
+    untold: IdSet<Ino>,
+}
+
+impl Noted {
+    fn len(&self) -> usize {
+        self.told.len() + self.untold.len()
+    }
+
+    fn has(&self, ino: Ino) -> bool {
+        self.told.contains(&ino) || self.untold.contains(&ino)
+    }
 }
 
 /// Changes of a file or directory that are under way, or were a moment ago.
@@ -88,6 +119,8 @@ pub(crate) struct Keepers {
     /// How many files and directories are noted.
     noted: usize,
     changing: IdMap<Ino, Changing>,
+    /// What is prepared for changes of other islands.
+    works: IdMap<TxnId, ChangeScope>,
 }
 
 impl Keepers {
@@ -98,7 +131,7 @@ impl Keepers {
 
     /// A mount may keep what it is told from here on, or may have been told so in an earlier life. `whole`: nothing is noted of it.
     pub(crate) fn begin(&mut self, mount: SessionId, whole: bool) -> Lease {
-        let kept = self.mounts.entry(mount).or_insert_with(|| Kept::Of(IdSet::default()));
+        let kept = self.mounts.entry(mount).or_insert_with(|| Kept::Of(Noted::default()));
         match kept {
             Kept::Of(of) if whole => {
                 self.noted -= of.len();
@@ -119,9 +152,18 @@ impl Keepers {
 
     /// Mounts other than `by` that may have kept something that a change changes.
     pub(crate) fn who_keep(&self, by: SessionId, scope: &ChangeScope) -> Vec<SessionId> {
+        self.who(by, scope, Noted::has)
+    }
+
+    /// Those of them that may have kept an answer that tells of it.
+    pub(crate) fn who_keep_answers(&self, by: SessionId, scope: &ChangeScope) -> Vec<SessionId> {
+        self.who(by, scope, |noted, ino| noted.told.contains(&ino))
+    }
+
+    fn who(&self, by: SessionId, scope: &ChangeScope, has: impl Fn(&Noted, Ino) -> bool) -> Vec<SessionId> {
         let keeps = |kept: &Kept| match (kept, scope) {
             (Kept::Everything, _) | (_, ChangeScope::Everything) => true,
-            (Kept::Of(kept), ChangeScope::Of(_)) => scope.inos().any(|ino| kept.contains(&ino)),
+            (Kept::Of(noted), ChangeScope::Of(_)) => scope.inos().any(|ino| has(noted, ino)),
         };
         self.mounts
             .iter()
@@ -180,6 +222,31 @@ impl Keepers {
         read
     }
 
+    /// This is prepared for a change by a client, whose kernel has names of it by the answer. `is_told`: the answer tells of it and may be
+    /// kept.
+    pub(crate) fn begin_work(
+        &mut self,
+        txn: TxnId,
+        by: SessionId,
+        scope: ChangeScope,
+        is_told: bool,
+        now_ms: u64,
+    ) {
+        self.begin_change(by, &scope, false, now_ms);
+        scope.inos().for_each(|ino| self.note(by, ino, is_told));
+        self.works.insert(txn, scope);
+    }
+
+    /// That change is over, or does not happen. What of it others have read meanwhile.
+    pub(crate) fn end_work(&mut self, txn: TxnId, now_ms: u64) -> Vec<Ino> {
+        self.works.remove(&txn).map_or_else(Vec::new, |scope| self.end_change(&scope, now_ms))
+    }
+
+    /// Whether it is known what is prepared for another island's change. It is not in a life that did not prepare it.
+    pub(crate) fn knows_work(&self, txn: TxnId) -> bool {
+        self.works.contains_key(&txn)
+    }
+
     /// Whether a mount may keep an answer. If so, what it tells is noted.
     pub(crate) fn may_keep(&mut self, mount: SessionId, op: &Op, outcome: &Outcome, now_ms: u64) -> bool {
         if !self.is_one(mount) || !told(op, outcome, &mut |_| true) {
@@ -191,8 +258,8 @@ impl Keepers {
                 |ino: Ino| self.changing.get(&ino).is_none_or(|changing| !changing.by_others(mount, now_ms));
             may_keep = told(op, outcome, &mut |ino| is_quiet(ino));
         }
-        // The kernel has bytes that were read, whatever it is told.
-        let is_read = matches!(op, Op::Read { .. });
+        // The kernel has bytes that were read, and gives a file its new name as long as it had the old one, whatever it is told.
+        let (is_read, is_renamed) = (matches!(op, Op::Read { .. }), matches!(op, Op::Rename { .. }));
         if !may_keep && is_read {
             told(op, outcome, &mut |ino| {
                 self.changing.get_mut(&ino).is_none_or(|changing| {
@@ -201,24 +268,23 @@ impl Keepers {
                 })
             });
         }
-        if (may_keep || is_read) && !planted(Bug::ToldUnnoted) {
+        if (may_keep || is_read || is_renamed) && !planted(Bug::ToldUnnoted) {
             told(op, outcome, &mut |ino| {
-                self.note(mount, ino);
+                self.note(mount, ino, may_keep);
                 true
             });
         }
         may_keep
     }
 
-    /// A mount may have kept something of this.
-    fn note(&mut self, mount: SessionId, ino: Ino) {
+    /// A mount may have kept something of this: an answer, or what its kernel has besides.
+    fn note(&mut self, mount: SessionId, ino: Ino, is_told: bool) {
         let Some(kept) = self.mounts.get_mut(&mount) else { return };
-        let Kept::Of(of) = kept else { return };
-        if of.insert(ino) {
-            self.noted += 1;
-        }
+        let Kept::Of(noted) = kept else { return };
+        let set = if is_told { &mut noted.told } else { &mut noted.untold };
+        self.noted += usize::from(set.insert(ino));
         if self.noted > NOTED_MAX {
-            self.noted -= of.len();
+            self.noted -= noted.len();
             *kept = Kept::Everything;
         }
     }
@@ -226,13 +292,16 @@ impl Keepers {
     /// A file has come from another island: whoever keeps anything may have kept something of it by what that one has told.
     pub(crate) fn has_come(&mut self, ino: Ino) {
         let mounts: Vec<_> = self.mounts.keys().copied().collect();
-        mounts.into_iter().for_each(|mount| self.note(mount, ino));
+        mounts.into_iter().for_each(|mount| self.note(mount, ino, true));
     }
 
     /// Panics unless these are all changes that are under way or wait.
     pub(crate) fn check<'a>(&self, changes: impl Iterator<Item = &'a ChangeScope>) {
         let mut under_way: IdMap<Ino, u32> = IdMap::default();
-        changes.flat_map(ChangeScope::inos).for_each(|ino| *under_way.entry(ino).or_default() += 1);
+        let works = self.works.values().flat_map(ChangeScope::inos);
+        for ino in changes.flat_map(ChangeScope::inos).chain(works) {
+            *under_way.entry(ino).or_default() += 1;
+        }
         for (ino, changing) in &self.changing {
             let found = under_way.remove(ino).unwrap_or_default();
             assert_eq!(changing.under_way, found, "changes of {ino:?} that are under way");

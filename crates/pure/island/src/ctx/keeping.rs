@@ -3,11 +3,13 @@
 use atoll_core::planted::{Bug, planted};
 use atoll_core::{Ino, SessionId};
 use atoll_posix::Op;
-use atoll_proto::{MayKeep, Notice, Outcome, RowChange};
+use atoll_proto::{MayKeep, Notice, Outcome, ParticipantWork, RowChange, TxnState};
+use atoll_state::NotInMemory;
 
-use super::Ctx;
+use super::changed::UntoldChanges;
 use super::keepers::ChangeScope;
 use super::request::PendingRequest;
+use super::{Ctx, RECOVERY_SESSION};
 
 impl Ctx {
     /// A client changes something, or has.
@@ -23,13 +25,80 @@ impl Ctx {
     pub(crate) fn end_change(&mut self, by: SessionId, scope: Option<ChangeScope>) {
         let Some(scope) = scope else { return };
         self.note_change(by, &scope);
-        for ino in self.keepers.end_change(&scope, self.now.ms) {
-            // What was read meanwhile may be from before.
-            for mount in self.keepers.who_keep(by, &ChangeScope::Of([Some(ino), None, None, None])) {
+        let read = self.keepers.end_change(&scope, self.now.ms);
+        self.tell_readers(by, read);
+    }
+
+    /// These have changed while others read them. What those have may be from before.
+    fn tell_readers(&mut self, by: SessionId, read: Vec<Ino>) {
+        for ino in read {
+            let mut scope = ChangeScope::NOTHING;
+            scope.add(ino);
+            for mount in self.keepers.who_keep(by, &scope) {
                 let notice = Notice::Changed { inos: vec![ino], names: Vec::new() };
                 self.notify(mount, self.state.seq(), notice);
             }
         }
+    }
+
+    /// What a change of another island changes here, as far as mounts keep it. Directories that move are not looked into: nobody keeps anything
+    /// then, as their coordinator has taken care of.
+    pub(crate) fn scope_of_work(&self, work: &ParticipantWork) -> Result<ChangeScope, NotInMemory> {
+        let mut scope = ChangeScope::NOTHING;
+        match work {
+            ParticipantWork::Adopt { dir, .. } => scope.add(dir.ino),
+            ParticipantWork::Seal { ino, .. }
+            | ParticipantWork::AddName { ino, .. }
+            | ParticipantWork::RemoveName { ino, .. }
+            | ParticipantWork::MoveName { ino, .. } => scope.add(*ino),
+            ParticipantWork::BorrowName { renaming, .. } if renaming.file.stub.is_none() => {
+                scope.add(renaming.to.dir);
+                let there = self.state.entry(renaming.to.dir, &renaming.to.name)?;
+                let files = [Some(&renaming.file), there].into_iter().flatten();
+                for file in files.filter(|file| file.stub.is_none() && file.home == self.config.id) {
+                    scope.add(file.ino);
+                }
+            }
+            _ => {}
+        }
+        Ok(scope)
+    }
+
+    /// Something is prepared for a change of another island with these changes of rows, or is over.
+    fn note_works(&mut self, changes: &[RowChange]) {
+        for change in changes {
+            let RowChange::Txn { txn, row } = change else { continue };
+            match row.as_ref().filter(|row| row.state == TxnState::Prepared) {
+                Some(_) if self.keepers.knows_work(*txn) => {}
+                Some(row) => {
+                    let scope = self.scope_of_work(&row.part.work).unwrap_or(ChangeScope::NOTHING);
+                    let is_new = matches!(row.part.work, ParticipantWork::Adopt { .. });
+                    self.keepers.begin_work(*txn, row.part.request.session, scope, is_new, self.now.ms);
+                }
+                None => {
+                    let by = self.state.txn(*txn).map(|row| row.part.request.session);
+                    let read = self.keepers.end_work(*txn, self.now.ms);
+                    self.tell_readers(by.unwrap_or(RECOVERY_SESSION), read);
+                }
+            }
+        }
+    }
+
+    /// Whether it is known here of all that is prepared for others what it changes.
+    pub(crate) fn knows_works(&self) -> bool {
+        self.state.txn_ids().all(|txn| {
+            let is_prepared = self.state.txn(txn).is_some_and(|row| row.state == TxnState::Prepared);
+            !is_prepared || self.keepers.knows_work(txn)
+        })
+    }
+
+    /// What the rows mean for those who keep what they are told. Before they change.
+    pub(super) fn note_rows(&mut self, changes: &[RowChange]) {
+        if cfg!(debug_assertions) {
+            self.check_nobody_keeps(changes);
+        }
+        self.note_arrivals(changes);
+        self.note_works(changes);
     }
 
     /// Whether there are other mounts than this one, which may keep something one day.
@@ -44,46 +113,37 @@ impl Ctx {
         if !self.keepers.may_keep(call.session(), op, outcome, self.now.ms) {
             return MayKeep::No;
         }
-        let is_elsewhere = match (op, outcome) {
-            (Op::Mkdir { .. }, Outcome::Ok { keys, .. } | Outcome::Observed { keys, .. }) => {
-                keys.iter().any(|key| self.config.owner(*key) != self.config.id)
-            }
-            _ => false,
-        };
-        let is_decided_elsewhere = call.changes() && !matches!(call.scope, Some(ChangeScope::Of(_)));
-        if is_elsewhere || is_decided_elsewhere { MayKeep::IfWhole } else { MayKeep::Yes }
+        let is_known = !call.changes() || matches!(call.scope, Some(ChangeScope::Of(_)));
+        // Its home has told of it, where somebody may be changing it.
+        let is_of_another =
+            matches!(op, Op::Link { ino, .. } if !matches!(self.state.inode(*ino), Ok(Some(_))));
+        if is_known && !is_of_another { MayKeep::Yes } else { MayKeep::IfWhole }
     }
 
     /// Panics if a request of a client changes what another mount may keep. What the machine beside the island adds is told afterwards.
-    pub(crate) fn check_nobody_keeps(&self, changes: &[RowChange]) {
+    fn check_nobody_keeps(&self, changes: &[RowChange]) {
         let by = changes.iter().find_map(|change| match change {
             RowChange::Result { session, .. } => Some(*session),
             _ => None,
         });
         let Some(by) = by.filter(|_| self.beside.is_none() && !planted(Bug::NotRecalled)) else { return };
-        let owned = |ino: &Ino| matches!(self.state.dir(*ino), Ok(Some(dir)) if dir.owned.is_some());
-        for change in changes {
-            let ino = match change {
-                RowChange::Inode { ino, .. } | RowChange::Xattrs { ino, .. } => *ino,
-                RowChange::Dir { ino, .. } if owned(ino) => *ino,
-                // With new attributes of a directory its name stays what it is.
-                RowChange::Entry { dir, name, row }
-                    if owned(dir) && self.leads_elsewhere(*dir, name, row.as_ref()) =>
-                {
-                    *dir
-                }
-                _ => continue,
-            };
-            let keep = self.keepers.who_keep(by, &ChangeScope::Of([Some(ino), None, None, None]));
+        let mut changed = UntoldChanges::default();
+        self.note_changed(changes, &mut changed);
+        let owned = |ino: Ino| matches!(self.state.dir(ino), Ok(Some(dir)) if dir.owned.is_some());
+        let homed = |ino: Ino| matches!(self.state.inode(ino), Ok(Some(_)));
+        for ino in changed.inos().filter(|ino| owned(*ino) || homed(*ino)) {
+            let mut scope = ChangeScope::NOTHING;
+            scope.add(ino);
+            let keep = self.keepers.who_keep_answers(by, &scope);
             assert!(
                 keep.is_empty(),
-                "{by:?} changes {ino:?}, of which {keep:?} may keep something: {change:?}"
+                "{by:?} changes {ino:?}, of which {keep:?} may keep something: {changes:?}"
             );
         }
     }
 
     /// Files come from other islands with these changes of rows.
-    pub(crate) fn note_arrivals(&mut self, changes: &[RowChange]) {
+    fn note_arrivals(&mut self, changes: &[RowChange]) {
         for change in changes {
             if let RowChange::Inode { ino, row: Some(_) } = change
                 && (ino.minted_by() != self.config.id || self.state.forward(*ino).is_some())

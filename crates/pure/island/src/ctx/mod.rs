@@ -161,10 +161,7 @@ impl Ctx {
         } else {
             self.witness(seq, &mut decision.record, &mut changed)
         };
-        if cfg!(debug_assertions) {
-            self.check_nobody_keeps(&decision.record.changes);
-        }
-        self.note_arrivals(&decision.record.changes);
+        self.note_rows(&decision.record.changes);
         for change in &decision.record.changes[are_set..] {
             self.state.apply(seq, change);
         }
@@ -309,10 +306,10 @@ impl Ctx {
         (to.link, to.id)
     }
 
-    /// A request is not under way any more, and nobody is told.
-    pub(crate) fn forget_request(&mut self, call: &PendingRequest) {
-        self.end_request(call);
+    /// A request is not under way any more, and nobody is told. Where its answer would have gone.
+    pub(crate) fn forget_request(&mut self, call: &PendingRequest) -> (LinkId, u64) {
         self.replies.seen(call);
+        self.end_request(call)
     }
 
     /// Tells a client something unasked, if it can be reached, when the record at `need` is committed.

@@ -69,6 +69,10 @@ impl Island {
                 }
             }
         }
+        if !self.sessions.clear_work(&mut self.ctx, origin.session, work)? {
+            self.ctx.send(0, from, PeerOp::Voted { txn, vote: Vote::Busy });
+            return Ok(());
+        }
         let mut decision = Decision::new();
         let mut work = work.clone();
         let marks = match &work {
