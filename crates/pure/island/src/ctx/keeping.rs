@@ -120,13 +120,15 @@ impl Ctx {
         if is_known && !is_of_another { MayKeep::Yes } else { MayKeep::IfWhole }
     }
 
-    /// Panics if a request of a client changes what another mount may keep. What the machine beside the island adds is told afterwards.
+    /// Panics if a request of a client changes what another mount may keep. What the machine beside the island adds is told afterwards, and what
+    /// a power cut has taken comes back as mounts had seen it.
     fn check_nobody_keeps(&self, changes: &[RowChange]) {
         let by = changes.iter().find_map(|change| match change {
             RowChange::Result { session, .. } => Some(*session),
             _ => None,
         });
-        let Some(by) = by.filter(|_| self.beside.is_none() && !planted(Bug::NotRecalled)) else { return };
+        let is_exempt = self.beside.is_some() || self.state.session(RECOVERY_SESSION).is_some();
+        let Some(by) = by.filter(|_| !is_exempt && !planted(Bug::NotRecalled)) else { return };
         let mut changed = UntoldChanges::default();
         self.note_changed(changes, &mut changed);
         let owned = |ino: Ino| matches!(self.state.dir(ino), Ok(Some(dir)) if dir.owned.is_some());
