@@ -197,7 +197,7 @@ fn rename_again(
 }
 
 fn resubmit(core: &Arc<Core>, header: Header, op: Op, shape: Shape, tries: u8) {
-    let caller = Caller { uid: header.uid, gid: header.gid, groups: None };
+    let caller = header.caller(None);
     submit(core, header, caller, op, Bytes::new(), shape, tries);
 }
 

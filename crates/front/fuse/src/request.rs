@@ -2,7 +2,7 @@
 
 use crate::abi::{IN_HEADER, opcode};
 use atoll_core::Name;
-use atoll_posix::Errno;
+use atoll_posix::{Caller, Errno};
 
 /// The header of every request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,6 +16,13 @@ pub(crate) struct Header {
     pub(crate) gid: u32,
     /// The thread that asks; 0 if it is in another pid namespace.
     pub(crate) pid: u32,
+}
+
+impl Header {
+    /// Who asks; supplementary groups only as far as they are known.
+    pub(crate) const fn caller(&self, groups: Option<Vec<u32>>) -> Caller {
+        Caller { uid: self.uid, gid: self.gid, groups }
+    }
 }
 
 /// A lock as GETLK, SETLK and SETLKW carry it.

@@ -6,7 +6,7 @@ use crate::abi::{self, Out, open};
 use crate::accesses;
 use crate::request::Header;
 use atoll_core::Ino;
-use atoll_posix::{Allocation, Caller, Errno, Kind, Op, Whence};
+use atoll_posix::{Allocation, Errno, Kind, Op, Whence};
 use bytes::Bytes;
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ pub(super) fn write(
 
 /// Syncs so many bytes that were written. The write is answered when that is done.
 pub(super) fn sync(core: &Arc<Core>, header: Header, ino: Ino, len: u64) {
-    let caller = Caller { uid: header.uid, gid: header.gid, groups: None };
+    let caller = header.caller(None);
     submit(core, header, caller, Op::Fsync { ino }, Bytes::new(), Shape::Synced { len }, 0);
 }
 

@@ -215,7 +215,7 @@ pub(crate) fn serve(core: &Arc<Core>, header: Header, request: Result<Request<'_
     };
     match translate(core, &header, request, payload) {
         Ok(Some((op, data, shape))) => {
-            let caller = Caller { uid: header.uid, gid: header.gid, groups: None };
+            let caller = header.caller(None);
             names::note(core, &op);
             if let Shape::Looked(place) = &shape
                 && core.settling.is_busy()
@@ -381,7 +381,7 @@ pub(crate) fn submit(
             && let Some((op, data)) = with_groups
         {
             let groups = supplementary_groups(&header);
-            let caller = Caller { uid: header.uid, gid: header.gid, groups: Some(groups) };
+            let caller = header.caller(Some(groups));
             return submit(core, header, caller, op, data, shape, tries);
         }
         if outcome == Err(Errno::ESTALE) {

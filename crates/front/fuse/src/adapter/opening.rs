@@ -11,7 +11,7 @@ use crate::abi::{init, open};
 use crate::opens::{Open, Opens};
 use crate::request::Header;
 use atoll_core::Ino;
-use atoll_posix::{Caller, Errno, NamedObject};
+use atoll_posix::{Errno, NamedObject};
 use atoll_vfs::{Caching, OpenFor, Opened};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
@@ -34,7 +34,7 @@ fn asked_for(flags: u32) -> OpenFor {
 
 /// Asks the volume to open a file for the caller of a request.
 fn ask(core: &Arc<Core>, header: Header, ino: Ino, flags: u32, groups: Option<Vec<u32>>, then: Then) {
-    let caller = Caller { uid: header.uid, gid: header.gid, groups };
+    let caller = header.caller(groups);
     let by_groups = caller.groups.is_none() && caller.uid != 0;
     let mine = Arc::clone(core);
     let done = move |outcome: Result<Opened, Errno>| match outcome {
