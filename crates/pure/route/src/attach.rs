@@ -168,7 +168,7 @@ impl<T> Route<T> {
         peer.renewed_ms = asked_ms;
         if lease != Lease::No && before == Lease::No && !planted(Bug::KeptOvertaken) {
             // What is under way may have been answered before, and changed since.
-            self.calls.values_mut().for_each(|call| call.is_overtaken = true);
+            self.calls.values_mut().for_each(|call| call.may_keep = false);
         }
         peer.is_asked |= is_lease;
         if !peer.attached {
@@ -229,7 +229,7 @@ impl<T> Route<T> {
             Notice::Changed { inos, names } => {
                 // What is asked from now on is answered by rows that have the changes. What is under way may have been answered
                 // before, although the notice is here first: several threads perform an island's effects.
-                self.calls.values_mut().for_each(|call| call.is_overtaken = true);
+                self.calls.values_mut().for_each(|call| call.may_keep = false);
                 out.changed.0.extend(inos);
                 out.changed.1.extend(names);
             }

@@ -135,9 +135,9 @@ pub(crate) struct Call<T> {
     pub(crate) asked_after: u64,
     /// Its caller was interrupted: wherever it is asked from then on, its island is told so behind the request.
     pub(crate) interrupted: bool,
-    /// Its answer may be older than a change of which a notice has come, or than the time from which on the mount may keep answers; or an
-    /// island says that what it tells may not be kept.
-    pub(crate) is_overtaken: bool,
+    /// Its answer may be kept, if any may. It may not if it may be older than a change of which a notice has come, or than the time from which
+    /// on the mount may keep answers, or if an island says so.
+    pub(crate) may_keep: bool,
     /// The link broke while the request was in flight, so nobody knows whether the island has got it.
     pub(crate) doubtful: bool,
     /// How often it was sent while an earlier request might have been carried out, and its answer might still come.
@@ -175,7 +175,7 @@ impl<T> Call<T> {
             asked_ms: 0,
             asked_after: 0,
             interrupted: false,
-            is_overtaken: false,
+            may_keep: true,
             doubtful: false,
             resent: 0,
             requests: 0,

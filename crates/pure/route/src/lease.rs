@@ -88,12 +88,12 @@ impl<T> Route<T> {
         self.keep_until_ms() > now_ms
     }
 
-    /// Whether an answer may not be kept, by what it says.
-    pub(crate) fn is_not_kept(&self, may_keep: MayKeep) -> bool {
+    /// Whether an answer that says this may be kept, as far as the leases go.
+    pub(crate) fn allows(&self, may_keep: MayKeep) -> bool {
         match may_keep {
-            MayKeep::No => true,
-            MayKeep::Yes => false,
-            MayKeep::IfWhole => self.peers.values().any(|p| p.lease != Lease::Whole),
+            MayKeep::No => false,
+            MayKeep::Yes => true,
+            MayKeep::IfWhole => self.peers.values().all(|p| p.lease == Lease::Whole),
         }
     }
 

@@ -396,13 +396,13 @@ impl<T> Route<T> {
         self.seen.told(island, known, asked_after);
         // A late reply of an island that was given up, or a second one: the call is gone. Or one on a link that is lost, and it was
         // asked again since.
-        let is_not_kept = self.is_not_kept(reply.may_keep);
+        let may_keep = self.allows(reply.may_keep);
         let is_last = |call: &&mut Call<T>| call.island == island && call.number(id) == of;
         let Some(call) = self.calls.get_mut(&id).filter(is_last) else {
             return self.too_late(island, of, &reply.outcome, out);
         };
         call.sending = Sending::Waiting;
-        call.is_overtaken |= is_not_kept;
+        call.may_keep &= may_keep;
         // It may be about to be asked again, because another link has replaced the one on which this comes.
         if let Some(peer) = self.peers.get_mut(&island) {
             peer.waiting.retain(|waiting| *waiting != id);
@@ -786,7 +786,7 @@ impl<T> Route<T> {
             }
             _ => {
                 let around = if result.is_ok() { call.around } else { Vec::new() };
-                let may_keep = !call.is_overtaken;
+                let may_keep = call.may_keep;
                 out.finished.push(FinishedCall { token, result, data, around, resolved, may_keep });
             }
         }
