@@ -38,9 +38,7 @@ impl World {
         let (islands, up) = (common::islands(outbox_bytes_max), vec![true; usize::from(ISLANDS)]);
         let (mail, client) = (VecDeque::new(), Client::default());
         let mut world = Self { islands, up, mute: None, mail, client, longest: (0, 0) };
-        for at in 0..ISLANDS {
-            world.meet(at, true);
-        }
+        world.connect();
         world.attach();
         world
     }

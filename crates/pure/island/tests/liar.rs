@@ -98,11 +98,7 @@ impl World {
             lies: 0,
             ended: Vec::new(),
         };
-        for at in 0..ISLANDS {
-            for other in (0..ISLANDS).filter(|other| *other != at) {
-                world.event(at, Event::PeerReachable { island: IslandId(other), up: true });
-            }
-        }
+        world.connect();
         world.attach();
         world
     }

@@ -4,7 +4,7 @@ mod common;
 
 use std::collections::VecDeque;
 
-use atoll_core::{Ino, IslandId, Name, SessionId};
+use atoll_core::{Ino, Name, SessionId};
 use atoll_island::{BodyDone, Effect, Event, Island, LinkId, Now};
 use atoll_posix::{Caller, Op, RenameMode};
 use atoll_proto::{ClientOp, MayKeep, Notice, Outcome, PeerMessage, Request};
@@ -31,11 +31,7 @@ impl World {
         let (islands, client) = (common::islands(atoll_island::OUTBOX_BYTES_MAX), Client::default());
         let (mail, recalled, may_keep) = (VecDeque::new(), Vec::new(), MayKeep::No);
         let mut world = Self { islands, mail, client, next: 1 << 32, recalled, may_keep };
-        for at in 0..ISLANDS {
-            for other in (0..ISLANDS).filter(|other| *other != at) {
-                world.event(at, Event::PeerReachable { island: IslandId(other), up: true });
-            }
-        }
+        world.connect();
         world.attach();
         world
     }

@@ -49,11 +49,7 @@ impl World {
         let islands = common::islands(atoll_island::OUTBOX_BYTES_MAX);
         let (mail, client, notices) = (VecDeque::new(), Client::default(), Vec::new());
         let mut world = Self { islands, mail, client, notices, scope: Ino::ROOT, seq: 0 };
-        for at in 0..ISLANDS {
-            for other in (0..ISLANDS).filter(|other| *other != at) {
-                world.event(at, Event::PeerReachable { island: IslandId(other), up: true });
-            }
-        }
+        world.connect();
         world.deliver();
         world.attach();
         world

@@ -58,6 +58,15 @@ pub(crate) trait Three {
         self.deliver();
     }
 
+    /// All islands hear each other from here on.
+    fn connect(&mut self) {
+        for at in 0..ISLANDS {
+            for other in (0..ISLANDS).filter(|other| *other != at) {
+                self.event(at, Event::PeerReachable { island: IslandId(other), up: true });
+            }
+        }
+    }
+
     /// The client attaches to all islands.
     fn attach(&mut self) {
         self.pass();
