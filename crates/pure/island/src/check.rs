@@ -48,7 +48,9 @@ impl Island {
                 .chain(self.ctx.loads.calls())
         };
         self.ctx.replies.check(calls());
-        self.ctx.keepers.check(calls().filter_map(|call| call.scope.as_ref()).chain(self.sessions.scopes()));
+        self.ctx
+            .keepers
+            .check(calls().filter_map(|call| call.writes.as_ref()).chain(self.sessions.write_sets()));
         self.file_locks.check();
     }
 }

@@ -112,7 +112,7 @@ impl Island {
                     upto,
                     again: false,
                     asked: None,
-                    scope: None,
+                    writes: None,
                 });
             }
             Event::Peer(message) => {
@@ -325,8 +325,8 @@ impl Island {
     /// Runs a request as far as it goes. `turn`: it was the first in a body's queue.
     pub(crate) fn start(&mut self, call: PendingRequest, turn: bool) {
         if call.again {
-            self.ctx.end_change(call.session(), call.scope);
-            return self.arrive(PendingRequest { again: false, scope: None, ..call });
+            self.ctx.end_change(call.session(), call.writes);
+            return self.arrive(PendingRequest { again: false, writes: None, ..call });
         }
         if call.request.seq != 0 && !self.ctx.is_attached(call.session()) {
             // It ended while this waited: nobody would hold what this brings, or is told of it.
@@ -337,10 +337,10 @@ impl Island {
         if let Err(stop) = self.look().may_ask(&call) {
             return self.park(call, stop, turn);
         }
-        if self.is_clear_no_more(&call) {
+        if self.must_be_cleared_again(&call) {
             // It may have come once more meanwhile, on another link.
             let (link, id) = self.ctx.forget_request(&call);
-            return self.ctx.next(Next::Arrive(PendingRequest { link, id, scope: None, ..call }));
+            return self.ctx.next(Next::Arrive(PendingRequest { link, id, writes: None, ..call }));
         }
         let Some(call) = self
             .quiesce

@@ -14,7 +14,7 @@ use atoll_proto::{Lease, Notice, Outcome, ParticipantWork, RowChange};
 
 use crate::client::sessions::{LEASE_MS, Sessions};
 use crate::ctx::decision::Decision;
-use crate::ctx::keepers::ChangeScope;
+use crate::ctx::keepers::WriteSet;
 use crate::ctx::request::{Blocked, Next, PendingRequest};
 use crate::ctx::{Bounded, Ctx, RECOVERY_SESSION};
 use crate::event::{Effect, LinkId};
@@ -51,13 +51,13 @@ impl Leases {
     /// A link is gone. Whoever waits will ask again on a new one.
     pub(super) fn link_closed(&mut self, ctx: &mut Ctx, link: LinkId) {
         for call in self.waiting.take_if(|call| call.link == link) {
-            ctx.end_change(call.session(), call.scope);
+            ctx.end_change(call.session(), call.writes);
         }
     }
 
     /// What the changes that wait change.
-    pub(super) fn scopes(&self) -> impl Iterator<Item = &ChangeScope> {
-        self.waiting.iter().filter_map(|call| call.scope.as_ref())
+    pub(super) fn write_sets(&self) -> impl Iterator<Item = &WriteSet> {
+        self.waiting.iter().filter_map(|call| call.writes.as_ref())
     }
 }
 
@@ -67,16 +67,16 @@ impl Sessions {
         &mut self,
         ctx: &mut Ctx,
         call: PendingRequest,
-        scope: ChangeScope,
+        writes: WriteSet,
     ) -> Option<PendingRequest> {
         let by = call.session();
-        let others = ctx.keepers.who_keep(by, &scope);
-        ctx.keepers.begin_change(by, &scope, !others.is_empty(), ctx.now.ms);
-        let call = PendingRequest { scope: Some(scope), ..call };
+        let others = ctx.keepers.who_keep(by, &writes);
+        ctx.keepers.begin_change(by, &writes, !others.is_empty(), ctx.now.ms);
+        let call = PendingRequest { writes: Some(writes), ..call };
         if others.is_empty() {
             return Some(call);
         }
-        ctx.note_change(by, &scope);
+        ctx.note_change(by, &writes);
         others.into_iter().for_each(|mount| self.recall(ctx, mount));
         if let Err(call) = self.leases.waiting.push(call) {
             ctx.answer(&call, 0, Outcome::NotNow);
@@ -95,17 +95,17 @@ impl Sessions {
         if matches!(work, ParticipantWork::Adopt { .. }) || planted(Bug::PartNotCleared) {
             return Ok(true);
         }
-        let scope = ctx.scope_of_work(work)?;
-        if scope == ChangeScope::NOTHING {
+        let writes = ctx.write_set_of_work(work)?;
+        if writes == WriteSet::NOTHING {
             return Ok(true);
         }
-        let others = ctx.keepers.who_keep(by, &scope);
+        let others = ctx.keepers.who_keep(by, &writes);
         if others.is_empty() {
             return Ok(true);
         }
         // Until the other island asks again nobody keeps any of it.
-        ctx.keepers.begin_change(by, &scope, true, ctx.now.ms);
-        ctx.end_change(by, Some(scope));
+        ctx.keepers.begin_change(by, &writes, true, ctx.now.ms);
+        ctx.end_change(by, Some(writes));
         others.into_iter().for_each(|mount| self.recall(ctx, mount));
         Ok(false)
     }
@@ -133,9 +133,9 @@ impl Sessions {
         }
         for call in self.leases.waiting.take() {
             // Nobody is allowed to keep anything of what it changes before it has begun.
-            ctx.end_change(call.session(), call.scope);
+            ctx.end_change(call.session(), call.writes);
             // Its patience with other islands begins now. It waits again if it waits for another mount too.
-            ctx.next(Next::Arrive(PendingRequest { since_ms: ctx.now.ms, scope: None, ..call }));
+            ctx.next(Next::Arrive(PendingRequest { since_ms: ctx.now.ms, writes: None, ..call }));
         }
     }
 
@@ -208,9 +208,9 @@ impl Sessions {
     }
 
     /// What other clients than this one change, or wait to change.
-    fn others_change(&self, ctx: &Ctx, client: SessionId) -> impl Iterator<Item = ChangeScope> {
+    fn others_change(&self, ctx: &Ctx, client: SessionId) -> impl Iterator<Item = WriteSet> {
         let waiting = self.leases.waiting.iter().filter(move |call| call.session() != client);
-        waiting.filter_map(|call| call.scope).chain(ctx.replies.others_change(client))
+        waiting.filter_map(|call| call.writes).chain(ctx.replies.others_change(client))
     }
 
     /// Whether it is known what others change, or nobody does or has for a while, and the mount may be told to keep what it is told.
@@ -227,7 +227,7 @@ impl Sessions {
             && !is_slow
             && !self.leases.recalling.contains(&session)
             && (planted(Bug::KeptDuringChange)
-                || self.others_change(ctx, session).all(|scope| scope != ChangeScope::Everything))
+                || self.others_change(ctx, session).all(|writes| writes != WriteSet::Everything))
             && ctx.changes_are_known(applied, session)
     }
 }

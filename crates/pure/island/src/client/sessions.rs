@@ -12,7 +12,7 @@ use atoll_proto::{ClientOp, Lease, Outcome, Session};
 use crate::client::leases::{AppliedByAll, Leases};
 use crate::client::retell::NoticeRepeats;
 use crate::ctx::decision::Decision;
-use crate::ctx::keepers::ChangeScope;
+use crate::ctx::keepers::WriteSet;
 use crate::ctx::request::{Next, PendingRequest};
 use crate::ctx::{Ctx, RECOVERY_SESSION};
 use crate::event::LinkId;
@@ -121,8 +121,8 @@ impl Sessions {
     }
 
     /// What the changes that wait for mounts change.
-    pub(crate) fn scopes(&self) -> impl Iterator<Item = &ChangeScope> {
-        self.leases.scopes()
+    pub(crate) fn write_sets(&self) -> impl Iterator<Item = &WriteSet> {
+        self.leases.write_sets()
     }
 
     /// Stamps of the journals that a client has told that it has seen: a request tells only new ones. Those that it says no

@@ -19,18 +19,23 @@ const CONTENDED_MAX: usize = 1 << 16;
 /// it again soon, and should not have to wait for the others each time.
 const CONTENDED_MS: u64 = 2_000;
 
-/// What a change may change of what mounts keep.
+/// The write set of a change: what it may change of what mounts keep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ChangeScope {
+pub(crate) enum WriteSet {
     /// What all islands hear of, or of a kind that is not looked into.
     Everything,
     /// These files and directories, which this island decides on.
     Of([Option<Ino>; 4]),
 }
 
-impl ChangeScope {
+impl WriteSet {
     /// Nothing that anybody can have kept.
     pub(crate) const NOTHING: Self = Self::Of([None; 4]);
+
+    /// One file or directory.
+    pub(crate) const fn of(ino: Ino) -> Self {
+        Self::Of([Some(ino), None, None, None])
+    }
 
     /// One more file or directory.
     pub(crate) fn add(&mut self, ino: Ino) {
@@ -91,7 +96,7 @@ struct Changing {
     /// Who has begun the last one.
     by: SessionId,
     under_way: u32,
-    /// Several clients have some under way, or had until a moment ago.
+    /// Several clients have some under way.
     several: bool,
     /// Until then another client than `by` counts as one that changes it.
     others_ms: u64,
@@ -120,7 +125,7 @@ pub(crate) struct Keepers {
     noted: usize,
     changing: IdMap<Ino, Changing>,
     /// What is prepared for changes of other islands.
-    works: IdMap<TxnId, ChangeScope>,
+    works: IdMap<TxnId, WriteSet>,
 }
 
 impl Keepers {
@@ -151,19 +156,19 @@ impl Keepers {
     }
 
     /// Mounts other than `by` that may have kept something that a change changes.
-    pub(crate) fn who_keep(&self, by: SessionId, scope: &ChangeScope) -> Vec<SessionId> {
-        self.who(by, scope, Noted::has)
+    pub(crate) fn who_keep(&self, by: SessionId, writes: &WriteSet) -> Vec<SessionId> {
+        self.who(by, writes, Noted::has)
     }
 
     /// Those of them that may have kept an answer that tells of it.
-    pub(crate) fn who_keep_answers(&self, by: SessionId, scope: &ChangeScope) -> Vec<SessionId> {
-        self.who(by, scope, |noted, ino| noted.told.contains(&ino))
+    pub(crate) fn who_keep_answers(&self, by: SessionId, writes: &WriteSet) -> Vec<SessionId> {
+        self.who(by, writes, |noted, ino| noted.told.contains(&ino))
     }
 
-    fn who(&self, by: SessionId, scope: &ChangeScope, has: impl Fn(&Noted, Ino) -> bool) -> Vec<SessionId> {
-        let keeps = |kept: &Kept| match (kept, scope) {
-            (Kept::Everything, _) | (_, ChangeScope::Everything) => true,
-            (Kept::Of(noted), ChangeScope::Of(_)) => scope.inos().any(|ino| has(noted, ino)),
+    fn who(&self, by: SessionId, writes: &WriteSet, has: impl Fn(&Noted, Ino) -> bool) -> Vec<SessionId> {
+        let keeps = |kept: &Kept| match (kept, writes) {
+            (Kept::Everything, _) | (_, WriteSet::Everything) => true,
+            (Kept::Of(noted), WriteSet::Of(_)) => writes.inos().any(|ino| has(noted, ino)),
         };
         self.mounts
             .iter()
@@ -173,8 +178,8 @@ impl Keepers {
     }
 
     /// A change begins, or begins to wait. `contended`: others had kept something of it.
-    pub(crate) fn begin_change(&mut self, by: SessionId, scope: &ChangeScope, contended: bool, now_ms: u64) {
-        for ino in scope.inos() {
+    pub(crate) fn begin_change(&mut self, by: SessionId, writes: &WriteSet, contended: bool, now_ms: u64) {
+        for ino in writes.inos() {
             let new = Changing { by, under_way: 0, several: false, others_ms: 0, over_ms: 0, is_read: false };
             let changing = self.changing.entry(ino).or_insert(new);
             if !changing.is_live(now_ms) {
@@ -199,9 +204,9 @@ impl Keepers {
     }
 
     /// A change is over. What of it others have read meanwhile.
-    pub(crate) fn end_change(&mut self, scope: &ChangeScope, now_ms: u64) -> Vec<Ino> {
+    pub(crate) fn end_change(&mut self, writes: &WriteSet, now_ms: u64) -> Vec<Ino> {
         let mut read = Vec::new();
-        for ino in scope.inos() {
+        for ino in writes.inos() {
             let Some(changing) = self.changing.get_mut(&ino) else { continue };
             changing.under_way -= 1;
             if std::mem::take(&mut changing.is_read) {
@@ -228,18 +233,18 @@ impl Keepers {
         &mut self,
         txn: TxnId,
         by: SessionId,
-        scope: ChangeScope,
+        writes: WriteSet,
         is_told: bool,
         now_ms: u64,
     ) {
-        self.begin_change(by, &scope, false, now_ms);
-        scope.inos().for_each(|ino| self.note(by, ino, is_told));
-        self.works.insert(txn, scope);
+        self.begin_change(by, &writes, false, now_ms);
+        writes.inos().for_each(|ino| self.note(by, ino, is_told));
+        self.works.insert(txn, writes);
     }
 
     /// That change is over, or does not happen. What of it others have read meanwhile.
     pub(crate) fn end_work(&mut self, txn: TxnId, now_ms: u64) -> Vec<Ino> {
-        self.works.remove(&txn).map_or_else(Vec::new, |scope| self.end_change(&scope, now_ms))
+        self.works.remove(&txn).map_or_else(Vec::new, |writes| self.end_change(&writes, now_ms))
     }
 
     /// Whether it is known what is prepared for another island's change. It is not in a life that did not prepare it.
@@ -296,10 +301,10 @@ impl Keepers {
     }
 
     /// Panics unless these are all changes that are under way or wait.
-    pub(crate) fn check<'a>(&self, changes: impl Iterator<Item = &'a ChangeScope>) {
+    pub(crate) fn check<'a>(&self, changes: impl Iterator<Item = &'a WriteSet>) {
         let mut under_way: IdMap<Ino, u32> = IdMap::default();
-        let works = self.works.values().flat_map(ChangeScope::inos);
-        for ino in changes.flat_map(ChangeScope::inos).chain(works) {
+        let works = self.works.values().flat_map(WriteSet::inos);
+        for ino in changes.flat_map(WriteSet::inos).chain(works) {
             *under_way.entry(ino).or_default() += 1;
         }
         for (ino, changing) in &self.changing {
@@ -344,8 +349,8 @@ mod tests {
     const A: SessionId = SessionId(1);
     const B: SessionId = SessionId(2);
 
-    fn of(ino: u64) -> ChangeScope {
-        ChangeScope::Of([Some(Ino(ino)), None, None, None])
+    fn of(ino: u64) -> WriteSet {
+        WriteSet::of(Ino(ino))
     }
 
     /// Whether a mount may keep the attributes of a file.

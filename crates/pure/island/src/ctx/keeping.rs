@@ -1,40 +1,38 @@
 //! What each answer and each record means for those who keep what they are told. Recalls nobody.
 
 use atoll_core::planted::{Bug, planted};
-use atoll_core::{Ino, SessionId};
+use atoll_core::{Ino, SessionId, TxnId};
 use atoll_posix::Op;
-use atoll_proto::{MayKeep, Notice, Outcome, ParticipantWork, RowChange, TxnState};
+use atoll_proto::{MayKeep, Notice, Outcome, ParticipantWork, RowChange, Txn, TxnState};
 use atoll_state::NotInMemory;
 
 use super::changed::UntoldChanges;
-use super::keepers::ChangeScope;
+use super::keepers::WriteSet;
 use super::request::PendingRequest;
 use super::{Ctx, RECOVERY_SESSION};
 
 impl Ctx {
     /// A client changes something, or has.
-    pub(crate) fn note_change(&mut self, by: SessionId, scope: &ChangeScope) {
+    pub(crate) fn note_change(&mut self, by: SessionId, writes: &WriteSet) {
         let (now_ms, stamp) = (self.now.ms, self.posts.last());
         self.last_of_all.note(by, now_ms, stamp);
-        if *scope == ChangeScope::Everything {
+        if *writes == WriteSet::Everything {
             self.last_changes.note(by, now_ms, stamp);
         }
     }
 
     /// A request of a client is over that has changed this, if it has.
-    pub(crate) fn end_change(&mut self, by: SessionId, scope: Option<ChangeScope>) {
-        let Some(scope) = scope else { return };
-        self.note_change(by, &scope);
-        let read = self.keepers.end_change(&scope, self.now.ms);
+    pub(crate) fn end_change(&mut self, by: SessionId, writes: Option<WriteSet>) {
+        let Some(writes) = writes else { return };
+        self.note_change(by, &writes);
+        let read = self.keepers.end_change(&writes, self.now.ms);
         self.tell_readers(by, read);
     }
 
     /// These have changed while others read them. What those have may be from before.
     fn tell_readers(&mut self, by: SessionId, read: Vec<Ino>) {
         for ino in read {
-            let mut scope = ChangeScope::NOTHING;
-            scope.add(ino);
-            for mount in self.keepers.who_keep(by, &scope) {
+            for mount in self.keepers.who_keep(by, &WriteSet::of(ino)) {
                 let notice = Notice::Changed { inos: vec![ino], names: Vec::new() };
                 self.notify(mount, self.state.seq(), notice);
             }
@@ -43,43 +41,40 @@ impl Ctx {
 
     /// What a change of another island changes here, as far as mounts keep it. Directories that move are not looked into: nobody keeps anything
     /// then, as their coordinator has taken care of.
-    pub(crate) fn scope_of_work(&self, work: &ParticipantWork) -> Result<ChangeScope, NotInMemory> {
-        let mut scope = ChangeScope::NOTHING;
+    pub(crate) fn write_set_of_work(&self, work: &ParticipantWork) -> Result<WriteSet, NotInMemory> {
+        let mut writes = WriteSet::NOTHING;
         match work {
-            ParticipantWork::Adopt { dir, .. } => scope.add(dir.ino),
+            ParticipantWork::Adopt { dir, .. } => writes.add(dir.ino),
             ParticipantWork::Seal { ino, .. }
             | ParticipantWork::AddName { ino, .. }
             | ParticipantWork::RemoveName { ino, .. }
-            | ParticipantWork::MoveName { ino, .. } => scope.add(*ino),
+            | ParticipantWork::MoveName { ino, .. } => writes.add(*ino),
             ParticipantWork::BorrowName { renaming, .. } if renaming.file.stub.is_none() => {
-                scope.add(renaming.to.dir);
+                writes.add(renaming.to.dir);
                 let there = self.state.entry(renaming.to.dir, &renaming.to.name)?;
                 let files = [Some(&renaming.file), there].into_iter().flatten();
                 for file in files.filter(|file| file.stub.is_none() && file.home == self.config.id) {
-                    scope.add(file.ino);
+                    writes.add(file.ino);
                 }
             }
             _ => {}
         }
-        Ok(scope)
+        Ok(writes)
     }
 
-    /// Something is prepared for a change of another island with these changes of rows, or is over.
-    fn note_works(&mut self, changes: &[RowChange]) {
-        for change in changes {
-            let RowChange::Txn { txn, row } = change else { continue };
-            match row.as_ref().filter(|row| row.state == TxnState::Prepared) {
-                Some(_) if self.keepers.knows_work(*txn) => {}
-                Some(row) => {
-                    let scope = self.scope_of_work(&row.part.work).unwrap_or(ChangeScope::NOTHING);
-                    let is_new = matches!(row.part.work, ParticipantWork::Adopt { .. });
-                    self.keepers.begin_work(*txn, row.part.request.session, scope, is_new, self.now.ms);
-                }
-                None => {
-                    let by = self.state.txn(*txn).map(|row| row.part.request.session);
-                    let read = self.keepers.end_work(*txn, self.now.ms);
-                    self.tell_readers(by.unwrap_or(RECOVERY_SESSION), read);
-                }
+    /// Something is prepared for a change of another island with this row, or is over.
+    fn note_work(&mut self, txn: TxnId, row: Option<&Txn>) {
+        match row.filter(|row| row.state == TxnState::Prepared) {
+            Some(_) if self.keepers.knows_work(txn) => {}
+            Some(row) => {
+                let writes = self.write_set_of_work(&row.part.work).unwrap_or(WriteSet::NOTHING);
+                let is_new = matches!(row.part.work, ParticipantWork::Adopt { .. });
+                self.keepers.begin_work(txn, row.part.request.session, writes, is_new, self.now.ms);
+            }
+            None => {
+                let by = self.state.txn(txn).map(|row| row.part.request.session);
+                let read = self.keepers.end_work(txn, self.now.ms);
+                self.tell_readers(by.unwrap_or(RECOVERY_SESSION), read);
             }
         }
     }
@@ -97,8 +92,21 @@ impl Ctx {
         if cfg!(debug_assertions) {
             self.check_nobody_keeps(changes);
         }
-        self.note_arrivals(changes);
-        self.note_works(changes);
+        for change in changes {
+            match change {
+                RowChange::Inode { ino, row: Some(_) } if self.comes_from_another(*ino) => {
+                    self.keepers.has_come(*ino);
+                }
+                RowChange::Txn { txn, row } => self.note_work(*txn, row.as_deref()),
+                _ => {}
+            }
+        }
+    }
+
+    /// Whether a file that gets a row was homed elsewhere until now.
+    fn comes_from_another(&self, ino: Ino) -> bool {
+        (ino.minted_by() != self.config.id || self.state.forward(ino).is_some())
+            && matches!(self.state.inode(ino), Ok(None))
     }
 
     /// Whether there are other mounts than this one, which may keep something one day.
@@ -113,7 +121,7 @@ impl Ctx {
         if !self.keepers.may_keep(call.session(), op, outcome, self.now.ms) {
             return MayKeep::No;
         }
-        let is_known = !call.changes() || matches!(call.scope, Some(ChangeScope::Of(_)));
+        let is_known = !call.changes() || matches!(call.writes, Some(WriteSet::Of(_)));
         // Its home has told of it, where somebody may be changing it.
         let is_of_another =
             matches!(op, Op::Link { ino, .. } if !matches!(self.state.inode(*ino), Ok(Some(_))));
@@ -134,25 +142,11 @@ impl Ctx {
         let owned = |ino: Ino| matches!(self.state.dir(ino), Ok(Some(dir)) if dir.owned.is_some());
         let homed = |ino: Ino| matches!(self.state.inode(ino), Ok(Some(_)));
         for ino in changed.inos().filter(|ino| owned(*ino) || homed(*ino)) {
-            let mut scope = ChangeScope::NOTHING;
-            scope.add(ino);
-            let keep = self.keepers.who_keep_answers(by, &scope);
+            let keep = self.keepers.who_keep_answers(by, &WriteSet::of(ino));
             assert!(
                 keep.is_empty(),
                 "{by:?} changes {ino:?}, of which {keep:?} may keep something: {changes:?}"
             );
-        }
-    }
-
-    /// Files come from other islands with these changes of rows.
-    fn note_arrivals(&mut self, changes: &[RowChange]) {
-        for change in changes {
-            if let RowChange::Inode { ino, row: Some(_) } = change
-                && (ino.minted_by() != self.config.id || self.state.forward(*ino).is_some())
-                && matches!(self.state.inode(*ino), Ok(None))
-            {
-                self.keepers.has_come(*ino);
-            }
         }
     }
 }

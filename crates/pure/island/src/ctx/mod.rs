@@ -302,7 +302,7 @@ impl Ctx {
     /// A request is over: where its answer goes.
     pub(crate) fn end_request(&mut self, call: &PendingRequest) -> (LinkId, u64) {
         let to = self.replies.end(call);
-        self.end_change(call.session(), to.scope);
+        self.end_change(call.session(), to.writes);
         (to.link, to.id)
     }
 

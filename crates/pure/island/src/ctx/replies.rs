@@ -8,7 +8,7 @@ use atoll_core::{ClockVector, Ino, IslandId, SessionId, Stamp};
 use atoll_posix::{AttrsAround, Op};
 use atoll_proto::{Record, RowChange};
 
-use super::keepers::ChangeScope;
+use super::keepers::WriteSet;
 use super::request::PendingRequest;
 use crate::event::LinkId;
 
@@ -20,12 +20,12 @@ pub(crate) struct ReplyAddress {
     /// It is told so when it would wait for a lock.
     interrupted: bool,
     /// What it changes of what mounts keep.
-    pub(crate) scope: Option<ChangeScope>,
+    pub(crate) writes: Option<WriteSet>,
 }
 
 impl ReplyAddress {
     pub(crate) fn of(call: &PendingRequest) -> Self {
-        Self { link: call.link, id: call.id, interrupted: false, scope: call.scope }
+        Self { link: call.link, id: call.id, interrupted: false, writes: call.writes }
     }
 }
 
@@ -110,7 +110,7 @@ impl Replies {
     /// A change that is under way came once more: its answer goes there. False if it is not under way.
     pub(crate) fn repeat(&mut self, call: &PendingRequest) -> bool {
         let to = self.under_way.get_mut(&(call.session(), call.request.seq));
-        to.map(|to| *to = ReplyAddress { scope: to.scope, ..ReplyAddress::of(call) }).is_some()
+        to.map(|to| *to = ReplyAddress { writes: to.writes, ..ReplyAddress::of(call) }).is_some()
     }
 
     /// Whether this is under way.
@@ -119,9 +119,9 @@ impl Replies {
     }
 
     /// What other clients than this one change.
-    pub(crate) fn others_change(&self, client: SessionId) -> impl Iterator<Item = ChangeScope> {
+    pub(crate) fn others_change(&self, client: SessionId) -> impl Iterator<Item = WriteSet> {
         let of_others =
-            move |((of, _), to): (&(SessionId, u64), &ReplyAddress)| to.scope.filter(|_| *of != client);
+            move |((of, _), to): (&(SessionId, u64), &ReplyAddress)| to.writes.filter(|_| *of != client);
         self.under_way.iter().filter_map(of_others)
     }
 

@@ -7,7 +7,7 @@ use atoll_proto::{CutLost, EntryRef, FoundBy, Outcome, ParticipantWork, PeerMess
 use atoll_state::{NotInMemory, RowLoad};
 use bytes::Bytes;
 
-use super::keepers::ChangeScope;
+use super::keepers::WriteSet;
 use super::lost::LostRecord;
 use crate::event::{BodyDone, BodyFault, BodyOp, BodyOpId, LinkId};
 
@@ -31,7 +31,7 @@ pub(crate) struct PendingRequest {
     /// The question about the ends of journals that was asked when it came, and began to wait for them.
     pub(crate) asked: Option<u64>,
     /// What it changes of what mounts keep, when that is known ([`crate::ctx::keepers`]).
-    pub(crate) scope: Option<ChangeScope>,
+    pub(crate) writes: Option<WriteSet>,
 }
 
 impl PendingRequest {

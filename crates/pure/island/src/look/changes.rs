@@ -5,41 +5,41 @@ use atoll_posix::{Kind, Op, RenameMode};
 use atoll_proto::ClientOp;
 
 use super::Look;
-use crate::ctx::keepers::ChangeScope;
+use crate::ctx::keepers::WriteSet;
 use crate::ctx::request::{Blocked, PendingRequest};
 
 impl Look<'_> {
     /// What a change that arrives now changes here, as far as mounts keep it. What a request is about it changes only if that is here. What others
-    /// change for it they find out by what they are asked to do ([`crate::ctx::Ctx::scope_of_work`]), but for directories that move: all islands
+    /// change for it they find out by what they are asked to do ([`crate::ctx::Ctx::write_set_of_work`]), but for directories that move: all islands
     /// hear of these.
-    pub(crate) fn scope_of_change(self, call: &PendingRequest) -> Result<ChangeScope, Blocked> {
+    pub(crate) fn write_set(self, call: &PendingRequest) -> Result<WriteSet, Blocked> {
         let op = match &call.request.op {
             ClientOp::Fs { op } | ClientOp::Rename { op, .. } | ClientOp::Link { op, .. } => op,
-            _ => return Ok(ChangeScope::Everything),
+            _ => return Ok(WriteSet::Everything),
         };
-        let mut scope = Scope { look: self, of: ChangeScope::NOTHING };
+        let mut writes = Writes { look: self, of: WriteSet::NOTHING };
         match op {
-            Op::Create { dir, .. } | Op::Mkdir { dir, .. } => scope.add(*dir),
+            Op::Create { dir, .. } | Op::Mkdir { dir, .. } => writes.add(*dir),
             Op::Unlink { dir, name } => {
-                scope.add(*dir);
-                scope.named(*dir, name)?;
+                writes.add(*dir);
+                writes.named(*dir, name)?;
             }
             Op::Rmdir { dir, name, .. } => {
-                scope.add(*dir);
-                if let Some(child) = scope.named(*dir, name)? {
-                    scope.add(child);
+                writes.add(*dir);
+                if let Some(child) = writes.named(*dir, name)? {
+                    writes.add(child);
                 }
             }
             Op::Link { ino, dir, .. } => {
-                scope.add(*dir);
-                scope.file(*ino)?;
+                writes.add(*dir);
+                writes.file(*ino)?;
             }
             Op::Rename { dir, name, new_dir, new_name, mode, .. } => {
                 let is_known = self.owned_here(*new_dir)? || *mode != RenameMode::Exchange;
                 for (dir, name) in [(*dir, name), (*new_dir, new_name)] {
-                    scope.add(dir);
-                    if !is_known || scope.named(dir, name)?.is_some() {
-                        return Ok(ChangeScope::Everything);
+                    writes.add(dir);
+                    if !is_known || writes.named(dir, name)?.is_some() {
+                        return Ok(WriteSet::Everything);
                     }
                 }
             }
@@ -48,10 +48,10 @@ impl Look<'_> {
             | Op::RemoveXattr { ino, .. }
             | Op::Write { ino, .. }
             | Op::Fallocate { ino, .. }
-            | Op::CopyRange { to: ino, .. } => scope.add(*ino),
-            _ => return Ok(ChangeScope::Everything),
+            | Op::CopyRange { to: ino, .. } => writes.add(*ino),
+            _ => return Ok(WriteSet::Everything),
         }
-        Ok(scope.of)
+        Ok(writes.of)
     }
 
     fn owned_here(self, dir: Ino) -> Result<bool, Blocked> {
@@ -60,12 +60,12 @@ impl Look<'_> {
 }
 
 /// What a change changes, as far as one has looked.
-struct Scope<'a> {
+struct Writes<'a> {
     look: Look<'a>,
-    of: ChangeScope,
+    of: WriteSet,
 }
 
-impl Scope<'_> {
+impl Writes<'_> {
     fn add(&mut self, ino: Ino) {
         self.of.add(ino);
     }

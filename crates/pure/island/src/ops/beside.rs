@@ -78,7 +78,7 @@ impl Island {
             upto: self.ctx.state.seq(),
             again: false,
             asked: None,
-            scope: None,
+            writes: None,
         }
     }
 

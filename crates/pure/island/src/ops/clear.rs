@@ -2,7 +2,7 @@
 
 use atoll_core::planted::{Bug, planted};
 
-use crate::ctx::keepers::ChangeScope;
+use crate::ctx::keepers::WriteSet;
 use crate::ctx::request::{Blocked, PendingRequest};
 use crate::island::Island;
 
@@ -12,27 +12,27 @@ impl Island {
         if !call.changes() || self.ctx.replies.is_under_way(&call) || planted(Bug::NotRecalled) {
             return Some(call);
         }
-        let scope = if self.ctx.has_other_mounts(call.session()) {
+        let writes = if self.ctx.has_other_mounts(call.session()) {
             self.ctx.state.begin_reads();
-            match self.look().scope_of_change(&call) {
-                Ok(scope) => scope,
+            match self.look().write_set(&call) {
+                Ok(writes) => writes,
                 Err(stop @ Blocked::Load(_)) => {
                     self.park(PendingRequest { again: true, ..call }, stop, false);
                     return None;
                 }
-                Err(_) => ChangeScope::Everything,
+                Err(_) => WriteSet::Everything,
             }
         } else {
-            ChangeScope::Everything
+            WriteSet::Everything
         };
-        self.sessions.clear(&mut self.ctx, call, scope)
+        self.sessions.clear(&mut self.ctx, call, writes)
     }
 
     /// Whether a request that has waited since it was cleared is to be cleared once more: it would change something else now, or others may
     /// have kept something of what it changes.
-    pub(crate) fn is_clear_no_more(&self, call: &PendingRequest) -> bool {
-        let Some(scope @ ChangeScope::Of(_)) = call.scope else { return false };
-        !self.ctx.keepers.who_keep(call.session(), &scope).is_empty()
-            || self.look().scope_of_change(call).is_ok_and(|now| !now.is_within(&scope))
+    pub(crate) fn must_be_cleared_again(&self, call: &PendingRequest) -> bool {
+        let Some(writes @ WriteSet::Of(_)) = call.writes else { return false };
+        !self.ctx.keepers.who_keep(call.session(), &writes).is_empty()
+            || self.look().write_set(call).is_ok_and(|now| !now.is_within(&writes))
     }
 }
