@@ -109,6 +109,13 @@ impl Known {
         self.dir_attrs.forget(ino);
     }
 
+    /// These may have changed, with their names. What was asked for before says nothing.
+    pub(crate) fn recalled_of(&self, inos: &[Ino]) {
+        self.recalls.fetch_add(1, SeqCst);
+        self.changed(inos, &[]);
+        inos.iter().for_each(|dir| self.fresh.forget(*dir));
+    }
+
     /// Anything may have changed. What was asked for before says nothing.
     pub(crate) fn recalled(&self) {
         self.recalls.fetch_add(1, SeqCst);

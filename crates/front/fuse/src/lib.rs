@@ -20,6 +20,7 @@ mod fresh;
 mod gone;
 mod held;
 mod init;
+mod kept_names;
 mod known;
 mod learnt;
 mod listers;

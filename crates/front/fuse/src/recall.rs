@@ -1,6 +1,7 @@
 //! Makes the kernel drop what it keeps, when the volume says so. Holds no lock while it talks to the kernel
 //! about an id, because that may first need other requests answered. It does not wait for those without end,
-//! because the volume may answer them only when the recall is over. Nobody waits for the drop of changed ids
+//! because the volume may answer them only when the recall is over. A recall of single directories drops their names one by one; if these
+//! wait for requests under way, or are many, all names go as in a recall of everything. Nobody waits for the drop of changed ids
 //! and names (`changed`), and it is done twice (`again`).
 //!
 //! Names go first, all with one message. Then attributes go; the kernel waits for them only if an inode is
@@ -13,12 +14,14 @@ use crate::abi::{MINOR_INC_EPOCH, Out, init, notify};
 use crate::adapter::{Agreed, KEEP};
 use crate::again::{Again, VoidAnswers};
 use crate::device::Device;
+use crate::kept_names::{KeptName, KeptNames};
 use crate::known::Known;
 use crate::nodes::Nodes;
 use crate::pending::Pending;
 use crate::sweep::Sweep;
 use atoll_core::{Ino, Name};
-use atoll_vfs::{Scope, Watcher};
+use atoll_vfs::{CHANGED_MAX, Scope, Watcher};
+use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -26,7 +29,7 @@ use std::time::Duration;
 const ATTRIBUTES_MAX: Duration = KEEP.saturating_add(Duration::from_secs(1));
 /// How long a recall waits for pages.
 const PAGES_MAX: Duration = Duration::from_secs(1);
-/// How long it waits for pages that are being read or written back. The volume may answer that only when the recall is over.
+/// How long it waits for names and pages that are in use by requests under way. The volume may answer those only when the recall is over.
 const HELD_UP_MAX: Duration = Duration::from_millis(20);
 /// Pause between two looks whether a request for a file's bytes is over.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
@@ -52,7 +55,10 @@ struct Drops {
     /// Answered here, and not kept by the kernel.
     known: Arc<Known>,
     attributes: Arc<Sweep<Ino>>,
+    /// Names that lead elsewhere, which are looked up again.
     names: Arc<Sweep<(Ino, Name)>>,
+    kept_names: Arc<KeptNames>,
+    recalled_names: Arc<Sweep<(Ino, KeptName)>>,
 }
 
 impl Recall {
@@ -61,7 +67,7 @@ impl Recall {
         device: &Arc<Device>,
         agreed: &Arc<OnceLock<Agreed>>,
         pending: &Arc<Pending>,
-        known: &Arc<Known>,
+        (known, kept_names): (&Arc<Known>, &Arc<KeptNames>),
     ) -> Self {
         let dropping = |offset: u64| {
             let device = Arc::clone(device);
@@ -81,9 +87,14 @@ impl Recall {
             drop_pages(ino);
         };
         let (of_names, offer) = (Arc::clone(device), Arc::clone(agreed));
-        let drop_name = move |(dir, name): &(Ino, Name)| {
+        let expire_name = move |(dir, name): &(Ino, Name)| {
             let expires = offer.get().is_some_and(|agreed| agreed.flags & init::HAS_EXPIRE_ONLY != 0);
             if expires { of_names.expire_name(*dir, name) } else { of_names.drop_name(*dir, name) }
+        };
+        let (of_kept, expire_dir) = (Arc::clone(device), expire_name.clone());
+        let drop_name = move |(dir, KeptName { name, is_dir }): &(Ino, KeptName)| {
+            // A directory stays for those who are in it, and for what is mounted below it.
+            if *is_dir { expire_dir(&(*dir, name.clone())) } else { of_kept.drop_name(*dir, name) }
         };
         let drops = Arc::new(Drops {
             nodes: Arc::clone(nodes),
@@ -91,7 +102,9 @@ impl Recall {
             agreed: Arc::clone(agreed),
             known: Arc::clone(known),
             attributes: Sweep::new("fuse-attributes", dropping(NO_PAGES)),
-            names: Sweep::new("fuse-names", drop_name),
+            names: Sweep::new("fuse-names", expire_name),
+            kept_names: Arc::clone(kept_names),
+            recalled_names: Sweep::new("fuse-recalled", drop_name),
         });
         let once_more = Arc::clone(&drops);
         // Pages are locked from when they are asked for until they are there, so each was dropped behind that.
@@ -123,6 +136,8 @@ impl Drops {
     /// anything.
     fn drop_all_names(&self) -> Option<Vec<Ino>> {
         let agreed = self.agreed.get()?;
+        // Before they go: some may be told again at once.
+        self.kept_names.clear();
         if agreed.minor >= MINOR_INC_EPOCH {
             // Lookups under way get the old epoch.
             self.device.notify(notify::INC_EPOCH, &[]);
@@ -133,12 +148,57 @@ impl Drops {
     }
 }
 
+impl Recall {
+    /// Has the kernel drop all names of these directories.
+    fn drop_names(&self, dirs: &BTreeSet<Ino>) {
+        let mut kept = Some(Vec::new());
+        for dir in dirs {
+            let names = self.drops.kept_names.take(*dir);
+            kept = kept.zip(names).map(|(mut kept, names)| {
+                kept.extend(names.into_iter().map(|name| (*dir, name)));
+                kept
+            });
+        }
+        let are_dropped = kept.is_some_and(|mut kept| {
+            kept.sort_unstable();
+            kept.dedup();
+            let dirs =
+                kept.iter().filter(|(_, kept)| kept.is_dir).map(|(dir, kept)| (*dir, kept.name.clone()));
+            let dirs: Vec<(Ino, Name)> = dirs.collect();
+            let are_dropped = kept.is_empty() || self.drops.recalled_names.run(kept, HELD_UP_MAX);
+            if !dirs.is_empty() {
+                // Somebody may just be looking at one without the lock of the directory that it is in.
+                self.again.add(&[], &dirs);
+            }
+            are_dropped
+        });
+        if !are_dropped {
+            let _ = self.drops.drop_all_names();
+        }
+    }
+}
+
 impl Watcher for Recall {
-    fn recall(&self, Scope::Everything: Scope) {
-        self.drops.known.recalled();
-        if let Some(known) = self.drops.drop_all_names() {
-            self.drops.attributes.run(known.clone(), ATTRIBUTES_MAX);
-            self.pages.run_until_held_up(known, PAGES_MAX, HELD_UP_MAX);
+    fn recall(&self, scope: Scope<'_>) {
+        match scope {
+            Scope::Of(inos) if inos.len() <= CHANGED_MAX => {
+                self.drops.known.recalled_of(inos);
+                if self.drops.agreed.get().is_none() {
+                    return;
+                }
+                let inos: BTreeSet<Ino> = inos.iter().copied().collect();
+                self.drop_names(&inos);
+                let inos: Vec<Ino> = inos.into_iter().collect();
+                self.drops.attributes.run(inos.clone(), ATTRIBUTES_MAX);
+                self.pages.run_until_held_up(inos, PAGES_MAX, HELD_UP_MAX);
+            }
+            Scope::Of(_) | Scope::Everything => {
+                self.drops.known.recalled();
+                if let Some(known) = self.drops.drop_all_names() {
+                    self.drops.attributes.run(known.clone(), ATTRIBUTES_MAX);
+                    self.pages.run_until_held_up(known, PAGES_MAX, HELD_UP_MAX);
+                }
+            }
         }
     }
 

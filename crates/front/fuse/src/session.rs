@@ -11,6 +11,7 @@ use crate::counters::{Count, Counters};
 use crate::device::{Device, Inbox};
 use crate::dying::Dying;
 use crate::held::Held;
+use crate::kept_names::KeptNames;
 use crate::known::Known;
 use crate::listers::Listers;
 use crate::mount::Mount;
@@ -442,7 +443,8 @@ impl Session {
         let agreed: Arc<OnceLock<Agreed>> = Arc::default();
         let pending = Arc::new(Pending::default());
         let known = Arc::new(Known::default());
-        files.set_watcher(Arc::new(Recall::new(&nodes, &device, &agreed, &pending, &known)));
+        let kept_names = Arc::new(KeptNames::default());
+        files.set_watcher(Arc::new(Recall::new(&nodes, &device, &agreed, &pending, (&known, &kept_names))));
         let readers = Readers::new(config.readers, files.may_hang());
         let opens = files.hears_opens().then(Opens::default);
         let core = Arc::new(Core {
@@ -466,6 +468,7 @@ impl Session {
             handles: AtomicU64::new(1),
             passed: Passed::default(),
             known,
+            kept_names,
         });
         {
             let mut state = core.readers.lock();

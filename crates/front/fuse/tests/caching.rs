@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use atoll_core::{Ino, Name};
 use atoll_posix::Op;
-use atoll_vfs::{CHANGED_MAX, Caching, Watcher};
-use common::{PATIENCE, World, create, eventually};
+use atoll_vfs::{CHANGED_MAX, Caching, Scope, Watcher};
+use common::{PATIENCE, World, create, create_in, eventually};
 use std::sync::Arc;
 
 fn name(text: &str) -> Name {
@@ -125,6 +125,84 @@ fn what_the_kernel_learns_of_before_when_it_was_told_of_a_change_goes_too() {
     };
     // A busy machine may take so long for one.
     assert!((0..10).any(|n| !is_late(n)), "it is shown for as long as the kernel keeps it");
+}
+
+/// Has the kernel drop what it keeps of these, as before a change of another mount.
+fn recall(world: &World, inos: &[Ino]) {
+    let (watcher, inos) = (watcher(world), inos.to_vec());
+    std::thread::spawn(move || watcher.recall(Scope::Of(&inos))).join().unwrap();
+}
+
+/// How many requests the kernel has made.
+fn asked(world: &World) -> u64 {
+    ["LOOKUP", "GETATTR", "READ", "READDIRPLUS"].map(|of| world.requests(of)).iter().sum()
+}
+
+#[test]
+fn what_a_recall_names_is_dropped_when_it_returns_and_the_rest_is_kept() {
+    needs!(Mounts);
+    let world = world("of", Caching::UntilRecalled);
+    for dir in ["a", "b"] {
+        fs::create_dir(world.at(dir)).unwrap();
+    }
+    let dirs = [world.files.id("a"), world.files.id("b")];
+    for (dir, text) in [("a", "f"), ("a", "g"), ("b", "f")] {
+        fs::write(world.at(&format!("{dir}/{text}")), b"old").unwrap();
+    }
+    recall(&world, &dirs);
+    let see = || {
+        let absent = |text: &str| !world.at(text).exists();
+        let lens = ["a/f", "a/g", "b/f"].map(|text| len(&world.at(text)));
+        (lens, absent("a/new"), absent("b/new"))
+    };
+    see();
+    let (before, is) = (asked(&world), see());
+    assert_eq!((is, asked(&world)), (([3; 3], true, true), before), "it is all kept");
+    // A file, which keeps its name.
+    let file = world.files.id_in(dirs[0], "f");
+    let lookups = world.requests("LOOKUP");
+    recall(&world, &[file]);
+    world.files.behind(Op::Write { ino: file, offset: 3, append: false, kill_set_id: false }, b"er");
+    assert_eq!(see(), ([5, 3, 3], true, true));
+    assert_eq!((asked(&world), world.requests("LOOKUP")), (before + 1, lookups));
+    assert_eq!(bytes(&world.at("a/f")), b"older");
+    // The names of a directory, and those of no other one.
+    recall(&world, &[dirs[0]]);
+    for dir in dirs {
+        world.files.behind(create_in(dir, "new"), b"");
+    }
+    assert_eq!(see(), ([5, 3, 3], false, true));
+    let before = asked(&world);
+    see();
+    assert_eq!(asked(&world), before);
+    // Of a directory with more names than are dropped one by one all names go.
+    for n in 0..2_000 {
+        assert!(!world.at(&format!("b/absent{n}")).exists());
+    }
+    recall(&world, &[dirs[1]]);
+    world.files.behind(create_in(dirs[1], "absent1999"), b"");
+    assert!(world.at("b/new").exists() && world.at("b/absent1999").exists());
+}
+
+#[test]
+fn a_recall_of_a_directory_ends_although_a_request_holds_its_lock_and_its_names_are_gone() {
+    needs!(Mounts);
+    let world = world("held", Caching::UntilRecalled);
+    assert!(!world.at("new").exists());
+    *world.files.held.lock().unwrap() = vec![Ino::ROOT];
+    std::thread::scope(|scope| {
+        let made = scope.spawn(|| fs::create_dir(world.at("dir")));
+        let makes = (0..6_000).any(|_| {
+            std::thread::sleep(Duration::from_millis(10));
+            world.requests("MKDIR") > 0
+        });
+        recall(&world, &[Ino::ROOT]);
+        world.files.behind(create("new"), b"");
+        world.files.held.lock().unwrap().clear();
+        let is_new = world.at("new").exists();
+        made.join().unwrap().unwrap();
+        assert!(makes && is_new);
+    });
 }
 
 #[test]

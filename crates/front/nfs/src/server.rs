@@ -132,7 +132,7 @@ fn walk(files: &dyn Files, path: &[Name]) -> Option<Ino> {
 struct Silent;
 
 impl Watcher for Silent {
-    fn recall(&self, _: Scope) {}
+    fn recall(&self, _: Scope<'_>) {}
 
     fn changed(&self, _: &[Ino], _: &[(Ino, Name)]) {}
 

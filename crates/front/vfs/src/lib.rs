@@ -148,9 +148,11 @@ pub trait Files: Send + Sync + 'static {
 
 /// The part of a volume that a recall concerns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Scope {
+pub enum Scope<'a> {
     /// Everything of the volume.
     Everything,
+    /// These files, and directories with their names: more than [`CHANGED_MAX`] stand for everything.
+    Of(&'a [Ino]),
 }
 
 /// A frontend's side of caching.
@@ -158,7 +160,7 @@ pub trait Watcher: Send + Sync + 'static {
     /// Answers about this scope are void, and no promise about it is being passed on any more. Returns when
     /// the frontend can use none of them, and soon: it never waits for operations under way, because they may
     /// wait for its end. Runs on a thread of its own, never inside an operation.
-    fn recall(&self, scope: Scope);
+    fn recall(&self, scope: Scope<'_>);
 
     /// The attributes or bytes of these files, or the targets of these names, have changed: more than [`CHANGED_MAX`] stand for
     /// everything. Every promise that was given before has been passed on. Returns at once; old answers go soon afterwards, and

@@ -1,112 +1,65 @@
-//! What islands have said has changed, until the keeper of answers is told. Knows neither islands nor keepers.
-
-use std::sync::{Mutex, MutexGuard};
+//! Lists of what a keeper of answers is told of, put together. They grow up to a bound. One that is at it stands for everything.
 
 use atoll_core::{Ino, Name};
 use atoll_posix::CHANGED_MAX;
-use atoll_proto::EntryRef;
+use atoll_route::RecallOf;
 
 /// Files and directories, and names of directories.
 pub(crate) type ChangedParts = (Vec<Ino>, Vec<(Ino, Name)>);
 
-/// See the module.
-#[derive(Debug, Default)]
-pub(crate) struct PendingChanges(Mutex<State>);
+/// Most entries of all: one more than may be told one by one.
+const ENTRIES_MAX: usize = CHANGED_MAX + 1;
 
-#[derive(Debug, Default)]
-struct State {
-    waiting: ChangedParts,
-    /// Somebody tells the keeper.
-    has_thread: bool,
-}
-
-impl State {
-    fn is_empty(&self) -> bool {
-        self.waiting.0.is_empty() && self.waiting.1.is_empty()
-    }
-
-    /// More than may be told one by one: all of the others need not be known.
-    fn is_full(&self) -> bool {
-        self.waiting.0.len() + self.waiting.1.len() > CHANGED_MAX
+/// Adds to what has changed.
+pub(crate) fn add_changes(all: &mut ChangedParts, new: ChangedParts) {
+    if all.0.len() + all.1.len() < ENTRIES_MAX {
+        add_each_once(&mut all.0, new.0);
+        add_each_once(&mut all.1, new.1);
+        all.0.truncate(ENTRIES_MAX);
+        all.1.truncate(ENTRIES_MAX - all.0.len());
     }
 }
 
-impl PendingChanges {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().expect("no holder of this lock panics")
+/// Adds to what is recalled.
+pub(crate) fn add_recall(all: &mut RecallOf, new: RecallOf) {
+    all.number = all.number.max(new.number);
+    if all.inos.len() < ENTRIES_MAX {
+        add_each_once(&mut all.inos, new.inos);
+        all.inos.truncate(ENTRIES_MAX);
     }
+}
 
-    /// These have changed too.
-    pub(crate) fn add(&self, inos: Vec<Ino>, names: Vec<EntryRef>) {
-        let mut state = self.lock();
-        for ino in inos {
-            if state.is_full() {
-                return;
-            }
-            state.waiting.0.push(ino);
-        }
-        for EntryRef { dir, name } in names {
-            if state.is_full() {
-                return;
-            }
-            state.waiting.1.push((dir, name));
-        }
-    }
-
-    /// Whether a thread must be begun that tells: something waits, and there is none. It counts as begun.
-    pub(crate) fn wants_thread(&self) -> bool {
-        let mut state = self.lock();
-        !state.is_empty() && !std::mem::replace(&mut state.has_thread, true)
-    }
-
-    /// No thread was to be had.
-    pub(crate) fn has_no_thread(&self) {
-        self.lock().has_thread = false;
-    }
-
-    /// What is to be told next, each once. None: the thread ends.
-    pub(crate) fn take(&self) -> Option<ChangedParts> {
-        let mut state = self.lock();
-        if state.is_empty() {
-            state.has_thread = false;
-            return None;
-        }
-        let is_full = state.is_full();
-        let (mut inos, mut names) = std::mem::take(&mut state.waiting);
-        if !is_full {
-            inos.sort_unstable();
-            inos.dedup();
-            names.sort_unstable();
-            names.dedup();
-        }
-        Some((inos, names))
-    }
+fn add_each_once<T: Ord>(list: &mut Vec<T>, new: Vec<T>) {
+    list.extend(new);
+    list.sort_unstable();
+    list.dedup();
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn name(dir: u64, text: &str) -> (Ino, Name) {
+        (Ino(dir), Name::new(text.as_bytes()).unwrap())
+    }
+
     #[test]
-    fn what_waits_is_told_once_by_one_thread_and_too_much_stands_for_everything() {
-        let changed = PendingChanges::default();
-        assert!(!changed.wants_thread(), "nothing has changed");
-        let name = |text: &str| Name::new(text.as_bytes()).unwrap();
-        changed.add(vec![Ino(3), Ino(2)], vec![EntryRef { dir: Ino(2), name: name("a") }]);
-        assert!(changed.wants_thread());
-        changed.add(vec![Ino(3)], Vec::new());
-        assert!(!changed.wants_thread(), "one tells already");
-        assert_eq!(changed.take(), Some((vec![Ino(2), Ino(3)], vec![(Ino(2), name("a"))])));
-        changed.add(
-            (1..).take(2 * CHANGED_MAX).map(Ino).collect(),
-            vec![EntryRef { dir: Ino(2), name: name("a") }],
-        );
-        let told = changed.take().unwrap();
-        assert_eq!((told.0.len(), told.1.len()), (CHANGED_MAX + 1, 0));
-        assert_eq!(changed.take(), None);
-        changed.add(vec![Ino(3)], Vec::new());
-        assert!(changed.wants_thread());
-        changed.has_no_thread();
-        assert!(changed.wants_thread(), "it is tried again");
+    fn each_is_told_once_and_too_much_stands_for_everything() {
+        let mut all = (vec![Ino(3), Ino(2)], vec![name(2, "a")]);
+        add_changes(&mut all, (vec![Ino(3)], Vec::new()));
+        assert_eq!(all, (vec![Ino(2), Ino(3)], vec![name(2, "a")]));
+        add_changes(&mut all, ((1..).take(2 * CHANGED_MAX).map(Ino).collect(), vec![name(2, "b")]));
+        assert_eq!((all.0.len(), all.1.len()), (CHANGED_MAX + 1, 0));
+        add_changes(&mut all, (vec![Ino(1)], Vec::new()));
+        assert_eq!(all.0.len() + all.1.len(), CHANGED_MAX + 1);
+    }
+
+    #[test]
+    fn the_answer_to_recalls_that_are_told_together_is_that_to_the_last() {
+        let mut all = RecallOf { number: 4, inos: vec![Ino(3), Ino(2)] };
+        add_recall(&mut all, RecallOf { number: 5, inos: vec![Ino(3)] });
+        assert_eq!(all, RecallOf { number: 5, inos: vec![Ino(2), Ino(3)] });
+        add_recall(&mut all, RecallOf { number: 6, inos: (1..).take(2 * CHANGED_MAX).map(Ino).collect() });
+        assert_eq!((all.number, all.inos.len()), (6, CHANGED_MAX + 1));
     }
 }

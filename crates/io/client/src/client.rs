@@ -8,11 +8,12 @@ use std::time::{Duration, Instant};
 use atoll_core::{Ino, IslandId, Key, Name, Table, VolumePath};
 use atoll_handover::Gate;
 use atoll_posix::{Answer, AnswerExtras, Caching, Caller, Errno, Kind, Op, RequestOptions};
-use atoll_proto::{ClientOp, FileHandle, Notice, Outcome, Reply, Request, Resolved};
-use atoll_route::{Config, Counters, Route, RouteOut};
+use atoll_proto::{ClientOp, EntryRef, FileHandle, Notice, Outcome, Reply, Request, Resolved};
+use atoll_route::{Config, Counters, RecallOf, Route, RouteOut};
 use bytes::Bytes;
 
-use crate::changed::PendingChanges;
+use crate::changed::{ChangedParts, add_changes, add_recall};
+use crate::pending::Pending;
 use crate::pieces::{Early, Next, Pieces, Range};
 
 /// Pause between two times at which the routing machine is told the time.
@@ -63,6 +64,9 @@ pub trait Watcher: Send + Sync + 'static {
     /// answers can no longer be used, and soon: operations under way may wait for an island that the session
     /// is attached to only then.
     fn recall(&self);
+    /// The same for what was kept of these files and directories, with their names: more than [`atoll_posix::CHANGED_MAX`] stand for
+    /// everything.
+    fn recall_of(&self, inos: &[Ino]);
     /// What was kept of these files and directories, and of these names, is void: more than [`atoll_posix::CHANGED_MAX`] stand for everything.
     /// Every promise that was given before has been passed on. Returns soon, and need not wait until no old answer can be used.
     fn changed(&self, inos: &[Ino], names: &[(Ino, Name)]);
@@ -91,7 +95,9 @@ pub struct Client {
     /// Passed by a recall when every promise that was given before has been passed on.
     promises: Gate,
     /// What has changed, and the watcher has not been told.
-    changed: PendingChanges,
+    changed: Pending<ChangedParts>,
+    /// Recalls of single files and directories that the watcher has not been told.
+    recalls_of: Pending<RecallOf>,
     /// Recalls for which there was no thread.
     recalls_due: AtomicU32,
     stopping: AtomicBool,
@@ -117,7 +123,8 @@ impl Client {
             keep_until_ms: AtomicU64::new(0),
             has_promised: AtomicBool::new(false),
             promises: Gate::default(),
-            changed: PendingChanges::default(),
+            changed: Pending::default(),
+            recalls_of: Pending::default(),
             recalls_due: AtomicU32::new(0),
             stopping: AtomicBool::new(false),
             me: Weak::clone(me),
@@ -130,6 +137,7 @@ impl Client {
                     client.recall();
                 }
                 client.tell_changed();
+                client.recall_of();
                 drop(client);
                 std::thread::sleep(TICK);
             }
@@ -397,9 +405,14 @@ impl Client {
         if out.recall {
             self.recall();
         }
+        if let Some(recall) = out.recall_of {
+            self.recalls_of.add(recall, add_recall);
+            self.recall_of();
+        }
         let (inos, names) = out.changed;
         if !inos.is_empty() || !names.is_empty() {
-            self.changed.add(inos, names);
+            let names = names.into_iter().map(|EntryRef { dir, name }| (dir, name)).collect();
+            self.changed.add((inos, names), add_changes);
             self.tell_changed();
         }
         result
@@ -449,6 +462,29 @@ impl Client {
         }
     }
 
+    /// Has the watcher be told of recalls of single files and directories, as [`Client::recall`] does. What comes meanwhile is told together.
+    fn recall_of(&self) {
+        if !self.recalls_of.wants_thread() {
+            return;
+        }
+        let client = self.me.upgrade();
+        let tell = move || {
+            let Some(client) = client else { return };
+            while let Some(RecallOf { number, inos }) = client.recalls_of.take() {
+                client.promises.pass();
+                if let Some(watcher) = client.watcher.get() {
+                    watcher.recall_of(&inos);
+                }
+                client.with(|route, _, out| route.dropped_of(number, out));
+                client.note_keeping();
+            }
+        };
+        if std::thread::Builder::new().name("atoll-recall-of".into()).spawn(tell).is_err() {
+            // The next tick tries again.
+            self.recalls_of.has_no_thread();
+        }
+    }
+
     fn note_keeping(&self) {
         // Under the lock: a link that breaks meanwhile has the last word.
         let route = self.lock();
@@ -474,7 +510,7 @@ impl Sink for Client {
 
     fn notice(&self, island: IslandId, notice: Notice) {
         self.with(|route, _, out| {
-            if notice == Notice::Recall {
+            if matches!(notice, Notice::Recall | Notice::RecallOf { .. }) {
                 self.keep_until_ms.store(0, Ordering::Release);
             }
             route.on_notice(island, notice, out);

@@ -8,6 +8,7 @@
 mod changed;
 mod client;
 mod nodes;
+mod pending;
 mod pieces;
 mod remote;
 

@@ -64,6 +64,7 @@ fn does(op: &ClientOp) -> Does {
         | ClientOp::Lease
         | ClientOp::Cancel { .. }
         | ClientOp::Dropped
+        | ClientOp::DroppedOf { .. }
         | ClientOp::Hints { .. } => Does::Look,
         ClientOp::Hold { .. }
         | ClientOp::Cut { .. }

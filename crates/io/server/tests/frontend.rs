@@ -90,6 +90,10 @@ impl Watcher for Recalled {
         let _ = self.0.send(());
     }
 
+    fn recall_of(&self, _: &[Ino]) {
+        self.recall();
+    }
+
     fn changed(&self, _: &[Ino], _: &[(Ino, Name)]) {}
 
     fn knows(&self, _: Ino) -> bool {
@@ -140,6 +144,8 @@ struct Hears(mpsc::Sender<News>);
 
 impl Watcher for Hears {
     fn recall(&self) {}
+
+    fn recall_of(&self, _: &[Ino]) {}
 
     fn changed(&self, inos: &[Ino], names: &[(Ino, Name)]) {
         let _ = self.0.send((inos.to_vec(), names.to_vec()));

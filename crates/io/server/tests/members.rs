@@ -551,6 +551,7 @@ fn a_client_of_a_subtree_gets_nothing_outside_whatever_it_sends() {
                         | ClientOp::Renew
                         | ClientOp::Lease
                         | ClientOp::Dropped
+                        | ClientOp::DroppedOf { .. }
                         | ClientOp::Release { .. } => drop(asks(island, 0, op)),
                         // The first has no answer, and the second ends it all.
                         ClientOp::Cancel { .. } | ClientOp::Detach => {}

@@ -278,7 +278,7 @@ mod tests {
     struct Knows(Ino);
 
     impl Watcher for Knows {
-        fn recall(&self, _: atoll_vfs::Scope) {}
+        fn recall(&self, _: atoll_vfs::Scope<'_>) {}
 
         fn changed(&self, _: &[Ino], _: &[(Ino, Name)]) {}
         fn knows(&self, ino: Ino) -> bool {

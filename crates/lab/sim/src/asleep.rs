@@ -76,7 +76,8 @@ impl World {
         match what {
             Happening::ClientTick { client }
             | Happening::Call { client, .. }
-            | Happening::Recalled { client } => [Some(Party::Client(*client)), None],
+            | Happening::Recalled { client }
+            | Happening::RecalledOf { client, .. } => [Some(Party::Client(*client)), None],
             Happening::Tick { copy, .. } | Happening::Go { copy, .. } | Happening::DiskDone { copy, .. } => {
                 [Some(Party::Machine(self.copies[*copy].node)), None]
             }

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use atoll_core::{Ino, IslandId, Key, SessionId};
 use atoll_posix::{Answer, AttrsAround, Errno};
 use atoll_proto::{ClientOp, FileHandle, Outcome};
-use atoll_route::{KEEP_MS, OutgoingRequest, Route, RouteOut};
+use atoll_route::{KEEP_MS, OutgoingRequest, RecallOf, Route, RouteOut};
 
 use crate::clocks::Pace;
 use crate::kept::Kept;
@@ -114,15 +114,21 @@ impl Client {
         self.done.remove(&token)
     }
 
+    /// What it keeps of these is gone, and it says so.
+    pub(crate) fn drops_of(&mut self, recall: &RecallOf, out: &mut RouteOut<u64>) {
+        self.kept.void_of(&recall.inos);
+        self.route.dropped_of(recall.number, out);
+    }
+
     /// Takes in what the machine put out; what is to be sent is handed back, and whether what is kept
-    /// must go, which is done here if it takes no time. `data` came beside the reply that caused it.
+    /// must go, or what of it, which is done here if it takes no time. `data` came beside the reply that caused it.
     pub(crate) fn perform(
         &mut self,
         now_ms: u64,
         mut out: RouteOut<u64>,
         data: &[u8],
         drops_at_once: bool,
-    ) -> (Vec<(IslandId, OutgoingRequest)>, bool) {
+    ) -> (Vec<(IslandId, OutgoingRequest)>, bool, Option<RecallOf>) {
         let mut send = Vec::new();
         loop {
             let is_renewal = |sent: &&OutgoingRequest| sent.request.op == ClientOp::Lease;
@@ -148,12 +154,17 @@ impl Client {
                 self.kept.ended(finished.token, &result, if may_keep { now_ms + KEEP_MS } else { 0 });
                 self.done.insert(finished.token, result);
             }
-            let recall = std::mem::take(&mut out.recall);
-            if !recall || !drops_at_once {
-                return (send, recall);
+            let (recall, recall_of) = (std::mem::take(&mut out.recall), out.recall_of.take());
+            if !drops_at_once || (!recall && recall_of.is_none()) {
+                return (send, recall, recall_of);
             }
-            self.drops_all();
-            self.route.recalled(&mut out);
+            if let Some(recall_of) = recall_of {
+                self.drops_of(&recall_of, &mut out);
+            }
+            if recall {
+                self.drops_all();
+                self.route.recalled(&mut out);
+            }
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Answers that a mount keeps, as a kernel and a frontend do: it uses them without asking, as long as it may. A change of its own voids all.
 
+use atoll_core::Ino;
 use atoll_posix::{Answer, Op};
 
 use crate::client::Done;
@@ -53,11 +54,30 @@ impl Kept {
         self.answers.iter_mut().for_each(|(_, _, until_ms)| *until_ms += ms);
     }
 
+    /// Nothing that is kept of these may be used.
+    pub(crate) fn void_of(&mut self, inos: &[Ino]) {
+        self.answers.retain(|(op, done, _)| !tells_of(op, done, inos));
+    }
+
     /// Nothing that is kept, or under way, may be used.
     pub(crate) fn void(&mut self) {
         self.answers.clear();
         self.asked.clear();
     }
+}
+
+/// Whether an answer tells anything of these files and directories.
+fn tells_of(op: &Op, done: &Done, inos: &[Ino]) -> bool {
+    let is_one = |ino: &Ino| inos.contains(ino);
+    op.subjects().iter().chain([&op.file()]).flatten().any(is_one)
+        || match done {
+            Ok((Answer::Found { found }, _)) => is_one(&found.attr.ino),
+            Ok((Answer::Attr { attr }, _)) => is_one(&attr.ino),
+            Ok((Answer::Entries { entries, .. }, _)) => {
+                entries.iter().filter_map(|entry| entry.found.as_ref()).any(|found| is_one(&found.attr.ino))
+            }
+            _ => false,
+        }
 }
 
 /// Whether a kernel keeps such an answer.

@@ -117,6 +117,7 @@ pub const fn shown_by(bug: Bug) -> Shown {
         | Bug::OrphanOfAll
         | Bug::KeptDuringChange
         | Bug::ToldUnnoted
+        | Bug::ForgottenWithRecall
         | Bug::PartNotCleared
         | Bug::KeepsNotLogged
         | Bug::KeepsNotSynced => return Shown::OfIsland,

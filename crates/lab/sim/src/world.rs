@@ -11,7 +11,7 @@ use atoll_core::{Ino, IslandId, NodeId, SessionId, Table, Time};
 use atoll_group::Given;
 use atoll_model::{Rng, Strictness};
 use atoll_posix::{Caller, Op};
-use atoll_route::{Route, RouteOut};
+use atoll_route::{RecallOf, Route, RouteOut};
 use bytes::Bytes;
 
 use crate::cause::Failure;
@@ -250,6 +250,12 @@ pub(crate) enum Happening {
     /// A client has dropped what it kept.
     Recalled {
         client: usize,
+    },
+    /// A client's process has dropped what it kept of single files and directories.
+    RecalledOf {
+        client: usize,
+        session: SessionId,
+        recall: RecallOf,
     },
     /// A machine sends beacons for the islands that it leads.
     SendBeats {
@@ -562,6 +568,15 @@ impl World {
                 self.clients[client].drops_all();
                 self.with_client(client, &[], |route, out| route.recalled(out));
             }
+            Happening::RecalledOf { client, session, recall } => {
+                // Another process may have taken its place.
+                if self.clients[client].route.session() == session {
+                    self.note(format_args!("client {client}: keeps nothing any more of {:?}", recall.inos));
+                    let mut out = RouteOut::default();
+                    self.clients[client].drops_of(&recall, &mut out);
+                    self.with_client(client, &[], |_, all| *all = out);
+                }
+            }
             Happening::Stop { node, life } if self.machines[node].life == life => self.stop_in_order(node),
             Happening::Stop { .. } => {}
             Happening::Freeze { node, us } => self.freeze(node, us),
@@ -618,9 +633,13 @@ impl World {
             self.fail(format!("client {client}: an honest answer is not believed: {misfit:?}"));
         }
         let (now_ms, at_once) = (self.client_ms(client), self.config.recall_us == 0);
-        let (sends, recalls) = self.clients[client].perform(now_ms, out, data, at_once);
+        let (sends, recalls, recall_of) = self.clients[client].perform(now_ms, out, data, at_once);
         if recalls {
             self.schedule(self.config.recall_us, Happening::Recalled { client });
+        }
+        if let Some(recall) = recall_of {
+            let session = self.clients[client].route.session();
+            self.schedule(self.config.recall_us, Happening::RecalledOf { client, session, recall });
         }
         for (island, sent) in sends {
             let Some(conn) = self.way_to(Party::Client(client), island) else { continue };

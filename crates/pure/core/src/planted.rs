@@ -79,6 +79,7 @@ bugs! {
     NotRecalled: "a mount changes something while another one still uses what it keeps",
     KeptDuringChange: "a mount may keep what it is told while another one changes something",
     PartNotCleared: "an island does its part of another one's change while a mount keeps what it changes",
+    ForgottenWithRecall: "a mount that has dropped what a recall names counts as if it kept nothing else",
     ToldUnnoted: "an island does not note what it has told a mount that may keep it",
     KeptOvertaken: "a mount keeps an answer that it has asked for before it was allowed to keep any",
     KeepsNotLogged: "an island that starts does not know which mounts may keep something",

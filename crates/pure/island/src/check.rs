@@ -19,7 +19,7 @@ impl Island {
         self.txns.locks().check(|txn| self.txns.is_begun(txn), |txn| self.ctx.state.txn(txn));
         self.txns.check(|txn| self.ctx.state.txn(txn).is_some());
         self.migration.check(|txn| self.txns.is_begun(txn));
-        self.sessions.check(|session| self.ctx.replies.is_ending(session));
+        self.sessions.check(&self.ctx);
         self.quiesce.check();
         self.recovery.check();
         if self.recovery.is_serving() {

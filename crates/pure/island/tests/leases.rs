@@ -27,7 +27,10 @@ struct World {
     /// Bodies that were written to, and answer nothing while this is held.
     bodies: Option<Vec<BodyOpId>>,
     records: Vec<(u64, Record)>,
+    /// Mounts that were told to drop something, or everything.
     recalled: Vec<SessionId>,
+    /// What they were told to drop, with the recalls' numbers, if not everything.
+    recalled_of: Vec<(SessionId, u64, Vec<Ino>)>,
     answers: BTreeMap<u64, Outcome>,
     /// Whether each answer may be kept.
     kept: BTreeMap<u64, MayKeep>,
@@ -43,12 +46,28 @@ fn name(name: &str) -> Name {
     Name::new(name.as_bytes()).unwrap()
 }
 
+fn chmod(ino: Ino) -> Op {
+    Op::SetAttr { ino, set: SetAttr { mode: Some(0o600), ..SetAttr::default() } }
+}
+
 impl World {
     fn of(island: Island) -> Self {
         let (records, recalled, answers, kept) = (Vec::new(), Vec::new(), BTreeMap::new(), BTreeMap::new());
         let (ms, next, holds_syncs, bodies, changed) = (0, 0, false, None, Vec::new());
-        let mut world =
-            Self { island, ms, next, holds_syncs, bodies, records, recalled, answers, kept, changed };
+        let recalled_of = Vec::new();
+        let mut world = Self {
+            island,
+            ms,
+            next,
+            holds_syncs,
+            bodies,
+            records,
+            recalled,
+            recalled_of,
+            answers,
+            kept,
+            changed,
+        };
         world.pass(0);
         world
     }
@@ -96,6 +115,10 @@ impl World {
                     self.changed.push((SessionId(link.0), inos));
                 }
                 Effect::Notice(link, Notice::Recall) => self.recalled.push(SessionId(link.0)),
+                Effect::Notice(link, Notice::RecallOf { recall, inos }) => {
+                    self.recalled.push(SessionId(link.0));
+                    self.recalled_of.push((SessionId(link.0), recall, inos));
+                }
                 Effect::Body(ticket, _) => match &mut self.bodies {
                     Some(bodies) => bodies.push(ticket),
                     None => next.push(Event::BodyDone(ticket, Ok(BodyDone::Done))),
@@ -280,7 +303,6 @@ pub(crate) fn a_change_waits_for_those_who_were_told_what_it_changes_and_for_nob
     let mut world = World::noted();
     let [of_a, of_b] = [(A, "of-a"), (B, "of-b")].map(|(mount, dir)| world.dir(mount, dir));
     let files = [(A, of_a), (B, of_b)].map(|(mount, dir)| world.makes(mount, dir, "f"));
-    let chmod = |ino| Op::SetAttr { ino, set: SetAttr { mode: Some(0o600), ..SetAttr::default() } };
     for n in 0..3 {
         for (mount, dir, file) in [(A, of_a, files[0]), (B, of_b, files[1])] {
             world.does(mount, chmod(file));
@@ -305,6 +327,93 @@ pub(crate) fn a_change_waits_for_those_who_were_told_what_it_changes_and_for_nob
     assert_eq!(world.recalled, [B]);
     world.says(B, ClientOp::Dropped);
     assert!(world.is_done(made));
+}
+
+/// Sequence p.
+pub(crate) fn a_recall_names_what_changes_and_what_else_is_kept_is_kept() {
+    let mut world = World::noted();
+    let dir = world.dir(A, "of-a");
+    let [first, second] = ["f1", "f2"].map(|text| world.makes(A, dir, text));
+    for ino in [first, second] {
+        assert!(world.keeps(B, Op::GetAttr { ino }));
+    }
+    let changed = world.does(A, chmod(first));
+    assert_eq!(world.recalled_of, [(B, 1, vec![first])]);
+    assert!(!world.is_done(changed));
+    assert!(!world.keeps(B, Op::GetAttr { ino: first }) && world.keeps(B, Op::GetAttr { ino: second }));
+    assert!(world.says(B, ClientOp::DroppedOf { recall: 1 }), "its lease goes on");
+    assert!(world.is_done(changed));
+    let again = world.does(A, chmod(first));
+    assert!(world.is_done(again), "B keeps nothing of it");
+    let other = world.does(A, chmod(second));
+    assert_eq!(world.recalled_of[1..], [(B, 2, vec![second])]);
+    // The answer to an earlier recall, once more.
+    world.says(B, ClientOp::DroppedOf { recall: 1 });
+    assert!(!world.is_done(other));
+    world.says(B, ClientOp::DroppedOf { recall: 2 });
+    assert!(world.is_done(other));
+}
+
+/// Sequence q: its kernel asks for attributes before it gives these bytes to anybody.
+#[test]
+fn a_change_does_not_wait_for_who_reads_the_same_bytes_again_and_again() {
+    let mut world = World::noted();
+    let dir = world.dir(A, "of-a");
+    let file = world.makes(A, dir, "f");
+    let read = || Op::Read { ino: file, offset: 0, len: 0 };
+    assert!(world.keeps(B, read()));
+    let changed = world.does(A, chmod(file));
+    assert!(!world.keeps(B, read()) && !world.is_done(changed));
+    world.says(B, ClientOp::DroppedOf { recall: 1 });
+    assert!(world.is_done(changed));
+    assert_eq!(world.changed, [(B, vec![file])], "it may have read them before");
+    assert_eq!(world.recalled, [B]);
+}
+
+/// Sequence r.
+#[test]
+fn a_mount_that_answers_no_recall_of_a_file_holds_others_up_for_a_lease_and_is_known_to_live() {
+    let mut world = World::noted();
+    let dir = world.dir(A, "of-a");
+    let [file, other] = ["f1", "f2"].map(|text| world.makes(A, dir, text));
+    assert!(world.keeps(B, Op::GetAttr { ino: file }));
+    let changed = world.does(A, chmod(file));
+    world.passes_with(&[A, B], QUIET_MS);
+    assert!(!world.renews(B), "what it says extends nothing");
+    world.passes_with(&[A, B], LEASE_MS - 2_000);
+    assert!(!world.is_done(changed));
+    world.passes_with(&[A, B], 2_000);
+    assert!(world.is_done(changed));
+    // It begins anew.
+    assert!(world.renews(B) && world.keeps(B, Op::GetAttr { ino: other }));
+}
+
+#[test]
+fn a_mount_that_was_slow_to_drop_something_may_keep_nothing_for_eight_times_as_long() {
+    let mut world = World::noted();
+    let dir = world.dir(A, "of-a");
+    let [file, other] = ["f1", "f2"].map(|text| world.makes(A, dir, text));
+    assert!(world.keeps(B, Op::GetAttr { ino: file }));
+    let changed = world.does(A, chmod(file));
+    world.passes_with(&[A, B], 1_000);
+    world.says(B, ClientOp::DroppedOf { recall: 1 });
+    assert!(world.is_done(changed));
+    world.passes_with(&[A, B], 8_000 - 1);
+    assert!(!world.keeps(B, Op::GetAttr { ino: other }));
+    world.pass(1);
+    assert!(world.keeps(B, Op::GetAttr { ino: other }));
+}
+
+#[test]
+fn who_attaches_anew_has_dropped_what_it_was_told_to_drop() {
+    let mut world = World::noted();
+    let dir = world.dir(A, "of-a");
+    let file = world.makes(A, dir, "f");
+    assert!(world.keeps(B, Op::GetAttr { ino: file }));
+    let changed = world.does(A, chmod(file));
+    assert!(!world.is_done(changed));
+    world.says(B, ClientOp::Dropped);
+    assert!(world.is_done(changed));
 }
 
 #[test]
@@ -357,7 +466,7 @@ fn who_has_read_bytes_while_they_changed_is_told_so() {
     }
     assert!(world.answers.contains_key(&id));
     assert_eq!(world.changed, [(B, vec![file])]);
-    world.does(A, Op::SetAttr { ino: file, set: SetAttr { mode: Some(0o600), ..SetAttr::default() } });
+    world.does(A, chmod(file));
     assert_eq!(world.recalled, [B], "it has them still");
 }
 
@@ -537,6 +646,7 @@ fn more_changes_than_may_wait_are_sent_back() {
 #[test]
 fn what_the_sequences_say_holds() {
     a_change_waits_for_those_who_were_told_what_it_changes_and_for_nobody_else();
+    a_recall_names_what_changes_and_what_else_is_kept_is_kept();
     while_another_one_changes_something_a_mount_may_keep_nothing();
     a_mount_is_told_that_it_may_keep_something_when_that_survives_a_power_cut();
     an_island_that_starts_waits_for_mounts_that_may_keep_something();

@@ -84,7 +84,9 @@ impl Three for World {
                     Effect::Send(to, message) => self.mail.push_back((to.0, message)),
                     Effect::Checkpoint { .. } => events.push_back(Event::CheckpointDone),
                     Effect::Body(ticket, _) => events.push_back(Event::BodyDone(ticket, Ok(BodyDone::Done))),
-                    Effect::Notice(LinkId(2), Notice::Recall) => self.recalled.push(at),
+                    Effect::Notice(LinkId(2), Notice::Recall | Notice::RecallOf { .. }) => {
+                        self.recalled.push(at)
+                    }
                     Effect::Notice(..) | Effect::Damaged(_) | Effect::Beside(..) => {}
                 }
             }

@@ -29,6 +29,7 @@ const TESTS: &[(Bug, fn())] = &[
     ),
     (Bug::PartNotCleared, parts::an_island_recalls_for_its_part_of_a_change),
     (Bug::ToldUnnoted, leases::a_change_waits_for_those_who_were_told_what_it_changes_and_for_nobody_else),
+    (Bug::ForgottenWithRecall, leases::a_recall_names_what_changes_and_what_else_is_kept_is_kept),
     (Bug::KeptDuringChange, leases::while_another_one_changes_something_a_mount_may_keep_nothing),
     (
         Bug::KeepsNotSynced,

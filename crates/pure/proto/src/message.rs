@@ -117,6 +117,9 @@ wire_enum! {
             home: Option<IslandId> },
         /// As `Renew`, of a mount that asks whether it may keep what is answered from here on.
         35 => Lease,
+        /// As `Lease`; what a recall has named is dropped ([`Notice::RecallOf`]), and what earlier ones have named.
+        36 => DroppedOf { /// The recall's number.
+            recall: u64 },
         /// As `Attach`: this session sees one directory, and what is below it. A node writes this for a client that is
         /// limited, whatever the client has asked.
         33 => AttachWithin { /// It is a mount.
@@ -274,6 +277,10 @@ wire_enum! {
         4 => Changed { /// Files and directories of which attributes or bytes differ, and directories in which names do.
             inos: Vec<Ino>, /// Names that lead elsewhere, to something, or to nothing now.
             names: Vec<EntryRef> },
+        /// Drop what was kept of these, then send `ClientOp::DroppedOf`. The lease goes on.
+        5 => RecallOf { /// Its number: a later one has a higher one.
+            recall: u64, /// Files, and directories with their names.
+            inos: Vec<Ino> },
     }
 }
 

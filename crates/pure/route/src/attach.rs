@@ -10,9 +10,13 @@ use atoll_proto::{ClientOp, Lease, Notice};
 use bytes::Bytes;
 
 use crate::call::{Call, CallKind, Sending};
-use crate::out::RouteOut;
+use crate::lease::renewed_before;
+use crate::out::{RecallOf, RouteOut};
 use crate::route::{RELEASE_BATCH, Route};
 use crate::synced::changes;
+
+/// Most recalls of an island that are answered one by one. The answer to a later one stands for those before.
+const RECALLS_OF_MAX: usize = 1024;
 
 impl<T> Route<T> {
     /// The link to an island has come up or gone down.
@@ -67,6 +71,7 @@ impl<T> Route<T> {
         peer.attaching = false;
         peer.lease = Lease::No;
         peer.recalling = false;
+        peer.recalls_of.clear();
         peer.told_version = 0;
         let mut lost: Vec<u64> =
             self.calls.iter().filter(|(_, c)| c.island == island).map(|(id, _)| *id).collect();
@@ -96,6 +101,7 @@ impl<T> Route<T> {
         let peer = self.peers.get_mut(&island).expect("known to the caller");
         peer.attaching = true;
         peer.recalling = false;
+        peer.recalls_of.clear();
         peer.told_from = self.next_id;
         let op = match self.config.scope {
             _ if peer.known => ClientOp::Dropped,
@@ -156,7 +162,10 @@ impl<T> Route<T> {
             return self.synced(id, out);
         }
         let call = self.calls.remove(&id);
-        let is_lease = call.as_ref().is_some_and(|call| matches!(call.what, CallKind::Own(ClientOp::Lease)));
+        let is = |op: ClientOp| {
+            call.as_ref().is_some_and(|call| matches!(&call.what, CallKind::Own(of) if *of == op))
+        };
+        let (is_lease, is_dropped) = (is(ClientOp::Lease), is(ClientOp::Dropped));
         let asked_ms = call.map_or(0, |call| call.asked_ms);
         let peer = self.peers.get_mut(&island).expect("a reply of a known island");
         peer.attaching = false;
@@ -171,6 +180,9 @@ impl<T> Route<T> {
             self.calls.values_mut().for_each(|call| call.may_keep = false);
         }
         peer.is_asked |= is_lease;
+        if is_dropped && self.config.keeps {
+            self.renew_ms = self.renew_ms.min(renewed_before(self.now_ms));
+        }
         if !peer.attached {
             peer.attached = true;
             peer.is_asked = false;
@@ -217,6 +229,20 @@ impl<T> Route<T> {
                 }
                 self.recall(out);
             }
+            Notice::RecallOf { recall, inos } => {
+                let Some(peer) = self.peers.get_mut(&island) else { return };
+                // What is under way may have been answered before. It is kept by nobody; what is asked from now on may be.
+                self.calls.values_mut().for_each(|call| call.may_keep = false);
+                self.last_recall_of += 1;
+                let number = self.last_recall_of;
+                // Who has dropped what a later one names has dropped this too.
+                peer.recalls_of.truncate(RECALLS_OF_MAX - 1);
+                peer.recalls_of.push((number, recall));
+                if planted(Bug::DroppedTooSoon) {
+                    self.dropped_of(number, out);
+                }
+                out.recall_of = Some(RecallOf { number, inos });
+            }
             Notice::Orphan { ino } => {
                 self.orphans.insert(ino, island);
                 out.orphans.push(ino);
@@ -253,6 +279,18 @@ impl<T> Route<T> {
         }
     }
 
+    /// The frontend has dropped what the recalls up to this one have named ([`RouteOut::recall_of`]).
+    pub fn dropped_of(&mut self, number: u64, out: &mut RouteOut<T>) {
+        let mut answers = Vec::new();
+        for (island, peer) in &mut self.peers {
+            let upto = peer.recalls_of.partition_point(|(of, _)| *of <= number);
+            answers.extend(peer.recalls_of.drain(..upto).next_back().map(|(_, recall)| (*island, recall)));
+        }
+        for (island, recall) in answers {
+            self.own(island, ClientOp::DroppedOf { recall }, out);
+        }
+    }
+
     /// Tells an island that nothing is kept, and keeps nothing until it answers. The island may take this as
     /// the answer to a recall that has not arrived yet.
     fn dropped(&mut self, island: IslandId, out: &mut RouteOut<T>) {
@@ -260,6 +298,7 @@ impl<T> Route<T> {
         peer.lease = Lease::No;
         peer.told_from = self.next_id;
         peer.recalling = false;
+        peer.recalls_of.clear();
         self.own(island, ClientOp::Dropped, out);
     }
 

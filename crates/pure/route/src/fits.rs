@@ -42,6 +42,7 @@ pub(crate) fn misfit<T>(
                 | ClientOp::Renew
                 | ClientOp::Lease
                 | ClientOp::Dropped
+                | ClientOp::DroppedOf { .. }
         )
     );
     match outcome {

@@ -18,6 +18,9 @@ use crate::route::Route;
 const RENEW_MS: u64 = 3_000;
 /// The same while an island does not let the mount keep what it says: soon it may.
 const RENEW_SOON_MS: u64 = 1_000;
+/// Milliseconds after a recall of everything until the mount asks for the first time: an island that was answered quickly may let it keep
+/// something by then.
+const RENEW_AGAIN_MS: u64 = 100;
 /// Milliseconds since the last answered sign of life for which answers may be kept. Together with
 /// [`KEEP_MS`] and [`LAPSE_MS`] it stays below the islands' lease of 15 s.
 const FRESH_MS: u64 = 5_000;
@@ -60,6 +63,11 @@ pub(crate) const fn is_sign_of_life(what: &CallKind) -> bool {
     matches!(what, CallKind::Own(ClientOp::Renew | ClientOp::Lease))
 }
 
+/// When the last sign of life would have been given of a mount that gives the next one [`RENEW_AGAIN_MS`] from now.
+pub(crate) const fn renewed_before(now_ms: u64) -> u64 {
+    (now_ms + RENEW_AGAIN_MS).saturating_sub(RENEW_SOON_MS)
+}
+
 impl<T> Route<T> {
     /// The next sign of life.
     pub(crate) const fn sign_of_life(&self) -> ClientOp {
@@ -75,7 +83,7 @@ impl<T> Route<T> {
 
     /// Until when an answer of now may be kept, in milliseconds, for at most [`KEEP_MS`]. 0: not at all.
     pub fn keep_until_ms(&self) -> u64 {
-        if self.recalls > 0 {
+        if self.recalls > 0 || self.peers.values().any(|p| !p.recalls_of.is_empty()) {
             // The frontend would drop it, or just has not.
             return 0;
         }

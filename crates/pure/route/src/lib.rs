@@ -35,5 +35,5 @@ pub use enumerate::{Enumerate, ListConfig, ListError, ListedFile};
 pub use fits::MisfitAnswer;
 pub use hints::{HINTS_MAX, Hints};
 pub use lease::KEEP_MS;
-pub use out::{FinishedCall, IslandAnswer, OutgoingRequest, RouteOut};
+pub use out::{FinishedCall, IslandAnswer, OutgoingRequest, RecallOf, RouteOut};
 pub use route::{Config, Route};

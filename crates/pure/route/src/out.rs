@@ -46,6 +46,15 @@ pub struct IslandAnswer<T> {
     pub outcome: Result<Outcome, Errno>,
 }
 
+/// A recall of single files and directories.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RecallOf {
+    /// The client's number for it. A later one has a higher one.
+    pub number: u64,
+    /// Files, and directories with their names.
+    pub inos: Vec<Ino>,
+}
+
 /// What the owner of the machine must do.
 #[derive(Debug)]
 pub struct RouteOut<T> {
@@ -58,6 +67,9 @@ pub struct RouteOut<T> {
     /// The frontend must drop everything that it keeps, and then call
     /// [`Route::recalled`](crate::Route::recalled).
     pub recall: bool,
+    /// The frontend must drop what it keeps of these files and directories, with their names, and then call
+    /// [`Route::dropped_of`](crate::Route::dropped_of). More than [`atoll_posix::CHANGED_MAX`] stand for everything.
+    pub recall_of: Option<RecallOf>,
     /// Files and directories that have changed, and names that lead elsewhere. What is kept of them is void, as soon as the calls
     /// that have ended before have been told.
     pub changed: (Vec<Ino>, Vec<EntryRef>),
@@ -78,6 +90,7 @@ impl<T> Default for RouteOut<T> {
             finished,
             told,
             recall: false,
+            recall_of: None,
             changed: (Vec::new(), Vec::new()),
             orphans: Vec::new(),
             moved: Vec::new(),

@@ -23,6 +23,8 @@ pub(crate) struct Peer {
     pub(crate) told_from: u64,
     /// The island waits to hear that everything kept is dropped.
     pub(crate) recalling: bool,
+    /// Recalls of single files and directories that are not answered, each with the client's number for it, the oldest first.
+    pub(crate) recalls_of: Vec<(u64, u64)>,
     /// When it last answered anything, and when its link broke.
     pub(crate) heard_ms: u64,
     pub(crate) down_ms: u64,

@@ -108,6 +108,8 @@ pub struct Route<T> {
     pub(crate) lease: LeaseClock,
     /// How many recalls the frontend has not answered yet.
     pub(crate) recalls: u32,
+    /// Number of the last recall of single files and directories.
+    pub(crate) last_recall_of: u64,
     pub(crate) now_ms: u64,
     pub(crate) counters: Counters,
 }
@@ -137,6 +139,7 @@ impl<T> Route<T> {
             unwanted: BTreeMap::new(),
             lease: LeaseClock::default(),
             recalls: 0,
+            last_recall_of: 0,
             now_ms: 0,
             counters: Counters::default(),
             config,

@@ -5,7 +5,7 @@
 //! local locks do that, and only if the volume hears of no opens.
 
 use super::names::untold;
-use super::{Core, Job, Shape, opening};
+use super::{Core, Job, KEEP, Shape, opening};
 use crate::abi::{self, Out, fopen, init, open};
 use crate::accesses;
 use crate::device::IO_BYTES_MAX;
@@ -140,6 +140,11 @@ pub(super) fn listed(
     if listing.plus {
         let found = entries.iter_mut().filter_map(|entry| entry.found.as_mut());
         found.for_each(|found| found.attr_current &= !core.passed.has_writers(found.attr.ino));
+    }
+    if listing.plus && kept == KEEP {
+        for entry in entries.iter().filter(|entry| entry.found.is_some()) {
+            core.kept_names.tell(listing.dir, &entry.name, entry.kind == Kind::Directory);
+        }
     }
     match listing.pack(&entries, eof, kept, (&core.nodes, &core.places)) {
         Ok(Packed { out, learned, end }) => {

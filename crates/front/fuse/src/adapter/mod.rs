@@ -21,6 +21,7 @@ use crate::dying::{Dying, interrupted, watch};
 use crate::fits::may_be_told;
 use crate::gone;
 use crate::held::{Held, Holder};
+use crate::kept_names::KeptNames;
 use crate::known::{Asked, CAPABILITY, Known};
 use crate::listers::Listers;
 use crate::listing::Listing;
@@ -76,6 +77,7 @@ pub(crate) struct Core {
     pub(crate) opens: Option<Opens>,
     pub(crate) passed: Passed,
     pub(crate) known: Arc<Known>,
+    pub(crate) kept_names: Arc<KeptNames>,
 }
 
 /// How an outcome becomes an answer.
@@ -373,6 +375,7 @@ pub(crate) fn submit(
     tries: u8,
 ) {
     let asked = core.known.asks(&op, |ino| core.places.is_dir(ino));
+    let learnt = names::learnt(&op);
     let with_groups = (caller.groups.is_none() && caller.uid != 0).then(|| (op.clone(), data.clone()));
     let done = move |core: &Arc<Core>, outcome: Result<Answer, Errno>, beside: AnswerExtras<'_>| {
         let is_alone = core.allowed(beside.caching) == Caching::UntilRecalled;
@@ -387,6 +390,7 @@ pub(crate) fn submit(
         if outcome == Err(Errno::ESTALE) {
             return gone::stale(core, header, shape, tries);
         }
+        names::note_kept(core, &learnt, &outcome, is_alone);
         finish(core, &header, (shape, holds.then_some(asked)), outcome, beside);
     };
     start(core, header, &caller, (op, data), done);

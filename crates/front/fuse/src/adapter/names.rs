@@ -6,7 +6,7 @@ use crate::places::Place;
 use crate::request::Header;
 use crate::settle::{self, Moved};
 use atoll_core::{Ino, Name};
-use atoll_posix::{Errno, Kind, NamedObject, Op, RenameMode, mode};
+use atoll_posix::{Answer, Errno, Kind, NamedObject, Op, RenameMode, mode};
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
@@ -89,7 +89,10 @@ pub(super) fn tmpfile(dir: Ino, st_mode: u32, umask: u32, flags: u32) -> Job {
 /// Answers that a name is absent, if that is known.
 pub(super) fn is_absent(core: &Core, header: &Header, dir: Ino, name: &Name) -> bool {
     let lacks = || core.known.fresh.lacks(dir, name).then_some(());
-    let tell = |(), kept| absent(core, header, &Place { dir, name: name.clone() }, kept);
+    let tell = |(), kept| {
+        core.kept_names.tell(dir, name, false);
+        absent(core, header, &Place { dir, name: name.clone() }, kept);
+    };
     !core.settling.is_busy() && core.answers_alone(dir, lacks, tell)
 }
 
@@ -101,6 +104,38 @@ pub(super) fn note(core: &Core, op: &Op) {
         | Op::Link { dir, name, .. }
         | Op::Rename { new_dir: dir, new_name: name, .. } => core.known.fresh.names(*dir, name),
         _ => {}
+    }
+}
+
+/// The names of which the kernel learns by the answer to this.
+pub(super) fn learnt(op: &Op) -> [Option<Place>; 2] {
+    let place = |dir: &Ino, name: &Name| Some(Place { dir: *dir, name: name.clone() });
+    match op {
+        Op::Lookup { dir, name }
+        | Op::Create { dir, name, .. }
+        | Op::Mkdir { dir, name, .. }
+        | Op::Link { dir, name, .. } => [place(dir, name), None],
+        Op::Rename { dir, name, new_dir, new_name, .. } => [place(dir, name), place(new_dir, new_name)],
+        _ => [None, None],
+    }
+}
+
+/// The kernel is about to hear the answer to an operation by which it learns of these names. `may_keep`: until they are recalled.
+pub(super) fn note_kept(
+    core: &Core,
+    places: &[Option<Place>; 2],
+    outcome: &Result<Answer, Errno>,
+    may_keep: bool,
+) {
+    let is_dir = match outcome {
+        Ok(Answer::Found { found }) => found.attr.kind == Kind::Directory,
+        Ok(_) => places.iter().flatten().any(|place| core.places.at(place).is_some()),
+        Err(Errno::ENOENT) => false,
+        Err(_) => return,
+    };
+    // It keeps a name that was moved as long as it would have kept the one before.
+    if may_keep || places[1].is_some() {
+        places.iter().flatten().for_each(|place| core.kept_names.tell(place.dir, &place.name, is_dir));
     }
 }
 

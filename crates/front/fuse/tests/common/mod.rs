@@ -464,7 +464,12 @@ impl Memory {
 
     /// The file of this name in the root directory.
     pub fn id(&self, name: &str) -> Ino {
-        self.state.lock().unwrap().find(Ino::ROOT, &Name::new(name.as_bytes()).unwrap()).unwrap()
+        self.id_in(Ino::ROOT, name)
+    }
+
+    /// The file of this name in a directory.
+    pub fn id_in(&self, dir: Ino, name: &str) -> Ino {
+        self.state.lock().unwrap().find(dir, &Name::new(name.as_bytes()).unwrap()).unwrap()
     }
 
     pub fn locks(&self) -> usize {
@@ -666,8 +671,13 @@ impl Files for Memory {
 
 /// Makes an empty file in the root.
 pub fn create(text: &str) -> Op {
+    create_in(Ino::ROOT, text)
+}
+
+/// The same in another directory.
+pub fn create_in(dir: Ino, text: &str) -> Op {
     Op::Create {
-        dir: Ino::ROOT,
+        dir,
         name: Name::new(text.as_bytes()).unwrap(),
         kind: Kind::Regular,
         mode: 0o644,

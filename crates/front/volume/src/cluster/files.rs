@@ -21,6 +21,10 @@ impl Watcher for Watching {
         self.0.recall(Scope::Everything);
     }
 
+    fn recall_of(&self, inos: &[Ino]) {
+        self.0.recall(Scope::Of(inos));
+    }
+
     fn changed(&self, inos: &[Ino], names: &[(Ino, Name)]) {
         self.0.changed(inos, names);
     }

@@ -25,8 +25,14 @@ struct Watching {
 }
 
 impl atoll_vfs::Watcher for Watching {
-    fn recall(&self, scope: Scope) {
-        self.watcher.recall(scope);
+    fn recall(&self, scope: Scope<'_>) {
+        match scope {
+            Scope::Everything => self.watcher.recall(scope),
+            Scope::Of(inos) => {
+                let inos: Vec<Ino> = inos.iter().map(|ino| shown(*ino, self.root)).collect();
+                self.watcher.recall(Scope::Of(&inos));
+            }
+        }
     }
 
     fn changed(&self, inos: &[Ino], names: &[(Ino, atoll_core::Name)]) {

@@ -14,14 +14,10 @@ use atoll_proto::{Lease, Notice, Outcome, ParticipantWork, RowChange};
 
 use crate::client::sessions::{LEASE_MS, Sessions};
 use crate::ctx::decision::Decision;
-use crate::ctx::keepers::WriteSet;
+use crate::ctx::keepers::{BACKOFF, ToRecall, WriteSet};
 use crate::ctx::request::{Blocked, Next, PendingRequest};
 use crate::ctx::{Bounded, Ctx, RECOVERY_SESSION};
 use crate::event::{Effect, LinkId};
-
-/// A mount to which a recall was sent for so long is allowed to keep nothing for this many times as long behind it: one that is slow, or that
-/// answers late on purpose, holds others up for a small part of the time only.
-const BACKOFF: u64 = 8;
 
 /// Whether all other islands have applied this one's journal up to a stamp.
 pub(crate) type AppliedByAll<'a> = &'a dyn Fn(&Ctx, Stamp) -> bool;
@@ -41,17 +37,17 @@ pub(crate) struct Leases {
 
 impl Leases {
     /// Panics unless each change that waits waits for a mount.
-    pub(super) fn check(&self) {
-        assert!(
-            self.waiting.is_empty() || !self.recalling.is_empty(),
-            "changes wait, and nobody is recalled"
-        );
+    pub(super) fn check(&self, ctx: &Ctx) {
+        for call in self.waiting.iter() {
+            let keep = call.writes.map(|writes| ctx.keepers.who_keep(call.session(), &writes));
+            assert!(keep.is_some_and(|keep| !keep.is_empty()), "a change waits for nobody: {call:?}");
+        }
     }
 
     /// A link is gone. Whoever waits will ask again on a new one.
     pub(super) fn link_closed(&mut self, ctx: &mut Ctx, link: LinkId) {
         for call in self.waiting.take_if(|call| call.link == link) {
-            ctx.end_change(call.session(), call.writes);
+            ctx.end_wait(call.session(), call.writes);
         }
     }
 
@@ -70,14 +66,14 @@ impl Sessions {
         writes: WriteSet,
     ) -> Option<PendingRequest> {
         let by = call.session();
-        let others = ctx.keepers.who_keep(by, &writes);
+        let others = ctx.keepers.who_must_drop(by, &writes, ctx.now.ms);
         ctx.keepers.begin_change(by, &writes, !others.is_empty(), ctx.now.ms);
         let call = PendingRequest { writes: Some(writes), ..call };
         if others.is_empty() {
             return Some(call);
         }
         ctx.note_change(by, &writes);
-        others.into_iter().for_each(|mount| self.recall(ctx, mount));
+        others.into_iter().for_each(|mount| self.recall_of(ctx, mount, &writes));
         if let Err(call) = self.leases.waiting.push(call) {
             ctx.answer(&call, 0, Outcome::NotNow);
         }
@@ -99,15 +95,32 @@ impl Sessions {
         if writes == WriteSet::NOTHING {
             return Ok(true);
         }
-        let others = ctx.keepers.who_keep(by, &writes);
+        let others = ctx.keepers.who_must_drop(by, &writes, ctx.now.ms);
         if others.is_empty() {
             return Ok(true);
         }
         // Until the other island asks again nobody keeps any of it.
         ctx.keepers.begin_change(by, &writes, true, ctx.now.ms);
-        ctx.end_change(by, Some(writes));
-        others.into_iter().for_each(|mount| self.recall(ctx, mount));
+        ctx.end_wait(by, Some(writes));
+        others.into_iter().for_each(|mount| self.recall_of(ctx, mount, &writes));
         Ok(false)
+    }
+
+    /// Has a mount drop what it keeps of what a change changes, if it does not already.
+    fn recall_of(&mut self, ctx: &mut Ctx, mount: SessionId, writes: &WriteSet) {
+        if self.leases.recalling.contains(&mount) {
+            return;
+        }
+        match ctx.keepers.recall(mount, writes, ctx.now.ms) {
+            ToRecall::Everything => self.recall(ctx, mount),
+            ToRecall::Of { recall, inos } => {
+                ctx.counters.recalls += 1;
+                if let Some(link) = ctx.replies.link_of(mount) {
+                    ctx.durability.emit(Effect::Notice(link, Notice::RecallOf { recall, inos }));
+                }
+            }
+            ToRecall::Nothing => {}
+        }
     }
 
     fn recall(&mut self, ctx: &mut Ctx, mount: SessionId) {
@@ -123,18 +136,31 @@ impl Sessions {
 
     /// A mount has dropped everything that it kept, or can no longer use it.
     pub(super) fn recalled(&mut self, ctx: &mut Ctx, mount: SessionId) {
-        ctx.keepers.end(mount);
-        if !self.leases.recalling.remove(&mount) {
-            return;
-        }
-        if let Some(alive) = self.alive.get_mut(&mount) {
+        let kept = ctx.keepers.end(mount);
+        let is_recalled = self.leases.recalling.remove(&mount);
+        if let Some(alive) = self.alive.get_mut(&mount).filter(|_| is_recalled) {
             let took_ms = ctx.now.ms.saturating_sub(alive.recalled_ms);
             alive.keeps_from_ms = ctx.now.ms + BACKOFF * took_ms;
         }
-        for call in self.leases.waiting.take() {
+        if kept {
+            self.go_on(ctx, |_| true);
+        }
+    }
+
+    /// A mount has dropped what a recall has named.
+    pub(super) fn dropped_of(&mut self, ctx: &mut Ctx, mount: SessionId, recall: u64) {
+        let dropped = ctx.keepers.dropped(mount, recall, ctx.now.ms);
+        if !dropped.is_empty() {
+            self.go_on(ctx, |writes| dropped.iter().any(|ino| WriteSet::of(*ino).is_within(writes)));
+        }
+    }
+
+    /// Changes go on that have waited for a mount. Each waits again if it waits for another mount too.
+    fn go_on(&mut self, ctx: &mut Ctx, waited: impl Fn(&WriteSet) -> bool) {
+        for call in self.leases.waiting.take_if(|call| call.writes.as_ref().is_none_or(&waited)) {
             // Nobody is allowed to keep anything of what it changes before it has begun.
-            ctx.end_change(call.session(), call.writes);
-            // Its patience with other islands begins now. It waits again if it waits for another mount too.
+            ctx.end_wait(call.session(), call.writes);
+            // Its patience with other islands begins now.
             ctx.next(Next::Arrive(PendingRequest { since_ms: ctx.now.ms, writes: None, ..call }));
         }
     }
@@ -226,6 +252,7 @@ impl Sessions {
             && ctx.knows_works()
             && !is_slow
             && !self.leases.recalling.contains(&session)
+            && !ctx.keepers.is_held_up(session, ctx.now.ms)
             && (planted(Bug::KeptDuringChange)
                 || self.others_change(ctx, session).all(|writes| writes != WriteSet::Everything))
             && ctx.changes_are_known(applied, session)

@@ -110,11 +110,12 @@ impl Sessions {
     }
 
     /// Panics unless each client that waits for its end is ending, and each change that waits waits for a mount.
-    pub(crate) fn check(&self, is_ending: impl Fn(SessionId) -> bool) {
+    pub(crate) fn check(&self, ctx: &Ctx) {
+        let is_ending = |session: SessionId| ctx.replies.is_ending(session);
         for session in self.end_asked.keys().chain(&self.end_reads) {
             assert!(is_ending(*session), "{session:?} is said to end, and does not");
         }
-        self.leases.check();
+        self.leases.check(ctx);
         for session in &self.leases.recalling {
             assert!(self.alive.contains_key(session), "{session:?} is recalled and not known to live");
         }
@@ -245,7 +246,7 @@ impl Sessions {
                 return None;
             }
             // A recall that is not answered ends with what the mount may keep by itself, however often it asks.
-            if !self.leases.recalling.contains(&session) {
+            if !self.leases.recalling.contains(&session) && !ctx.keepers.is_held_up(session, now) {
                 alive.lease_until_ms = now + LEASE_MS;
             }
             alive.until_ms = now + SESSION_MS;
@@ -282,12 +283,18 @@ impl Sessions {
             ClientOp::AttachWithin { mount, scope } => {
                 self.attach(ctx, &call, NewSession { mount, scope: Some(scope) });
             }
-            ClientOp::Renew | ClientOp::Lease | ClientOp::Dropped if ctx.state.session(session).is_none() => {
+            ClientOp::Renew | ClientOp::Lease | ClientOp::Dropped | ClientOp::DroppedOf { .. }
+                if ctx.state.session(session).is_none() =>
+            {
                 ctx.answer(&call, ctx.state.seq(), Outcome::NoSession);
             }
             // A mere sign of life may have been sent before a recall came: it answers none.
             ClientOp::Renew => self.alive(ctx, &call, 0),
             ClientOp::Lease => self.lease(ctx, applied, &call),
+            ClientOp::DroppedOf { recall } => {
+                self.dropped_of(ctx, session, recall);
+                self.lease(ctx, applied, &call);
+            }
             ClientOp::Dropped => {
                 self.dropped(ctx, &call);
                 self.alive(ctx, &call, 0);

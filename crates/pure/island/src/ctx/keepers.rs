@@ -3,6 +3,8 @@
 //!
 //! Invariant: what a mount keeps of a file or directory, by an answer of this island, is noted, or the mount counts as keeping everything.
 
+use std::collections::VecDeque;
+
 use atoll_core::map::{IdMap, IdSet};
 use atoll_core::planted::{Bug, planted};
 use atoll_core::{Ino, SessionId, TxnId};
@@ -18,6 +20,11 @@ const CONTENDED_MAX: usize = 1 << 16;
 /// Milliseconds behind a change for which nobody else may keep anything of what has changed, if somebody had. Who changes a thing often changes
 /// it again soon, and should not have to wait for the others each time.
 const CONTENDED_MS: u64 = 2_000;
+/// A mount to which a recall was sent for so long is allowed to keep nothing for this many times as long behind it: one that is slow, or that
+/// answers late on purpose, holds others up for a small part of the time only.
+pub(crate) const BACKOFF: u64 = 8;
+/// Milliseconds for which a recall may be unanswered until what its mount says extends its lease no more.
+const HELD_UP_MS: u64 = 2_000;
 
 /// The write set of a change: what it may change of what mounts keep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,15 +85,53 @@ struct Noted {
     told: IdSet<Ino>,
     /// Its kernel has bytes or names of it by answers that may not be kept.
     untold: IdSet<Ino>,
+    /// What it has not said yet that it has dropped, the oldest first.
+    recalls: VecDeque<Recall>,
+    /// Before that it may keep nothing.
+    keeps_from_ms: u64,
+}
+
+/// A recall of single files and directories that is not answered.
+#[derive(Debug, Clone)]
+struct Recall {
+    number: u64,
+    since_ms: u64,
+    /// By answers that may be kept, and what else its kernel has.
+    told: Vec<Ino>,
+    untold: Vec<Ino>,
+}
+
+impl Recall {
+    fn inos(&self) -> impl Iterator<Item = Ino> {
+        self.told.iter().chain(&self.untold).copied()
+    }
+}
+
+/// What a mount must be told, so that it keeps nothing of what a change changes.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum ToRecall {
+    /// To drop everything.
+    Everything,
+    /// To drop what it has of these.
+    Of { recall: u64, inos: Vec<Ino> },
+    /// Nothing more: it is dropping it.
+    Nothing,
 }
 
 impl Noted {
     fn len(&self) -> usize {
-        self.told.len() + self.untold.len()
+        let recalled: usize = self.recalls.iter().map(|recall| recall.told.len() + recall.untold.len()).sum();
+        self.told.len() + self.untold.len() + recalled
     }
 
-    fn has(&self, ino: Ino) -> bool {
-        self.told.contains(&ino) || self.untold.contains(&ino)
+    /// By an answer that may be kept.
+    fn was_told(&self, ino: Ino) -> bool {
+        self.told.contains(&ino) || self.recalls.iter().any(|recall| recall.told.contains(&ino))
+    }
+
+    /// It is to drop it, and has not said that it has.
+    fn is_dropping(&self, ino: Ino) -> bool {
+        self.recalls.iter().any(|recall| recall.inos().any(|of| of == ino))
     }
 }
 
@@ -126,6 +171,8 @@ pub(crate) struct Keepers {
     changing: IdMap<Ino, Changing>,
     /// What is prepared for changes of other islands.
     works: IdMap<TxnId, WriteSet>,
+    /// Number of the last recall of single files and directories.
+    last_recall: u64,
 }
 
 impl Keepers {
@@ -148,21 +195,84 @@ impl Keepers {
         }
     }
 
-    /// A mount has dropped everything, and may keep nothing.
-    pub(crate) fn end(&mut self, mount: SessionId) {
-        if let Some(Kept::Of(of)) = self.mounts.remove(&mount) {
+    /// A mount has dropped everything, and may keep nothing. Whether it could have kept something.
+    pub(crate) fn end(&mut self, mount: SessionId) -> bool {
+        let kept = self.mounts.remove(&mount);
+        if let Some(Kept::Of(of)) = &kept {
             self.noted -= of.len();
         }
+        kept.is_some()
+    }
+
+    /// Mounts other than `by` that must drop what they have kept before a change begins. One that has read bytes while others changed them,
+    /// and was told nothing else, is told behind the change ([`Self::end_change`]): its kernel asks before it gives these to anybody.
+    /// If the change waited for it, it could read them again and again.
+    pub(crate) fn who_must_drop(&self, by: SessionId, writes: &WriteSet, now_ms: u64) -> Vec<SessionId> {
+        let is_told_later = |ino| {
+            self.changing.get(&ino).is_some_and(|changing| changing.is_read && changing.is_live(now_ms))
+        };
+        self.who(by, writes, |noted, ino| {
+            noted.told.contains(&ino)
+                || noted.is_dropping(ino)
+                || noted.untold.contains(&ino) && !is_told_later(ino)
+        })
     }
 
     /// Mounts other than `by` that may have kept something that a change changes.
     pub(crate) fn who_keep(&self, by: SessionId, writes: &WriteSet) -> Vec<SessionId> {
-        self.who(by, writes, Noted::has)
+        let has = |noted: &Noted, ino| noted.untold.contains(&ino) || noted.told.contains(&ino);
+        self.who(by, writes, |noted, ino| has(noted, ino) || noted.is_dropping(ino))
     }
 
     /// Those of them that may have kept an answer that tells of it.
     pub(crate) fn who_keep_answers(&self, by: SessionId, writes: &WriteSet) -> Vec<SessionId> {
-        self.who(by, writes, |noted, ino| noted.told.contains(&ino))
+        self.who(by, writes, Noted::was_told)
+    }
+
+    /// A mount must drop what it has of what a change changes. It counts as having it until it says so.
+    pub(crate) fn recall(&mut self, mount: SessionId, writes: &WriteSet, now_ms: u64) -> ToRecall {
+        let Some(Kept::Of(noted)) = self.mounts.get_mut(&mount) else { return ToRecall::Everything };
+        if *writes == WriteSet::Everything {
+            return ToRecall::Everything;
+        }
+        self.noted -= noted.len();
+        // What it is told from here on is noted anew.
+        let told: Vec<Ino> = writes.inos().filter(|ino| noted.told.remove(ino)).collect();
+        let take = |ino: &Ino| noted.untold.remove(ino) && !told.contains(ino);
+        let untold = writes.inos().filter(take).collect();
+        let recall = Recall { number: self.last_recall + 1, since_ms: now_ms, told, untold };
+        let inos: Vec<Ino> = recall.inos().collect();
+        let is_needed = !inos.is_empty();
+        if is_needed {
+            self.last_recall += 1;
+            noted.recalls.push_back(recall);
+        }
+        self.noted += noted.len();
+        if is_needed { ToRecall::Of { recall: self.last_recall, inos } } else { ToRecall::Nothing }
+    }
+
+    /// A mount has dropped what the recalls up to this one have named. That.
+    pub(crate) fn dropped(&mut self, mount: SessionId, recall: u64, now_ms: u64) -> Vec<Ino> {
+        let Some(Kept::Of(noted)) = self.mounts.get_mut(&mount) else { return Vec::new() };
+        self.noted -= noted.len();
+        let mut dropped = Vec::new();
+        if planted(Bug::ForgottenWithRecall) {
+            noted.told.clear();
+        }
+        while noted.recalls.front().is_some_and(|first| first.number <= recall) {
+            let Some(first) = noted.recalls.pop_front() else { break };
+            let took_ms = now_ms.saturating_sub(first.since_ms);
+            noted.keeps_from_ms = noted.keeps_from_ms.max(now_ms + BACKOFF * took_ms);
+            dropped.extend(first.inos());
+        }
+        self.noted += noted.len();
+        dropped
+    }
+
+    /// Whether a mount has not answered a recall of single files and directories for long.
+    pub(crate) fn is_held_up(&self, mount: SessionId, now_ms: u64) -> bool {
+        matches!(self.mounts.get(&mount), Some(Kept::Of(noted))
+            if noted.recalls.front().is_some_and(|recall| now_ms >= recall.since_ms + HELD_UP_MS))
     }
 
     fn who(&self, by: SessionId, writes: &WriteSet, has: impl Fn(&Noted, Ino) -> bool) -> Vec<SessionId> {
@@ -205,13 +315,17 @@ impl Keepers {
 
     /// A change is over. What of it others have read meanwhile.
     pub(crate) fn end_change(&mut self, writes: &WriteSet, now_ms: u64) -> Vec<Ino> {
-        let mut read = Vec::new();
+        let take = |ino: &Ino| self.changing.get_mut(ino).is_some_and(|it| std::mem::take(&mut it.is_read));
+        let read = writes.inos().filter(take).collect();
+        self.end_wait(writes, now_ms);
+        read
+    }
+
+    /// A change waits no longer. It has not begun.
+    pub(crate) fn end_wait(&mut self, writes: &WriteSet, now_ms: u64) {
         for ino in writes.inos() {
             let Some(changing) = self.changing.get_mut(&ino) else { continue };
             changing.under_way -= 1;
-            if std::mem::take(&mut changing.is_read) {
-                read.push(ino);
-            }
             if changing.under_way > 0 {
                 continue;
             }
@@ -224,7 +338,6 @@ impl Keepers {
                 changing.over_ms = now_ms + CONTENDED_MS;
             }
         }
-        read
     }
 
     /// This is prepared for a change by a client, whose kernel has names of it by the answer. `is_told`: the answer tells of it and may be
@@ -257,8 +370,9 @@ impl Keepers {
         if !self.is_one(mount) || !told(op, outcome, &mut |_| true) {
             return false;
         }
-        let mut may_keep = true;
-        if !self.changing.is_empty() && !planted(Bug::KeptDuringChange) {
+        let mut may_keep =
+            !matches!(self.mounts.get(&mount), Some(Kept::Of(noted)) if now_ms < noted.keeps_from_ms);
+        if may_keep && !self.changing.is_empty() && !planted(Bug::KeptDuringChange) {
             let is_quiet =
                 |ino: Ino| self.changing.get(&ino).is_none_or(|changing| !changing.by_others(mount, now_ms));
             may_keep = told(op, outcome, &mut |ino| is_quiet(ino));
@@ -374,6 +488,32 @@ mod tests {
         keepers.end(A);
         keepers.check([].into_iter());
         assert_eq!(keepers.begin(A, false), Lease::Noted, "it begins anew");
+    }
+
+    #[test]
+    fn what_is_recalled_counts_until_it_is_dropped_and_what_is_told_meanwhile_is_noted_anew() {
+        let mut keepers = Keepers::default();
+        keepers.begin(B, false);
+        assert!((1..4).all(|ino| looks(&mut keepers, B, ino, 0)));
+        let recall = |keepers: &mut Keepers, ino| keepers.recall(B, &of(ino), 0);
+        assert_eq!(recall(&mut keepers, 1), ToRecall::Of { recall: 1, inos: vec![Ino(1)] });
+        assert_eq!(recall(&mut keepers, 1), ToRecall::Nothing, "it is dropping it");
+        assert_eq!(recall(&mut keepers, 2), ToRecall::Of { recall: 2, inos: vec![Ino(2)] });
+        assert_eq!(keepers.recall(B, &WriteSet::Everything, 0), ToRecall::Everything);
+        keepers.check([].into_iter());
+        assert_eq!((keepers.noted, keepers.who_keep(A, &of(1))), (3, vec![B]));
+        assert!(looks(&mut keepers, B, 1, 0));
+        assert_eq!(keepers.dropped(B, 1, 0), [Ino(1)]);
+        assert_eq!(keepers.who_keep(A, &of(1)), [B], "it was told once more");
+        assert_eq!(recall(&mut keepers, 1), ToRecall::Of { recall: 3, inos: vec![Ino(1)] });
+        assert_eq!(keepers.dropped(B, 9, 0), [Ino(2), Ino(1)]);
+        assert_eq!(
+            (keepers.noted, keepers.who_keep(A, &of(3)), keepers.who_keep(A, &of(1))),
+            (1, vec![B], vec![])
+        );
+        assert!(recall(&mut keepers, 3) != ToRecall::Nothing && keepers.end(B));
+        assert_eq!((keepers.noted, keepers.dropped(B, 9, 0)), (0, vec![]));
+        keepers.check([].into_iter());
     }
 
     #[test]

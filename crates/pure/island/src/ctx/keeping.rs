@@ -21,6 +21,13 @@ impl Ctx {
         }
     }
 
+    /// A change of a client waits no longer. It has not begun.
+    pub(crate) fn end_wait(&mut self, by: SessionId, writes: Option<WriteSet>) {
+        let Some(writes) = writes else { return };
+        self.note_change(by, &writes);
+        self.keepers.end_wait(&writes, self.now.ms);
+    }
+
     /// A request of a client is over that has changed this, if it has.
     pub(crate) fn end_change(&mut self, by: SessionId, writes: Option<WriteSet>) {
         let Some(writes) = writes else { return };

@@ -32,7 +32,7 @@ impl Island {
     /// have kept something of what it changes.
     pub(crate) fn must_be_cleared_again(&self, call: &PendingRequest) -> bool {
         let Some(writes @ WriteSet::Of(_)) = call.writes else { return false };
-        !self.ctx.keepers.who_keep(call.session(), &writes).is_empty()
+        !self.ctx.keepers.who_must_drop(call.session(), &writes, self.ctx.now.ms).is_empty()
             || self.look().write_set(call).is_ok_and(|now| !now.is_within(&writes))
     }
 }

@@ -29,6 +29,7 @@ impl Island {
             | ClientOp::Renew
             | ClientOp::Lease
             | ClientOp::Dropped
+            | ClientOp::DroppedOf { .. }
             | ClientOp::Hold { .. }
             | ClientOp::Cut { .. }
             | ClientOp::EndCut { .. }

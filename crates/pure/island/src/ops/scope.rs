@@ -31,7 +31,8 @@ impl Look<'_> {
             | ClientOp::Renew
             | ClientOp::Lease
             | ClientOp::Cancel { .. }
-            | ClientOp::Dropped => Ok(()),
+            | ClientOp::Dropped
+            | ClientOp::DroppedOf { .. } => Ok(()),
             // Walks begin at the root. The others tell of the whole tree, or hold it back.
             ClientOp::Resolve { .. }
             | ClientOp::Hints { .. }

@@ -158,6 +158,7 @@ fn client_ops() -> Vec<(&'static str, ClientOp)> {
         ("release", ClientOp::Release { inos: vec![FILE, DIR] }),
         ("renew", ClientOp::Renew),
         ("lease", ClientOp::Lease),
+        ("dropped of", ClientOp::DroppedOf { recall: 9 }),
         ("cancel", ClientOp::Cancel { request: 8 }),
         ("dropped", ClientOp::Dropped),
         ("rename", ClientOp::Rename { op: Op::Statfs, key: Key(7) }),
@@ -355,7 +356,14 @@ fn notices() -> Vec<(&'static str, Notice)> {
     let changed =
         Notice::Changed { inos: vec![FILE, DIR], names: vec![EntryRef { dir: DIR, name: name("n") }] };
     let orphan = Notice::Orphan { ino: FILE };
-    vec![("recall", Notice::Recall), ("orphan", orphan), ("moved", moved), ("changed", changed)]
+    let recall_of = Notice::RecallOf { recall: 9, inos: vec![FILE, DIR] };
+    vec![
+        ("recall", Notice::Recall),
+        ("orphan", orphan),
+        ("moved", moved),
+        ("changed", changed),
+        ("recall of", recall_of),
+    ]
 }
 
 fn seen_name() -> VoteInfo {
@@ -720,13 +728,13 @@ pub fn all() -> Vec<Samples> {
         )
     }));
     vec![
-        samples("client_op", (1..=12).chain(15..=20).chain(30..=35), client_ops()),
+        samples("client_op", (1..=12).chain(15..=20).chain(30..=36), client_ops()),
         samples("op", 1..=29, ops()),
         samples("request", [], requests),
         samples("outcome", (1..=11).chain([13]).chain(20..=24).chain([30]), outcomes()),
         samples("answer", 1..=11, answers()),
         samples("reply", [], replies),
-        samples("notice", 1..=4, notices()),
+        samples("notice", 1..=5, notices()),
         samples(
             "handle",
             1..=2,

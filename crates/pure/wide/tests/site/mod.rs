@@ -452,7 +452,7 @@ impl Site {
                 self.queue.push_back(Event::Beside(BesideEvent::did(id, reply.outcome, data)));
             }
             Effect::Reply { id, reply, data, .. } => drop(self.replies.insert(id, (reply.outcome, data))),
-            Effect::Notice(link, Notice::Recall) => {
+            Effect::Notice(link, Notice::Recall | Notice::RecallOf { .. }) => {
                 self.ask(SessionId(link.0), Caller::ROOT, 0, ClientOp::Dropped, Bytes::new());
             }
             Effect::Notice(..) => {}
