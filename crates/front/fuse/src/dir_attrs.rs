@@ -15,14 +15,13 @@ impl DirAttrs {
     /// These may have changed, by an operation that began when there had been so many changes. Its answer tells what they are like now, or
     /// does not.
     pub(crate) fn changed(&self, dirs: [Option<Ino>; 2], asked: u64, told: &[AttrsAround]) {
-        for dir in dirs.into_iter().flatten() {
-            match told.iter().find(|told| told.after.ino == dir) {
-                Some(AttrsAround { after, .. }) => {
-                    self.learn(dir, *after, asked, |had| had.ctime <= after.ctime);
-                }
-                None => self.may_change(dir),
-            }
+        let is_one = |told: &&AttrsAround| dirs.contains(&Some(told.after.ino));
+        for AttrsAround { after, .. } in told.iter().filter(is_one) {
+            self.learn(after.ino, *after, asked, |had| had.ctime <= after.ctime);
         }
+        // Behind the others: it counts as a change that may overtake them.
+        let is_untold = |dir: &Ino| told.iter().all(|told| told.after.ino != *dir);
+        dirs.into_iter().flatten().filter(is_untold).for_each(|dir| self.may_change(dir));
     }
 }
 
@@ -49,7 +48,7 @@ mod tests {
         attrs.changed([Some(Ino(7)), None], asked, &[told(7, 1)]);
         assert_eq!((known(&attrs, 7), known(&attrs, 8)), (Some(2), Some(2)));
         // One that does not tell of both.
-        attrs.changed(both, asked, &[told(7, 3)]);
+        attrs.changed([both[1], both[0]], asked, &[told(7, 3)]);
         assert_eq!((known(&attrs, 7), known(&attrs, 8)), (Some(3), None));
         attrs.changed(both, asked, &[told(7, 4), told(8, 4)]);
         assert_eq!((known(&attrs, 7), known(&attrs, 8)), (None, None), "it began before");

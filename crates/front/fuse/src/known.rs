@@ -83,10 +83,9 @@ impl Known {
         self.uncapable.learn(ino, (), asked.file_changes, |()| false);
     }
 
-    /// Whether the attributes are worth asking for that this leaves of a directory. Of two directories one may be another island's, which
-    /// does not tell.
+    /// Whether the attributes are worth asking for that this leaves of directories. Of two the answer tells those that the island owns.
     pub(crate) fn wants_attributes(&self, op: &Op) -> bool {
-        self.is_alone() && changes_names(op) && op.subjects()[1].is_none()
+        self.is_alone() && changes_names(op)
     }
 
     fn is_alone(&self) -> bool {

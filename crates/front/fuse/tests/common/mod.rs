@@ -76,6 +76,8 @@ pub struct Memory {
     pub read_delay_ms: AtomicU64,
     /// Reads and writes of these, and what makes directories in them, are not answered while they are here.
     pub held: Mutex<Vec<Ino>>,
+    /// No answer tells the attributes of this directory that were asked for beside.
+    pub untold: Mutex<Option<Ino>>,
     /// How many of them wait for that.
     pub holding: AtomicU64,
     /// Lookups in this directory are not answered until they are cancelled, but for so many.
@@ -140,6 +142,7 @@ impl Default for Memory {
             guarded_group: 0.into(),
             read_delay_ms: 0.into(),
             held: Mutex::default(),
+            untold: Mutex::default(),
             holding: 0.into(),
             first: Mutex::default(),
             races: Mutex::default(),
@@ -599,8 +602,9 @@ impl Files for Memory {
         }
         let outcome = state.run(caller, op, &data);
         let after = |ino| Some(AttrsAround::new(None, state.node(ino).ok()?.attr));
-        let around =
-            subjects.into_iter().flatten().filter(|_| options.attributes).filter_map(after).collect();
+        let around = subjects.into_iter().flatten().filter(|_| options.attributes).filter_map(after);
+        let untold = *self.untold.lock().unwrap();
+        let around = around.filter(|told| Some(told.after.ino) != untold).collect();
         drop(state);
         match outcome {
             Ok((answer, bytes)) => self.complete_with(done, Ok(answer), &bytes, around),
