@@ -85,6 +85,24 @@ impl Device {
         self.void_name(dir, name, notify::EXPIRE_ONLY);
     }
 
+    /// Has the kernel drop the attributes of a file or directory. False if it does not know it.
+    pub(crate) fn drop_attributes(&self, ino: Ino) -> bool {
+        self.drop_inode(ino, u64::MAX)
+    }
+
+    /// The same, and its pages from this offset on; none if that is `u64::MAX`.
+    pub(crate) fn drop_inode(&self, ino: Ino, offset: u64) -> bool {
+        let mut body = Out::with_capacity(24);
+        body.u64(ino.0).u64(offset).u64(0);
+        self.notify(notify::INVAL_INODE, &body.0)
+    }
+
+    /// Has the kernel look up every name again when it is used, also absent ones. Lookups under way count as earlier ones. The kernel must know
+    /// how (`MINOR_INC_EPOCH`).
+    pub(crate) fn drop_all_names(&self) {
+        self.notify(notify::INC_EPOCH, &[]);
+    }
+
     fn void_name(&self, dir: Ino, name: &Name, flags: u32) {
         let name = name.as_bytes();
         let mut body = Out::with_capacity(16 + name.len() + 1);

@@ -1,5 +1,5 @@
 //! Which names of each directory the kernel was told that it may keep, present ones and absent ones, as long as it may keep them. Never talks to
-//! the kernel.
+//! the kernel. Names that a rename is about to give are here too: the kernel keeps them as long as it would have kept the old ones.
 //!
 //! There are two lists in each shard: the names of this period, and those of the one before. A period is as long as the kernel may keep a name. If
 //! there are more names than a list has room for, it is not known which ones the kernel keeps.
@@ -7,11 +7,12 @@
 use crate::adapter::KEEP;
 use atoll_core::map::IdMap;
 use atoll_core::{Ino, Name};
+use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 const SHARDS: usize = 16;
-/// Most names of a list, in about 60 bytes each: 16 MiB in all.
+/// Most names of a list, in about 75 bytes each: 20 MiB in all.
 const LIST_MAX: usize = 1 << 13;
 /// Most names of a directory that are dropped one by one.
 const NAMES_MAX: usize = 1 << 10;
@@ -22,7 +23,7 @@ const PERIOD: Duration = KEEP.saturating_add(Duration::from_secs(1));
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct KeptName {
     pub(crate) name: Name,
-    /// It leads to a directory.
+    /// It leads to a directory, or has.
     pub(crate) is_dir: bool,
 }
 
@@ -41,10 +42,43 @@ struct Shard {
 
 #[derive(Debug, Default)]
 struct List {
-    dirs: IdMap<Ino, Vec<KeptName>>,
+    dirs: IdMap<Ino, HashMap<Name, What>>,
     count: usize,
-    /// There were more.
-    is_over_full: bool,
+    /// There were more that the kernel may keep.
+    lacks_kept: bool,
+    /// There were more that it may have got by a rename.
+    lacks_renamed: bool,
+}
+
+/// What is known of a name.
+#[derive(Debug, Clone, Copy, Default)]
+struct What {
+    /// It leads to a directory, or has.
+    is_dir: bool,
+    /// The kernel was told that it may keep it.
+    is_kept: bool,
+}
+
+impl What {
+    fn add(&mut self, other: Self) {
+        self.is_dir |= other.is_dir;
+        self.is_kept |= other.is_kept;
+    }
+}
+
+impl List {
+    fn add(&mut self, dir: Ino, name: &Name, what: What) {
+        if let Some(had) = self.dirs.get_mut(&dir).and_then(|names| names.get_mut(name)) {
+            had.add(what);
+        } else if self.count < LIST_MAX {
+            self.count += 1;
+            self.dirs.entry(dir).or_default().insert(name.clone(), what);
+        } else if what.is_kept {
+            self.lacks_kept = true;
+        } else {
+            self.lacks_renamed = true;
+        }
+    }
 }
 
 impl Default for KeptNames {
@@ -79,21 +113,32 @@ impl KeptNames {
 
     /// The kernel is about to be told that it may keep a name.
     pub(crate) fn tell(&self, dir: Ino, name: &Name, is_dir: bool) {
-        self.tell_at(dir, KeptName { name: name.clone(), is_dir }, Instant::now());
+        self.add_at(dir, name, What { is_dir, is_kept: true }, Instant::now());
     }
 
-    fn tell_at(&self, dir: Ino, name: KeptName, now: Instant) {
+    /// A rename may give a name, or take it away.
+    pub(crate) fn may_be_renamed(&self, dir: Ino, name: &Name, is_dir: bool) {
+        self.add_at(dir, name, What { is_dir, is_kept: false }, Instant::now());
+    }
+
+    fn add_at(&self, dir: Ino, name: &Name, what: What, now: Instant) {
         let mut shard = self.of(dir);
         // Freed when others may have the lock again.
         let _over = shard.at(now);
-        let list = &mut shard.young;
-        if list.count >= LIST_MAX {
-            list.is_over_full = true;
-            return;
-        }
-        list.count += 1;
-        list.dirs.entry(dir).or_default().push(name);
+        shard.young.add(dir, name, what);
         drop(shard);
+    }
+
+    /// Whether the kernel was told that it may keep a name.
+    pub(crate) fn has(&self, dir: Ino, name: &Name) -> bool {
+        let mut shard = self.of(dir);
+        let _over = shard.at(Instant::now());
+        let is_kept = |names: &HashMap<Name, What>| names.get(name).is_some_and(|what| what.is_kept);
+        let has = [&shard.young, &shard.old]
+            .iter()
+            .any(|list| list.lacks_kept || list.dirs.get(&dir).is_some_and(is_kept));
+        drop(shard);
+        has
     }
 
     /// The kernel must drop all names of a directory that it may keep: these. None if it is not known which, or they are many.
@@ -104,25 +149,21 @@ impl KeptNames {
     fn take_at(&self, dir: Ino, now: Instant) -> Option<Vec<KeptName>> {
         let mut shard = self.of(dir);
         let _over = shard.at(now);
-        let mut names = Vec::new();
+        let mut names: HashMap<Name, What> = HashMap::new();
         let Shard { young, old, .. } = &mut *shard;
         for list in [young, old] {
             if let Some(told) = list.dirs.remove(&dir) {
                 list.count -= told.len();
-                names.extend(told);
+                told.into_iter().for_each(|(name, what)| names.entry(name).or_default().add(what));
             }
         }
-        let is_known = !shard.young.is_over_full && !shard.old.is_over_full && names.len() <= NAMES_MAX;
+        let lacks_none = |list: &List| !list.lacks_kept && !list.lacks_renamed;
+        let is_known = lacks_none(&shard.young) && lacks_none(&shard.old) && names.len() <= NAMES_MAX;
+        drop(shard);
+        let mut names: Vec<KeptName> =
+            names.into_iter().map(|(name, What { is_dir, .. })| KeptName { name, is_dir }).collect();
+        names.sort_unstable();
         is_known.then_some(names)
-    }
-
-    /// The kernel has dropped all names.
-    pub(crate) fn clear(&self) {
-        for shard in &self.shards {
-            let mut shard = shard.lock().expect("no holder of this lock panics");
-            let _over = [std::mem::take(&mut shard.young), std::mem::take(&mut shard.old)];
-            drop(shard);
-        }
     }
 }
 
@@ -136,17 +177,21 @@ mod tests {
         KeptName { name: Name::new(n.to_string().as_bytes()).unwrap(), is_dir: n.is_multiple_of(2) }
     }
 
+    fn tell(names: &KeptNames, dir: Ino, KeptName { name, is_dir }: KeptName, now: Instant) {
+        names.add_at(dir, &name, What { is_dir, is_kept: true }, now);
+    }
+
     #[test]
     fn names_are_known_as_long_as_the_kernel_may_keep_them_and_taken_once() {
         let (names, begin) = (KeptNames::default(), Instant::now());
         let at = |seconds: u64| begin + Duration::from_secs(seconds);
-        names.tell_at(D, name(1), at(0));
-        names.tell_at(Ino(6), name(2), at(0));
-        names.tell_at(D, name(3), at(8));
-        assert_eq!(names.take_at(D, at(9)), Some(vec![name(3), name(1)]));
+        tell(&names, D, name(1), at(0));
+        tell(&names, Ino(6), name(2), at(0));
+        tell(&names, D, name(3), at(8));
+        assert_eq!(names.take_at(D, at(9)), Some(vec![name(1), name(3)]));
         assert_eq!(names.take_at(D, at(9)), Some(Vec::new()));
-        names.tell_at(D, name(4), at(9));
-        names.tell_at(Ino(7), name(5), at(40));
+        tell(&names, D, name(4), at(9));
+        tell(&names, Ino(7), name(5), at(40));
         assert_eq!(names.take_at(D, at(40)), Some(Vec::new()), "it is over");
         assert_eq!(names.take_at(Ino(7), at(41)), Some(vec![name(5)]));
     }
@@ -156,19 +201,30 @@ mod tests {
         let (names, begin) = (KeptNames::default(), Instant::now());
         let at = |seconds: u64| begin + Duration::from_secs(seconds);
         for n in 0..=NAMES_MAX {
-            names.tell_at(D, name(n), at(0));
+            tell(&names, D, name(n), at(0));
         }
         assert_eq!(names.take_at(D, at(0)), None, "too many to drop each");
         let other = Ino(D.0 + SHARDS as u64);
         for n in 0..=LIST_MAX {
-            names.tell_at(other, name(n), at(0));
+            tell(&names, other, name(n), at(0));
         }
         assert_eq!(names.take_at(D, at(0)), None, "some may have found no room");
         assert_eq!(names.of(D).young.count, LIST_MAX);
         assert_eq!(names.take_at(D, at(8)), None);
         assert_eq!(names.take_at(D, at(16)), Some(Vec::new()));
-        names.tell_at(D, name(1), at(16));
-        names.clear();
-        assert_eq!(names.take_at(D, at(16)), Some(Vec::new()));
+    }
+
+    #[test]
+    fn a_name_is_once_there_and_counts_as_a_directorys_if_it_ever_led_to_one() {
+        let names = KeptNames::default();
+        let name = Name::new(b"n").unwrap();
+        names.may_be_renamed(D, &name, false);
+        assert!(!names.has(D, &name), "it may get it by a rename");
+        for is_dir in [false, true, false] {
+            names.tell(D, &name, is_dir);
+        }
+        assert!(names.has(D, &name) && !names.has(Ino(6), &name));
+        assert_eq!(names.take(D), Some(vec![KeptName { name: name.clone(), is_dir: true }]));
+        assert!(!names.has(D, &name));
     }
 }

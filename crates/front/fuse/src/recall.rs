@@ -10,7 +10,7 @@
 //! Until then it serves no read(2) of a changed file: a reader asks for attributes first, and the kernel
 //! itself drops the pages of a file whose change time is new.
 
-use crate::abi::{MINOR_INC_EPOCH, Out, init, notify};
+use crate::abi::{MINOR_INC_EPOCH, init};
 use crate::adapter::{Agreed, KEEP};
 use crate::again::{Again, VoidAnswers};
 use crate::device::Device;
@@ -23,7 +23,7 @@ use atoll_core::{Ino, Name};
 use atoll_vfs::{CHANGED_MAX, Scope, Watcher};
 use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long a recall waits for attributes. After that the kernel no longer uses what it was told before.
 const ATTRIBUTES_MAX: Duration = KEEP.saturating_add(Duration::from_secs(1));
@@ -58,7 +58,8 @@ struct Drops {
     /// Names that lead elsewhere, which are looked up again.
     names: Arc<Sweep<(Ino, Name)>>,
     kept_names: Arc<KeptNames>,
-    recalled_names: Arc<Sweep<(Ino, KeptName)>>,
+    recalled_names: Arc<Sweep<(Ino, Vec<KeptName>)>>,
+    recalled_attributes: Arc<Sweep<Ino>>,
 }
 
 impl Recall {
@@ -72,9 +73,7 @@ impl Recall {
         let dropping = |offset: u64| {
             let device = Arc::clone(device);
             move |ino: &Ino| {
-                let mut body = Out::with_capacity(24);
-                body.u64(ino.0).u64(offset).u64(0);
-                device.notify(notify::INVAL_INODE, &body.0);
+                device.drop_inode(*ino, offset);
             }
         };
         let (pending, drop_pages) = (Arc::clone(pending), dropping(ALL_PAGES));
@@ -92,9 +91,19 @@ impl Recall {
             if expires { of_names.expire_name(*dir, name) } else { of_names.drop_name(*dir, name) }
         };
         let (of_kept, expire_dir) = (Arc::clone(device), expire_name.clone());
-        let drop_name = move |(dir, KeptName { name, is_dir }): &(Ino, KeptName)| {
-            // A directory stays for those who are in it, and for what is mounted below it.
-            if *is_dir { expire_dir(&(*dir, name.clone())) } else { of_kept.drop_name(*dir, name) }
+        let drop_names = move |(dir, names): &(Ino, Vec<KeptName>)| {
+            for KeptName { name, is_dir } in names {
+                // A directory stays for those who are in it, and for what is mounted below it.
+                if *is_dir { expire_dir(&(*dir, name.clone())) } else { of_kept.drop_name(*dir, name) }
+            }
+        };
+        let (of_attributes, all_nodes) = (Arc::clone(device), Arc::clone(nodes));
+        let drop_attributes = move |ino: &Ino| {
+            // Who has asked for it may not have written down yet what it was told: then the kernel does not know it.
+            let until = Instant::now() + HELD_UP_MAX;
+            while !of_attributes.drop_attributes(*ino) && all_nodes.knows(*ino) && Instant::now() < until {
+                std::thread::sleep(LOOK_AGAIN);
+            }
         };
         let drops = Arc::new(Drops {
             nodes: Arc::clone(nodes),
@@ -104,7 +113,8 @@ impl Recall {
             attributes: Sweep::new("fuse-attributes", dropping(NO_PAGES)),
             names: Sweep::new("fuse-names", expire_name),
             kept_names: Arc::clone(kept_names),
-            recalled_names: Sweep::new("fuse-recalled", drop_name),
+            recalled_names: Sweep::new("fuse-recalled", drop_names),
+            recalled_attributes: Sweep::new("fuse-recalled-attrs", drop_attributes),
         });
         let once_more = Arc::clone(&drops);
         // Pages are locked from when they are asked for until they are there, so each was dropped behind that.
@@ -136,11 +146,8 @@ impl Drops {
     /// anything.
     fn drop_all_names(&self) -> Option<Vec<Ino>> {
         let agreed = self.agreed.get()?;
-        // Before they go: some may be told again at once.
-        self.kept_names.clear();
         if agreed.minor >= MINOR_INC_EPOCH {
-            // Lookups under way get the old epoch.
-            self.device.notify(notify::INC_EPOCH, &[]);
+            self.device.drop_all_names();
         }
         let mut known = vec![Ino::ROOT];
         self.nodes.each(|ino| known.push(ino));
@@ -149,32 +156,30 @@ impl Drops {
 }
 
 impl Recall {
-    /// Has the kernel drop all names of these directories.
-    fn drop_names(&self, dirs: &BTreeSet<Ino>) {
-        let mut kept = Some(Vec::new());
+    /// Has the kernel drop all names of these directories. Names of directories among them, which it looks up again when they are used.
+    fn drop_names(&self, dirs: &BTreeSet<Ino>) -> Vec<(Ino, Name)> {
+        let (mut all, mut are_known) = (Vec::new(), true);
         for dir in dirs {
-            let names = self.drops.kept_names.take(*dir);
-            kept = kept.zip(names).map(|(mut kept, names)| {
-                kept.extend(names.into_iter().map(|name| (*dir, name)));
-                kept
-            });
-        }
-        let are_dropped = kept.is_some_and(|mut kept| {
-            kept.sort_unstable();
-            kept.dedup();
-            let dirs =
-                kept.iter().filter(|(_, kept)| kept.is_dir).map(|(dir, kept)| (*dir, kept.name.clone()));
-            let dirs: Vec<(Ino, Name)> = dirs.collect();
-            let are_dropped = kept.is_empty() || self.drops.recalled_names.run(kept, HELD_UP_MAX);
-            if !dirs.is_empty() {
-                // Somebody may just be looking at one without the lock of the directory that it is in.
-                self.again.add(&[], &dirs);
+            match self.drops.kept_names.take(*dir) {
+                Some(names) if names.is_empty() => {}
+                Some(names) => all.push((*dir, names)),
+                None => {
+                    // Any name: the kernel does that when it has linked the names of a listing that was answered before.
+                    let any = Name::new(b"-").expect("a name may be this");
+                    all.push((*dir, vec![KeptName { name: any, is_dir: false }]));
+                    are_known = false;
+                }
             }
-            are_dropped
+        }
+        let expired = all.iter().flat_map(|(dir, names)| {
+            names.iter().filter(|kept| kept.is_dir).map(|kept| (*dir, kept.name.clone()))
         });
-        if !are_dropped {
+        let expired = expired.collect();
+        let are_dropped = all.is_empty() || self.drops.recalled_names.run(all, HELD_UP_MAX);
+        if !are_dropped || !are_known {
             let _ = self.drops.drop_all_names();
         }
+        expired
     }
 }
 
@@ -187,9 +192,11 @@ impl Watcher for Recall {
                     return;
                 }
                 let inos: BTreeSet<Ino> = inos.iter().copied().collect();
-                self.drop_names(&inos);
+                let expired = self.drop_names(&inos);
                 let inos: Vec<Ino> = inos.into_iter().collect();
-                self.drops.attributes.run(inos.clone(), ATTRIBUTES_MAX);
+                self.drops.recalled_attributes.run(inos.clone(), ATTRIBUTES_MAX);
+                // Somebody may just be looking at one without the lock of the directory that it is in.
+                self.again.add(&inos, &expired);
                 self.pages.run_until_held_up(inos, PAGES_MAX, HELD_UP_MAX);
             }
             Scope::Of(_) | Scope::Everything => {

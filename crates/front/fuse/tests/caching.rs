@@ -205,6 +205,40 @@ fn a_recall_of_a_directory_ends_although_a_request_holds_its_lock_and_its_names_
     });
 }
 
+/// Sequence u of `docs/design/024-leases.md`: the kernel keeps a new name as long as it would have kept the old one.
+#[test]
+fn a_name_that_a_rename_gives_is_not_kept_past_a_recall_nor_if_the_answer_may_not_be_kept() {
+    needs!(Mounts);
+    let world = world("renamed", Caching::UntilRecalled);
+    let unlink = |text: &str| world.files.behind(Op::Unlink { dir: Ino::ROOT, name: name(text) }, b"");
+    for n in 0..10 {
+        let [from, to] = ["from", "to"].map(|text| format!("{text}{n}"));
+        world.files.behind(create(&from), b"");
+        assert_eq!(len(&world.at(&from)), 0);
+        *world.files.held.lock().unwrap() = vec![Ino::ROOT];
+        let before = world.requests("RENAME");
+        std::thread::scope(|scope| {
+            let renamed = scope.spawn(|| fs::rename(world.at(&from), world.at(&to)));
+            eventually(|| world.requests("RENAME") > before);
+            let recalled = scope.spawn(|| recall(&world, &[Ino::ROOT]));
+            // The recall waits for names by now, most times.
+            std::thread::sleep(Duration::from_millis(5));
+            world.files.held.lock().unwrap().clear();
+            renamed.join().unwrap().unwrap();
+            recalled.join().unwrap();
+        });
+        unlink(&to);
+        assert!(!world.at(&to).exists(), "{to}");
+    }
+    // Nobody recalls what was told without a lease.
+    world.files.behind(create("f"), b"");
+    assert_eq!(len(&world.at("f")), 0);
+    *world.files.caching.lock().unwrap() = Caching::Never;
+    fs::rename(world.at("f"), world.at("g")).unwrap();
+    unlink("g");
+    assert!(!world.at("g").exists());
+}
+
 #[test]
 fn if_more_has_changed_than_can_be_named_everything_is_dropped() {
     needs!(Mounts);

@@ -289,6 +289,7 @@ impl<T> Route<T> {
         for (island, recall) in answers {
             self.own(island, ClientOp::DroppedOf { recall }, out);
         }
+        self.lease_goes_on(self.now_ms);
     }
 
     /// Tells an island that nothing is kept, and keeps nothing until it answers. The island may take this as
@@ -298,7 +299,6 @@ impl<T> Route<T> {
         peer.lease = Lease::No;
         peer.told_from = self.next_id;
         peer.recalling = false;
-        peer.recalls_of.clear();
         self.own(island, ClientOp::Dropped, out);
     }
 

@@ -376,6 +376,7 @@ pub(crate) fn submit(
 ) {
     let asked = core.known.asks(&op, |ino| core.places.is_dir(ino));
     let learnt = names::learnt(&op);
+    let was_kept = names::note_asked(core, &learnt);
     let with_groups = (caller.groups.is_none() && caller.uid != 0).then(|| (op.clone(), data.clone()));
     let done = move |core: &Arc<Core>, outcome: Result<Answer, Errno>, beside: AnswerExtras<'_>| {
         let is_alone = core.allowed(beside.caching) == Caching::UntilRecalled;
@@ -390,7 +391,7 @@ pub(crate) fn submit(
         if outcome == Err(Errno::ESTALE) {
             return gone::stale(core, header, shape, tries);
         }
-        names::note_kept(core, &learnt, &outcome, is_alone);
+        names::note_answered(core, (&learnt, was_kept), &outcome, is_alone);
         finish(core, &header, (shape, holds.then_some(asked)), outcome, beside);
     };
     start(core, header, &caller, (op, data), done);

@@ -120,22 +120,35 @@ pub(super) fn learnt(op: &Op) -> [Option<Place>; 2] {
     }
 }
 
-/// The kernel is about to hear the answer to an operation by which it learns of these names. `may_keep`: until they are recalled.
-pub(super) fn note_kept(
+/// The volume is asked for an operation by which the kernel learns of these names. Of a rename it will keep the new names as long as it
+/// would have kept the old ones. A recall that names a directory finds both now, and waits until the kernel has renamed, or has all names
+/// go. Whether the kernel may keep a name that is moved.
+pub(super) fn note_asked(core: &Core, places: &[Option<Place>; 2]) -> bool {
+    let [Some(from), Some(to)] = places else { return false };
+    let both = [from, to];
+    let is_kept = both.into_iter().any(|place| core.kept_names.has(place.dir, &place.name));
+    let is_dir = both.into_iter().any(|place| core.places.at(place).is_some());
+    both.into_iter().for_each(|place| core.kept_names.may_be_renamed(place.dir, &place.name, is_dir));
+    is_kept
+}
+
+/// The kernel is about to hear the answer to such an operation. `may_keep`: until it is recalled.
+pub(super) fn note_answered(
     core: &Core,
-    places: &[Option<Place>; 2],
+    (places, was_kept): (&[Option<Place>; 2], bool),
     outcome: &Result<Answer, Errno>,
     may_keep: bool,
 ) {
     let is_dir = match outcome {
         Ok(Answer::Found { found }) => found.attr.kind == Kind::Directory,
-        Ok(_) => places.iter().flatten().any(|place| core.places.at(place).is_some()),
-        Err(Errno::ENOENT) => false,
+        Ok(_) | Err(Errno::ENOENT) => false,
         Err(_) => return,
     };
-    // It keeps a name that was moved as long as it would have kept the one before.
-    if may_keep || places[1].is_some() {
+    if may_keep {
         places.iter().flatten().for_each(|place| core.kept_names.tell(place.dir, &place.name, is_dir));
+    } else if was_kept && outcome.is_ok() {
+        // The island recalls nothing of what it has told without a lease, and the kernel would keep the name that was moved.
+        core.device.drop_all_names();
     }
 }
 

@@ -14,8 +14,9 @@ use atoll_proto::{Lease, Notice, Outcome, ParticipantWork, RowChange};
 
 use crate::client::sessions::{LEASE_MS, Sessions};
 use crate::ctx::decision::Decision;
-use crate::ctx::keepers::{BACKOFF, ToRecall, WriteSet};
+use crate::ctx::keepers::{BACKOFF, ToRecall, WasDropped};
 use crate::ctx::request::{Blocked, Next, PendingRequest};
+use crate::ctx::write_set::WriteSet;
 use crate::ctx::{Bounded, Ctx, RECOVERY_SESSION};
 use crate::event::{Effect, LinkId};
 
@@ -111,6 +112,10 @@ impl Sessions {
         if self.leases.recalling.contains(&mount) {
             return;
         }
+        if ctx.scope_of(mount).is_some() {
+            // It is told no id of what it may not see, such as a file that has come from another island.
+            return self.recall(ctx, mount);
+        }
         match ctx.keepers.recall(mount, writes, ctx.now.ms) {
             ToRecall::Everything => self.recall(ctx, mount),
             ToRecall::Of { recall, inos } => {
@@ -136,22 +141,28 @@ impl Sessions {
 
     /// A mount has dropped everything that it kept, or can no longer use it.
     pub(super) fn recalled(&mut self, ctx: &mut Ctx, mount: SessionId) {
-        let kept = ctx.keepers.end(mount);
+        let end = ctx.keepers.end(mount);
         let is_recalled = self.leases.recalling.remove(&mount);
-        if let Some(alive) = self.alive.get_mut(&mount).filter(|_| is_recalled) {
-            let took_ms = ctx.now.ms.saturating_sub(alive.recalled_ms);
-            alive.keeps_from_ms = ctx.now.ms + BACKOFF * took_ms;
+        if let Some(alive) = self.alive.get_mut(&mount) {
+            let since_ms = end.as_ref().and_then(|end| end.unanswered_ms);
+            let since_ms = since_ms.into_iter().chain(is_recalled.then_some(alive.recalled_ms)).min();
+            let took_ms = since_ms.map_or(0, |since_ms| ctx.now.ms.saturating_sub(since_ms));
+            let before_ms = end.as_ref().map_or(0, |end| end.keeps_from_ms).max(alive.keeps_from_ms);
+            alive.keeps_from_ms = before_ms.max(ctx.now.ms + BACKOFF * took_ms);
         }
-        if kept {
+        if end.is_some() {
             self.go_on(ctx, |_| true);
         }
     }
 
     /// A mount has dropped what a recall has named.
     pub(super) fn dropped_of(&mut self, ctx: &mut Ctx, mount: SessionId, recall: u64) {
-        let dropped = ctx.keepers.dropped(mount, recall, ctx.now.ms);
-        if !dropped.is_empty() {
-            self.go_on(ctx, |writes| dropped.iter().any(|ino| WriteSet::of(*ino).is_within(writes)));
+        match ctx.keepers.dropped(mount, recall, ctx.now.ms) {
+            WasDropped::Of(inos) if inos.is_empty() => {}
+            WasDropped::Of(inos) => {
+                self.go_on(ctx, |writes| inos.iter().any(|ino| WriteSet::of(*ino).is_within(writes)));
+            }
+            WasDropped::Unknown => self.go_on(ctx, |_| true),
         }
     }
 

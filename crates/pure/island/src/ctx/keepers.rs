@@ -8,8 +8,10 @@ use std::collections::VecDeque;
 use atoll_core::map::{IdMap, IdSet};
 use atoll_core::planted::{Bug, planted};
 use atoll_core::{Ino, SessionId, TxnId};
-use atoll_posix::{Answer, Op};
+use atoll_posix::{Answer, Errno, Op};
 use atoll_proto::{Lease, Outcome};
+
+use super::write_set::WriteSet;
 
 /// Most files and directories that are noted of all mounts together: in about 20 bytes each, 20 MiB. A mount that would be told of one more
 /// counts as keeping everything.
@@ -23,53 +25,15 @@ const CONTENDED_MS: u64 = 2_000;
 /// A mount to which a recall was sent for so long is allowed to keep nothing for this many times as long behind it: one that is slow, or that
 /// answers late on purpose, holds others up for a small part of the time only.
 pub(crate) const BACKOFF: u64 = 8;
+/// Recalls of one file or directory within [`AGAIN_MS`] behind which the mount must drop everything: it is told of it each time before the change
+/// that waits begins.
+const AGAIN_MAX: usize = 3;
+/// Milliseconds.
+const AGAIN_MS: u64 = 1_000;
+/// How many of the last recalls of a mount are looked at for that.
+const RECENT_MAX: usize = 16;
 /// Milliseconds for which a recall may be unanswered until what its mount says extends its lease no more.
 const HELD_UP_MS: u64 = 2_000;
-
-/// The write set of a change: what it may change of what mounts keep.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum WriteSet {
-    /// What all islands hear of, or of a kind that is not looked into.
-    Everything,
-    /// These files and directories, which this island decides on.
-    Of([Option<Ino>; 4]),
-}
-
-impl WriteSet {
-    /// Nothing that anybody can have kept.
-    pub(crate) const NOTHING: Self = Self::Of([None; 4]);
-
-    /// One file or directory.
-    pub(crate) const fn of(ino: Ino) -> Self {
-        Self::Of([Some(ino), None, None, None])
-    }
-
-    /// One more file or directory.
-    pub(crate) fn add(&mut self, ino: Ino) {
-        let Self::Of(of) = self else { return };
-        if !of.contains(&Some(ino)) {
-            let free = of.iter_mut().find(|of| of.is_none());
-            *free.expect("two directories and two files at most") = Some(ino);
-        }
-    }
-
-    fn inos(&self) -> impl Iterator<Item = Ino> + use<> {
-        let of = match self {
-            Self::Everything => [None; 4],
-            Self::Of(of) => *of,
-        };
-        of.into_iter().flatten()
-    }
-
-    /// Whether what this changes is all among what `other` changes.
-    pub(crate) fn is_within(&self, other: &Self) -> bool {
-        match (self, other) {
-            (_, Self::Everything) => true,
-            (Self::Everything, Self::Of(_)) => false,
-            (Self::Of(_), Self::Of(of)) => self.inos().all(|ino| of.contains(&Some(ino))),
-        }
-    }
-}
 
 /// What a mount may have kept.
 #[derive(Debug, Clone)]
@@ -87,8 +51,19 @@ struct Noted {
     untold: IdSet<Ino>,
     /// What it has not said yet that it has dropped, the oldest first.
     recalls: VecDeque<Recall>,
+    /// What it was told to drop last, and when.
+    recent: VecDeque<(Ino, u64)>,
     /// Before that it may keep nothing.
     keeps_from_ms: u64,
+}
+
+/// How it ended that a mount could keep something.
+#[derive(Debug, Default)]
+pub(crate) struct EndOfKeeping {
+    /// Since when it had not answered a recall of single files and directories.
+    pub(crate) unanswered_ms: Option<u64>,
+    /// Before that it may keep nothing.
+    pub(crate) keeps_from_ms: u64,
 }
 
 /// A recall of single files and directories that is not answered.
@@ -105,6 +80,15 @@ impl Recall {
     fn inos(&self) -> impl Iterator<Item = Ino> {
         self.told.iter().chain(&self.untold).copied()
     }
+}
+
+/// What a mount has dropped.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum WasDropped {
+    /// These.
+    Of(Vec<Ino>),
+    /// What it was recalled for is not known any more: it counts as keeping everything.
+    Unknown,
 }
 
 /// What a mount must be told, so that it keeps nothing of what a change changes.
@@ -195,13 +179,16 @@ impl Keepers {
         }
     }
 
-    /// A mount has dropped everything, and may keep nothing. Whether it could have kept something.
-    pub(crate) fn end(&mut self, mount: SessionId) -> bool {
-        let kept = self.mounts.remove(&mount);
-        if let Some(Kept::Of(of)) = &kept {
-            self.noted -= of.len();
+    /// A mount has dropped everything, and may keep nothing. None if it could not have kept anything.
+    pub(crate) fn end(&mut self, mount: SessionId) -> Option<EndOfKeeping> {
+        match self.mounts.remove(&mount)? {
+            Kept::Everything => Some(EndOfKeeping::default()),
+            Kept::Of(of) => {
+                self.noted -= of.len();
+                let unanswered_ms = of.recalls.front().map(|recall| recall.since_ms);
+                Some(EndOfKeeping { unanswered_ms, keeps_from_ms: of.keeps_from_ms })
+            }
         }
-        kept.is_some()
     }
 
     /// Mounts other than `by` that must drop what they have kept before a change begins. One that has read bytes while others changed them,
@@ -232,7 +219,12 @@ impl Keepers {
     /// A mount must drop what it has of what a change changes. It counts as having it until it says so.
     pub(crate) fn recall(&mut self, mount: SessionId, writes: &WriteSet, now_ms: u64) -> ToRecall {
         let Some(Kept::Of(noted)) = self.mounts.get_mut(&mount) else { return ToRecall::Everything };
-        if *writes == WriteSet::Everything {
+        let is_again = |ino: Ino| {
+            let of =
+                noted.recent.iter().filter(|(recent, at_ms)| *recent == ino && now_ms < at_ms + AGAIN_MS);
+            of.count() >= AGAIN_MAX && !noted.is_dropping(ino)
+        };
+        if *writes == WriteSet::Everything || writes.inos().any(is_again) {
             return ToRecall::Everything;
         }
         self.noted -= noted.len();
@@ -246,14 +238,20 @@ impl Keepers {
         if is_needed {
             self.last_recall += 1;
             noted.recalls.push_back(recall);
+            noted.recent.extend(inos.iter().map(|ino| (*ino, now_ms)));
+            noted.recent.drain(..noted.recent.len().saturating_sub(RECENT_MAX));
         }
         self.noted += noted.len();
         if is_needed { ToRecall::Of { recall: self.last_recall, inos } } else { ToRecall::Nothing }
     }
 
-    /// A mount has dropped what the recalls up to this one have named. That.
-    pub(crate) fn dropped(&mut self, mount: SessionId, recall: u64, now_ms: u64) -> Vec<Ino> {
-        let Some(Kept::Of(noted)) = self.mounts.get_mut(&mount) else { return Vec::new() };
+    /// A mount has dropped what the recalls up to this one have named. That; everything if it has come to count as keeping everything since.
+    pub(crate) fn dropped(&mut self, mount: SessionId, recall: u64, now_ms: u64) -> WasDropped {
+        let noted = match self.mounts.get_mut(&mount) {
+            None => return WasDropped::Of(Vec::new()),
+            Some(Kept::Everything) => return WasDropped::Unknown,
+            Some(Kept::Of(noted)) => noted,
+        };
         self.noted -= noted.len();
         let mut dropped = Vec::new();
         if planted(Bug::ForgottenWithRecall) {
@@ -266,7 +264,7 @@ impl Keepers {
             dropped.extend(first.inos());
         }
         self.noted += noted.len();
-        dropped
+        WasDropped::Of(dropped)
     }
 
     /// Whether a mount has not answered a recall of single files and directories for long.
@@ -377,8 +375,8 @@ impl Keepers {
                 |ino: Ino| self.changing.get(&ino).is_none_or(|changing| !changing.by_others(mount, now_ms));
             may_keep = told(op, outcome, &mut |ino| is_quiet(ino));
         }
-        // The kernel has bytes that were read, and gives a file its new name as long as it had the old one, whatever it is told.
-        let (is_read, is_renamed) = (matches!(op, Op::Read { .. }), matches!(op, Op::Rename { .. }));
+        // The kernel has bytes that were read, whatever it is told.
+        let is_read = matches!(op, Op::Read { .. });
         if !may_keep && is_read {
             told(op, outcome, &mut |ino| {
                 self.changing.get_mut(&ino).is_none_or(|changing| {
@@ -387,7 +385,7 @@ impl Keepers {
                 })
             });
         }
-        if (may_keep || is_read || is_renamed) && !planted(Bug::ToldUnnoted) {
+        if (may_keep || is_read) && !planted(Bug::ToldUnnoted) {
             told(op, outcome, &mut |ino| {
                 self.note(mount, ino, may_keep);
                 true
@@ -437,6 +435,8 @@ fn told(op: &Op, outcome: &Outcome, each: &mut impl FnMut(Ino) -> bool) -> bool 
     let answer = match outcome {
         Outcome::Ok { answer, .. } => Some(answer),
         Outcome::Observed { answer, .. } => Some(&**answer),
+        // What somebody asks for who may not see it, or that is no more.
+        Outcome::Failed { errno: Errno::ESTALE | Errno::EPERM } => return false,
         Outcome::Data { .. } | Outcome::Failed { .. } | Outcome::Elsewhere { .. } => None,
         _ => return false,
     };
@@ -503,17 +503,34 @@ mod tests {
         keepers.check([].into_iter());
         assert_eq!((keepers.noted, keepers.who_keep(A, &of(1))), (3, vec![B]));
         assert!(looks(&mut keepers, B, 1, 0));
-        assert_eq!(keepers.dropped(B, 1, 0), [Ino(1)]);
+        assert_eq!(keepers.dropped(B, 1, 0), WasDropped::Of(vec![Ino(1)]));
         assert_eq!(keepers.who_keep(A, &of(1)), [B], "it was told once more");
         assert_eq!(recall(&mut keepers, 1), ToRecall::Of { recall: 3, inos: vec![Ino(1)] });
-        assert_eq!(keepers.dropped(B, 9, 0), [Ino(2), Ino(1)]);
+        assert_eq!(keepers.dropped(B, 9, 0), WasDropped::Of(vec![Ino(2), Ino(1)]));
         assert_eq!(
             (keepers.noted, keepers.who_keep(A, &of(3)), keepers.who_keep(A, &of(1))),
             (1, vec![B], vec![])
         );
-        assert!(recall(&mut keepers, 3) != ToRecall::Nothing && keepers.end(B));
-        assert_eq!((keepers.noted, keepers.dropped(B, 9, 0)), (0, vec![]));
+        assert!(recall(&mut keepers, 3) != ToRecall::Nothing);
+        assert_eq!(keepers.end(B).and_then(|end| end.unanswered_ms), Some(0));
+        assert_eq!((keepers.noted, keepers.dropped(B, 9, 0)), (0, WasDropped::Of(vec![])));
         keepers.check([].into_iter());
+    }
+
+    #[test]
+    fn who_is_told_again_what_he_was_told_to_drop_must_drop_everything_in_the_end() {
+        let mut keepers = Keepers::default();
+        keepers.begin(B, false);
+        let mut recalled = |ino, now_ms| {
+            assert!(looks(&mut keepers, B, ino, now_ms));
+            let is_everything = keepers.recall(B, &of(ino), now_ms) == ToRecall::Everything;
+            keepers.dropped(B, u64::MAX, now_ms);
+            is_everything
+        };
+        assert!((0..4).all(|n| !recalled(1, n * AGAIN_MS)), "now and then");
+        assert!((0..20).all(|ino| !recalled(10 + ino, 5_000)), "another one each time");
+        assert!((0..3).all(|n| !recalled(1, 5_100 + n) && !recalled(2, 5_100 + n)));
+        assert!(recalled(1, 5_110) && recalled(2, 5_110));
     }
 
     #[test]

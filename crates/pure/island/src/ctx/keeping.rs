@@ -7,8 +7,8 @@ use atoll_proto::{MayKeep, Notice, Outcome, ParticipantWork, RowChange, Txn, Txn
 use atoll_state::NotInMemory;
 
 use super::changed::UntoldChanges;
-use super::keepers::WriteSet;
 use super::request::PendingRequest;
+use super::write_set::WriteSet;
 use super::{Ctx, RECOVERY_SESSION};
 
 impl Ctx {
@@ -76,7 +76,9 @@ impl Ctx {
             Some(row) => {
                 let writes = self.write_set_of_work(&row.part.work).unwrap_or(WriteSet::NOTHING);
                 let is_new = matches!(row.part.work, ParticipantWork::Adopt { .. });
-                self.keepers.begin_work(txn, row.part.request.session, writes, is_new, self.now.ms);
+                let by = row.part.request.session;
+                self.note_change(by, &writes);
+                self.keepers.begin_work(txn, by, writes, is_new, self.now.ms);
             }
             None => {
                 let by = self.state.txn(txn).map(|row| row.part.request.session);

@@ -26,6 +26,7 @@ pub(crate) mod shown;
 mod skeleton;
 mod staged;
 mod todo;
+pub(crate) mod write_set;
 
 use atoll_core::planted::{Bug, planted};
 use atoll_core::{H3, Ino, IslandId, SessionId, Stamp, Time};

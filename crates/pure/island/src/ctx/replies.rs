@@ -8,8 +8,8 @@ use atoll_core::{ClockVector, Ino, IslandId, SessionId, Stamp};
 use atoll_posix::{AttrsAround, Op};
 use atoll_proto::{Record, RowChange};
 
-use super::keepers::WriteSet;
 use super::request::PendingRequest;
+use super::write_set::WriteSet;
 use crate::event::LinkId;
 
 /// The address of the answer to a request: the link of its latest repetition.

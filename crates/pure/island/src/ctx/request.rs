@@ -7,8 +7,8 @@ use atoll_proto::{CutLost, EntryRef, FoundBy, Outcome, ParticipantWork, PeerMess
 use atoll_state::{NotInMemory, RowLoad};
 use bytes::Bytes;
 
-use super::keepers::WriteSet;
 use super::lost::LostRecord;
+use super::write_set::WriteSet;
 use crate::event::{BodyDone, BodyFault, BodyOp, BodyOpId, LinkId};
 
 /// A request under way.

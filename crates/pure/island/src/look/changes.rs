@@ -5,8 +5,8 @@ use atoll_posix::{Kind, Op, RenameMode};
 use atoll_proto::ClientOp;
 
 use super::Look;
-use crate::ctx::keepers::WriteSet;
 use crate::ctx::request::{Blocked, PendingRequest};
+use crate::ctx::write_set::WriteSet;
 
 impl Look<'_> {
     /// What a change that arrives now changes here, as far as mounts keep it. What a request is about it changes only if that is here. What others

@@ -2,8 +2,8 @@
 
 use atoll_core::planted::{Bug, planted};
 
-use crate::ctx::keepers::WriteSet;
 use crate::ctx::request::{Blocked, PendingRequest};
+use crate::ctx::write_set::WriteSet;
 use crate::island::Island;
 
 impl Island {
