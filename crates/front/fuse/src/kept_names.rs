@@ -141,6 +141,16 @@ impl KeptNames {
         has
     }
 
+    /// Whether the kernel was told that it may keep any name of a directory, since all were dropped the last time. False if that is not known.
+    pub(crate) fn has_any(&self, dir: Ino) -> bool {
+        let mut shard = self.of(dir);
+        let _over = shard.at(Instant::now());
+        let is_kept = |names: &HashMap<Name, What>| names.values().any(|what| what.is_kept);
+        let has = [&shard.young, &shard.old].iter().any(|list| list.dirs.get(&dir).is_some_and(is_kept));
+        drop(shard);
+        has
+    }
+
     /// The kernel must drop all names of a directory that it may keep: these. None if it is not known which, or they are many.
     pub(crate) fn take(&self, dir: Ino) -> Option<Vec<KeptName>> {
         self.take_at(dir, Instant::now())
@@ -224,7 +234,8 @@ mod tests {
             names.tell(D, &name, is_dir);
         }
         assert!(names.has(D, &name) && !names.has(Ino(6), &name));
+        assert!(names.has_any(D) && !names.has_any(Ino(6)));
         assert_eq!(names.take(D), Some(vec![KeptName { name: name.clone(), is_dir: true }]));
-        assert!(!names.has(D, &name));
+        assert!(!names.has(D, &name) && !names.has_any(D));
     }
 }

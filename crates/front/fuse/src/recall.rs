@@ -166,7 +166,7 @@ impl Recall {
                 None => {
                     // Any name: the kernel does that when it has linked the names of a listing that was answered before.
                     let any = Name::new(b"-").expect("a name may be this");
-                    all.push((*dir, vec![KeptName { name: any, is_dir: false }]));
+                    all.push((*dir, vec![KeptName { name: any, is_dir: true }]));
                     are_known = false;
                 }
             }

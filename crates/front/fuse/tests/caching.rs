@@ -230,11 +230,24 @@ fn a_name_that_a_rename_gives_is_not_kept_past_a_recall_nor_if_the_answer_may_no
         unlink(&to);
         assert!(!world.at(&to).exists(), "{to}");
     }
-    // Nobody recalls what was told without a lease.
+    // Nobody recalls a directory of which nothing was told that may be kept.
+    fs::create_dir(world.at("d")).unwrap();
     world.files.behind(create("f"), b"");
     assert_eq!(len(&world.at("f")), 0);
     *world.files.caching.lock().unwrap() = Caching::Never;
+    fs::rename(world.at("f"), world.at("d/g")).unwrap();
+    world.files.behind(Op::Unlink { dir: world.files.id("d"), name: name("g") }, b"");
+    assert!(!world.at("d/g").exists());
+    // The root is recalled.
+    *world.files.caching.lock().unwrap() = Caching::UntilRecalled;
+    world.files.behind(create("f"), b"");
+    assert_eq!(len(&world.at("f")), 0);
+    *world.files.caching.lock().unwrap() = Caching::Never;
+    let lookups = world.requests("LOOKUP");
     fs::rename(world.at("f"), world.at("g")).unwrap();
+    assert!(world.at("g").exists());
+    assert!(world.requests("LOOKUP") <= lookups + 1, "it was looked for before, and is kept");
+    recall(&world, &[Ino::ROOT]);
     unlink("g");
     assert!(!world.at("g").exists());
 }

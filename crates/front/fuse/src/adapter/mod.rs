@@ -376,7 +376,7 @@ pub(crate) fn submit(
 ) {
     let asked = core.known.asks(&op, |ino| core.places.is_dir(ino));
     let learnt = names::learnt(&op);
-    let was_kept = names::note_asked(core, &learnt);
+    let was_kept = names::note_asked(core, &op, &learnt);
     let with_groups = (caller.groups.is_none() && caller.uid != 0).then(|| (op.clone(), data.clone()));
     let done = move |core: &Arc<Core>, outcome: Result<Answer, Errno>, beside: AnswerExtras<'_>| {
         let is_alone = core.allowed(beside.caching) == Caching::UntilRecalled;

@@ -123,10 +123,12 @@ pub(super) fn learnt(op: &Op) -> [Option<Place>; 2] {
 /// The volume is asked for an operation by which the kernel learns of these names. Of a rename it will keep the new names as long as it
 /// would have kept the old ones. A recall that names a directory finds both now, and waits until the kernel has renamed, or has all names
 /// go. Whether the kernel may keep a name that is moved.
-pub(super) fn note_asked(core: &Core, places: &[Option<Place>; 2]) -> bool {
+pub(super) fn note_asked(core: &Core, op: &Op, places: &[Option<Place>; 2]) -> bool {
     let [Some(from), Some(to)] = places else { return false };
     let both = [from, to];
-    let is_kept = both.into_iter().any(|place| core.kept_names.has(place.dir, &place.name));
+    let exchanges = matches!(op, Op::Rename { mode: RenameMode::Exchange, .. });
+    let moved = both.into_iter().take(if exchanges { 2 } else { 1 });
+    let is_kept = moved.into_iter().any(|place| core.kept_names.has(place.dir, &place.name));
     let is_dir = both.into_iter().any(|place| core.places.at(place).is_some());
     both.into_iter().for_each(|place| core.kept_names.may_be_renamed(place.dir, &place.name, is_dir));
     is_kept
@@ -144,11 +146,17 @@ pub(super) fn note_answered(
         Ok(_) | Err(Errno::ENOENT) => false,
         Err(_) => return,
     };
-    if may_keep {
-        places.iter().flatten().for_each(|place| core.kept_names.tell(place.dir, &place.name, is_dir));
+    let mut places = places.iter().flatten();
+    // Who has told any name of each directory that may be kept recalls the directory.
+    let is_recalled = || was_kept && places.clone().all(|place| core.kept_names.has_any(place.dir));
+    if may_keep || is_recalled() {
+        places.for_each(|place| core.kept_names.tell(place.dir, &place.name, is_dir));
     } else if was_kept && outcome.is_ok() {
-        // The island recalls nothing of what it has told without a lease, and the kernel would keep the name that was moved.
+        // Nobody would, and the kernel would keep the name that was moved.
         core.device.drop_all_names();
+    } else if is_dir && let Some(place) = places.next() {
+        // It may be in the list as an absent name.
+        core.kept_names.may_be_renamed(place.dir, &place.name, true);
     }
 }
 
