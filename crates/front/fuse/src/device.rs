@@ -22,6 +22,10 @@ const INBOX_BYTES: usize = IO_BYTES_MAX + 4096;
 /// Answers up to here are copied into one piece before they are sent.
 const SHORT_BYTES: usize = 256;
 
+/// The offset from which pages are dropped: no pages, or all.
+const NO_PAGES: u64 = u64::MAX;
+const ALL_PAGES: u64 = 0;
+
 /// Pauses of the processor between two looks for a request.
 const LOOK_PAUSES: u32 = 16;
 
@@ -87,11 +91,15 @@ impl Device {
 
     /// Has the kernel drop the attributes of a file or directory. False if it does not know it.
     pub(crate) fn drop_attributes(&self, ino: Ino) -> bool {
-        self.drop_inode(ino, u64::MAX)
+        self.void_inode(ino, NO_PAGES)
     }
 
-    /// The same, and its pages from this offset on; none if that is `u64::MAX`.
-    pub(crate) fn drop_inode(&self, ino: Ino, offset: u64) -> bool {
+    /// The same, and its pages. Waits for those that are being read or written back.
+    pub(crate) fn drop_pages(&self, ino: Ino) -> bool {
+        self.void_inode(ino, ALL_PAGES)
+    }
+
+    fn void_inode(&self, ino: Ino, offset: u64) -> bool {
         let mut body = Out::with_capacity(24);
         body.u64(ino.0).u64(offset).u64(0);
         self.notify(notify::INVAL_INODE, &body.0)

@@ -33,9 +33,6 @@ const PAGES_MAX: Duration = Duration::from_secs(1);
 const HELD_UP_MAX: Duration = Duration::from_millis(20);
 /// Pause between two looks whether a request for a file's bytes is over.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
-/// The offset from which pages are dropped: no pages, or all.
-const NO_PAGES: u64 = u64::MAX;
-const ALL_PAGES: u64 = 0;
 
 /// The object that a volume calls back. It knows nothing of the volume, so that the two do not keep each
 /// other alive.
@@ -70,21 +67,16 @@ impl Recall {
         pending: &Arc<Pending>,
         (known, kept_names): (&Arc<Known>, &Arc<KeptNames>),
     ) -> Self {
-        let dropping = |offset: u64| {
-            let device = Arc::clone(device);
-            move |ino: &Ino| {
-                device.drop_inode(*ino, offset);
-            }
-        };
-        let (pending, drop_pages) = (Arc::clone(pending), dropping(ALL_PAGES));
+        let (pending, of_pages) = (Arc::clone(pending), Arc::clone(device));
         let drop_pages = move |ino: &Ino| {
             for unique in pending.for_bytes(*ino) {
                 while pending.waiting(unique).is_some() {
                     std::thread::sleep(LOOK_AGAIN);
                 }
             }
-            drop_pages(ino);
+            of_pages.drop_pages(*ino);
         };
+        let of_changed = Arc::clone(device);
         let (of_names, offer) = (Arc::clone(device), Arc::clone(agreed));
         let expire_name = move |(dir, name): &(Ino, Name)| {
             let expires = offer.get().is_some_and(|agreed| agreed.flags & init::HAS_EXPIRE_ONLY != 0);
@@ -110,7 +102,7 @@ impl Recall {
             device: Arc::clone(device),
             agreed: Arc::clone(agreed),
             known: Arc::clone(known),
-            attributes: Sweep::new("fuse-attributes", dropping(NO_PAGES)),
+            attributes: Sweep::new("fuse-attributes", move |ino: &Ino| _ = of_changed.drop_attributes(*ino)),
             names: Sweep::new("fuse-names", expire_name),
             kept_names: Arc::clone(kept_names),
             recalled_names: Sweep::new("fuse-recalled", drop_names),
@@ -164,7 +156,7 @@ impl Recall {
                 Some(names) if names.is_empty() => {}
                 Some(names) => all.push((*dir, names)),
                 None => {
-                    // Any name: the kernel does that when it has linked the names of a listing that was answered before.
+                    // To drop any name the kernel waits until it has written down all names of a listing that was answered before.
                     let any = Name::new(b"-").expect("a name may be this");
                     all.push((*dir, vec![KeptName { name: any, is_dir: true }]));
                     are_known = false;

@@ -418,27 +418,52 @@ impl Client {
         result
     }
 
-    /// Has the watcher be told of what has changed, on a thread of its own: that waits for answers which are being passed on, and for
-    /// no operation. What changes meanwhile is told together.
-    fn tell_changed(&self) {
-        if !self.changed.wants_thread() {
+    /// Has the watcher be told of what waits, on a thread of its own: that waits for answers which are being passed on, and for no
+    /// operation. What comes meanwhile is told together.
+    fn tell<T: Send + 'static>(&self, name: &str, pending: fn(&Self) -> &Pending<T>, tell: fn(&Self, T)) {
+        if !pending(self).wants_thread() {
             return;
         }
         let client = self.me.upgrade();
-        let tell = move || {
+        let run = move || {
             let Some(client) = client else { return };
-            while let Some((inos, names)) = client.changed.take() {
+            while let Some(told) = pending(&client).take() {
                 // Answers of before that are told from now on may not be kept.
                 client.promises.pass();
+                tell(&client, told);
+            }
+        };
+        if std::thread::Builder::new().name(name.into()).spawn(run).is_err() {
+            // The next tick tries again.
+            pending(self).has_no_thread();
+        }
+    }
+
+    fn tell_changed(&self) {
+        self.tell(
+            "atoll-changed",
+            |client| &client.changed,
+            |client, (inos, names)| {
                 if let Some(watcher) = client.watcher.get() {
                     watcher.changed(&inos, &names);
                 }
-            }
-        };
-        if std::thread::Builder::new().name("atoll-changed".into()).spawn(tell).is_err() {
-            // The next tick tries again.
-            self.changed.has_no_thread();
-        }
+            },
+        );
+    }
+
+    /// Recalls of single files and directories, as [`Client::recall`].
+    fn recall_of(&self) {
+        self.tell(
+            "atoll-recall-of",
+            |client| &client.recalls_of,
+            |client, RecallOf { number, inos }| {
+                if let Some(watcher) = client.watcher.get() {
+                    watcher.recall_of(&inos);
+                }
+                client.with(|route, _, out| route.dropped_of(number, out));
+                client.note_keeping();
+            },
+        );
     }
 
     /// On a thread of its own: a recall must never wait for an operation that waits for it.
@@ -459,29 +484,6 @@ impl Client {
         if std::thread::Builder::new().name("atoll-recall".into()).spawn(recall).is_err() {
             // Until it is done nothing is kept, and no session is taken up again.
             self.recalls_due.fetch_add(1, Ordering::AcqRel);
-        }
-    }
-
-    /// Has the watcher be told of recalls of single files and directories, as [`Client::recall`] does. What comes meanwhile is told together.
-    fn recall_of(&self) {
-        if !self.recalls_of.wants_thread() {
-            return;
-        }
-        let client = self.me.upgrade();
-        let tell = move || {
-            let Some(client) = client else { return };
-            while let Some(RecallOf { number, inos }) = client.recalls_of.take() {
-                client.promises.pass();
-                if let Some(watcher) = client.watcher.get() {
-                    watcher.recall_of(&inos);
-                }
-                client.with(|route, _, out| route.dropped_of(number, out));
-                client.note_keeping();
-            }
-        };
-        if std::thread::Builder::new().name("atoll-recall-of".into()).spawn(tell).is_err() {
-            // The next tick tries again.
-            self.recalls_of.has_no_thread();
         }
     }
 

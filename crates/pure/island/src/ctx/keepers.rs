@@ -192,7 +192,7 @@ impl Keepers {
     }
 
     /// Mounts other than `by` that must drop what they have kept before a change begins. One that has read bytes while others changed them,
-    /// and was told nothing else, is told behind the change ([`Self::end_change`]): its kernel asks before it gives these to anybody.
+    /// and was told nothing else, is told behind the change ([`Self::end_change`]): its kernel asks before it gives these to read(2).
     /// If the change waited for it, it could read them again and again.
     pub(crate) fn who_must_drop(&self, by: SessionId, writes: &WriteSet, now_ms: u64) -> Vec<SessionId> {
         let is_told_later = |ino| {
@@ -207,8 +207,9 @@ impl Keepers {
 
     /// Mounts other than `by` that may have kept something that a change changes.
     pub(crate) fn who_keep(&self, by: SessionId, writes: &WriteSet) -> Vec<SessionId> {
-        let has = |noted: &Noted, ino| noted.untold.contains(&ino) || noted.told.contains(&ino);
-        self.who(by, writes, |noted, ino| has(noted, ino) || noted.is_dropping(ino))
+        self.who(by, writes, |noted, ino| {
+            noted.told.contains(&ino) || noted.untold.contains(&ino) || noted.is_dropping(ino)
+        })
     }
 
     /// Those of them that may have kept an answer that tells of it.
