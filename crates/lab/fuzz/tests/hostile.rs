@@ -499,7 +499,7 @@ fn islands_that_the_volume_does_not_have_are_not_listened_to() {
             },
             PeerOp::ReturnedJournal { entries: Vec::new() },
             PeerOp::JournalDurable { upto: Stamp(u64::MAX) },
-            PeerOp::Journal { after: Stamp(0), entries: Vec::new() },
+            PeerOp::Journal { after: Stamp(0), entries: Vec::new(), private: false },
             PeerOp::Applied { upto: Stamp(u64::MAX), synced: true },
             PeerOp::Resend { after: Stamp(u64::MAX) },
         ];

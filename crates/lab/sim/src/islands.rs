@@ -444,7 +444,8 @@ impl World {
         let outs = copy.port.take();
         // A process that has died with another of its copies says nothing of this one either.
         let dead = copy.is_dead() || !copy.is_open();
-        if let Some(engine) = copy.leading_engine().filter(|_| !dead) {
+        // One that stopped when its plain tree was opened has not done what it began with.
+        if let Some(engine) = copy.leading_engine().filter(|_| !dead && !copy.halted) {
             engine.with_island(|island| island.check());
         }
         let is_excused = self.machines[node].ailment.excuses();

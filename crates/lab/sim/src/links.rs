@@ -672,7 +672,7 @@ impl World {
         }
         // Threads that perform the effects of one island overtake each other; but one thread sends all
         // that ends with `HelloDone`.
-        let may = matches!(&frame.message, ToIsland::Peer(m) if !matches!(m.op, PeerOp::HelloDone));
+        let may = matches!(&frame.message, ToIsland::Peer(m) if !matches!(m.op, PeerOp::HelloDone { .. }));
         let overtakes = may && self.rng.percent(10);
         self.injected.reordered += u64::from(overtakes);
         let c = &mut self.conns[conn];

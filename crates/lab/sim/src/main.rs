@@ -319,7 +319,7 @@ fn planted(args: &Args) -> ExitCode {
                 None => (format!("not found | {runs_max}"), String::new()),
             };
             let seconds = began.elapsed().as_secs_f64();
-            eprintln!("{bug}: {seconds:.1} s: {}", why.lines().next().unwrap_or_default());
+            eprintln!("{bug}: {how}: {seconds:.1} s: {}", why.lines().next().unwrap_or_default());
             let line = format!("| `{bug}` | {} | {how} |", bug.what());
             told.lock().expect("no panic while it is held")[n] = (line, found.is_some());
         }

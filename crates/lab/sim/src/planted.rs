@@ -79,6 +79,7 @@ pub const fn shown_by(bug: Bug) -> Shown {
         | Bug::LostIsGone
         | Bug::DoneIsGone
         | Bug::FreshTooLong
+        | Bug::PermittedUntold
         | Bug::LateSignOfLife => {
             return Shown::Sequence;
         }
@@ -119,11 +120,13 @@ pub const fn shown_by(bug: Bug) -> Shown {
         | Bug::ToldUnnoted
         | Bug::ForgottenWithRecall
         | Bug::PartNotCleared
+        | Bug::NotLeaf
+        | Bug::ToldEarlierLife
         | Bug::KeepsNotLogged
         | Bug::KeepsNotSynced => return Shown::OfIsland,
         Bug::KeptOvertaken => return Shown::OfRoute,
         Bug::LinkedWithoutScope | Bug::LentToScope | Bug::FoundAnywhere => "limited",
-        Bug::AnswerOverNewer | Bug::BytesOfUnsynced => return Shown::OfCopies,
+        Bug::AnswerOverNewer | Bug::BytesOfUnsynced | Bug::OwnCheckpoints => return Shown::OfCopies,
         Bug::NoCycleCheck | Bug::FoldsByAge | Bug::ChainOnly | Bug::BaseNotKept => return Shown::OfSpine,
         Bug::AbsentIsRemoved
         | Bug::RemovalSeesAll
@@ -137,9 +140,7 @@ pub const fn shown_by(bug: Bug) -> Shown {
         | Bug::AwayInFailOver
         | Bug::TimeGoesBack => "groups_deaths",
         Bug::DropsUnsyncedAtOthers | Bug::CutForgetsExtents => "groups_power",
-        Bug::MissingForgotten | Bug::RowsOfTwoCommits | Bug::FilledUnsynced | Bug::OwnCheckpoints => {
-            "groups_fill"
-        }
+        Bug::MissingForgotten | Bug::RowsOfTwoCommits | Bug::FilledUnsynced => "groups_fill",
         Bug::RemovedAtOnce => "groups_rings",
         Bug::ReadBesideLease => "groups",
         Bug::SnapshotAhead => "groups_partition",
@@ -173,11 +174,11 @@ pub const fn shown_by(bug: Bug) -> Shown {
         | Bug::LostCommitStaysLost
         | Bug::LostPartStaysLost
         | Bug::IncarnationKept
-        | Bug::KeptBeforeSync
         | Bug::PlaceBeforeSync
         | Bug::CheckpointWithoutBodies => "power_points",
         Bug::AbsentIsEmpty | Bug::ServesAtOnce => "saves",
         Bug::StubOfThen | Bug::ReturnsWithoutComparing => "absences",
+        Bug::KeptBeforeSync => "absences_power",
         Bug::JournalGap => "storm_deaths",
         Bug::DroppedUnsynced | Bug::NothingSynced => "errors",
         Bug::EndForgetsRest | Bug::LinksCutShort => "large",
@@ -214,31 +215,32 @@ pub const fn shown_by(bug: Bug) -> Shown {
 const fn first_seed(bug: Bug) -> u64 {
     match bug {
         Bug::AttributesWhileNamed => 60,
-        Bug::ReturnsWithoutComparing => 4,
+        Bug::ReturnsWithoutComparing => 12,
         Bug::NotWrittenAgain => 75,
         Bug::HasBeforePlaced => 40,
         Bug::ReadBesideLease => 40,
-        Bug::RowsOfTwoCommits => 88,
+        Bug::RowsOfTwoCommits => 190,
         Bug::CutForgetsExtents => 68,
         Bug::CarriedForgotten => 80,
         Bug::RecoveredUnsynced => 100,
-        Bug::CopyWaitsBehind => 160,
+        Bug::CopyWaitsBehind => 915,
         Bug::StubOfThen => 285,
         Bug::NoDirty => 185,
-        Bug::OwnCheckpoints => 25,
-        Bug::AnsweredUnapplied => 280,
+        Bug::AnsweredUnapplied => 1_900,
         Bug::HalfAWrite => 330,
-        Bug::MovedIntoRemoved => 1_040,
-        Bug::CutUnsynced => 860,
+        Bug::MovedIntoRemoved => 1_430,
+        Bug::CutUnsynced => 2_005,
         Bug::LifeIsNotCompared => 100,
-        Bug::PlacedWithoutRoom => 2_400,
+        Bug::PlacedWithoutRoom => 3_040,
         Bug::GrowsUnrecorded => 440,
-        Bug::AbsentIsEmpty => 3_120,
+        Bug::AbsentIsEmpty => 3_850,
         Bug::LostCommitStaysLost => 30,
-        Bug::KeptBeforeSync => 17,
         Bug::PlaceBeforeSync => 35,
         Bug::SendBeforeLog => 12,
-        Bug::ViewStaysBroken => 500_280,
+        Bug::SnapshotAhead => 20,
+        Bug::UndecidedLookup => 80,
+        Bug::LeftIsLost => 120,
+        Bug::ViewStaysBroken => 500_780,
         _ => 1,
     }
 }

@@ -121,7 +121,7 @@ mod tests {
         let mut wire = Wire::default();
         let entries = vec![Default::default(); META_BYTES_MAX / 9 + 1];
         let entries = entries.into_iter().map(|stamp| (stamp, JournalEntry::ClockBump)).collect();
-        let peer = PeerOp::Journal { after: Default::default(), entries };
+        let peer = PeerOp::Journal { after: Default::default(), entries, private: false };
         let message = PeerMessage { from: IslandId(0), incarnation: 1, vector: Vec::new(), op: peer };
         let why = wire.for_island(from_first(ToIsland::Peer(message))).expect_err("it is too long");
         assert!(why.contains("a meta part of"), "{why}");

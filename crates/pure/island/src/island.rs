@@ -14,7 +14,7 @@ use crate::compare::AntiEntropy;
 use crate::counters::Counters;
 use crate::ctx::decision::Entails;
 use crate::ctx::request::{Blocked, Next, PendingRequest, Step, WaitFor};
-use crate::ctx::{Config, Ctx, RECOVERY_SESSION};
+use crate::ctx::{Config, Ctx, RECOVERY_SESSION, client_clocks};
 use crate::event::{Effect, Event, LinkId, Now};
 use crate::journal::Journal;
 use crate::links::CarriedLinks;
@@ -253,7 +253,8 @@ impl Island {
         if matches!(call.request.op, ClientOp::Renew | ClientOp::Lease) {
             // By it the client finds out what others have made up about this island's journal.
             let me = self.ctx.config.id;
-            let kept = (!self.recovery.has_moved_on()).then(|| self.ctx.state.clocks().get(me));
+            let kept = (!self.recovery.has_moved_on())
+                .then(|| client_clocks(&self.ctx.state, &self.ctx.posts, me).get(me));
             self.ctx.replies.tell_own_clock(call.session(), me, kept);
         }
         let Self { ctx, sessions, migration, journal, .. } = self;
@@ -505,9 +506,10 @@ impl Island {
             self.ctx.state.sweep(self.ctx.config.rows_max);
         }
         self.requests.begin_again(&mut self.ctx);
-        let parts: [fn(&mut Self); 8] = [
+        let parts: [fn(&mut Self); 9] = [
             Self::tick_txns,
             |island| island.journal.tick(&mut island.ctx),
+            Self::tick_posts,
             |island| island.sessions.tick(&mut island.ctx, &island.migration),
             |island| island.recovery.tick(&mut island.ctx),
             |island| island.quiesce.tick(&mut island.ctx),

@@ -1,7 +1,7 @@
 //! Others' journals at one island: who waits for them, and what is applied when.
 
 use atoll_core::{Ino, IslandId, Key, Name, SessionId, Stamp, Table, Time};
-use atoll_island::{Config, Effect, Event, Island, LinkId, Now, PreviousEnd};
+use atoll_island::{Config, Effect, Event, Island, LinkId, Now, Phase, PreviousEnd};
 use atoll_posix::{Answer, Caller, Kind, Op};
 use atoll_proto::{
     Chain, ClientOp, Dir, DirPlace, EntryRef, JournalEntry, Outcome, PeerMessage, PeerOp, PlaceVersion,
@@ -41,7 +41,7 @@ impl World {
         let mut world = Self { island, replies, sent, stamps, next: 0 };
         for island in [OTHER, THIRD] {
             world.event(Event::PeerReachable { island, up: true });
-            world.tell(island, PeerOp::HelloDone);
+            world.tell_all(island);
         }
         world.event(Event::Tick { bytes_available: 1 << 40 });
         world.ask(1, ClientOp::Attach { mount: false }, Vec::new());
@@ -82,6 +82,12 @@ impl World {
                 other => panic!("{other:?}"),
             }
         }
+    }
+
+    /// That island has told this life everything.
+    fn tell_all(&mut self, from: IslandId) {
+        let to = self.island.state().meta().incarnation;
+        self.tell(from, PeerOp::HelloDone { to });
     }
 
     fn tell(&mut self, from: IslandId, peer: PeerOp) {
@@ -134,7 +140,7 @@ fn who_waits_for_what_was_applied_goes_on_although_what_follows_waits() {
     assert!(!world.is_answered(early), "it has seen what this island has not");
     // What follows was decided on something of a third island's.
     let entries = vec![chmod(1, 0o700), rename(2, vec![(THIRD, Stamp(9))])];
-    world.tell(OTHER, PeerOp::Journal { after: Stamp(0), entries });
+    world.tell(OTHER, PeerOp::Journal { after: Stamp(0), entries, private: false });
     assert_eq!(world.island.state().clocks().get(OTHER), Stamp(1));
     assert!(world.is_answered(early), "the first entry was applied");
 }
@@ -165,7 +171,7 @@ fn a_stamp_that_was_never_given_holds_up_who_has_seen_it_until_its_island_says_s
     world.tell(OTHER, PeerOp::JournalEnd { ask, upto: Stamp(1) });
     assert!(!world.is_answered(early), "this island has not all that may have been seen");
     let late = world.ask(1, look(), Vec::new());
-    world.tell(OTHER, PeerOp::Journal { after: Stamp(0), entries: vec![chmod(1, 0o700)] });
+    world.tell(OTHER, PeerOp::Journal { after: Stamp(0), entries: vec![chmod(1, 0o700)], private: false });
     assert!(world.is_answered(early), "it has all that was there when this came");
     assert!(!world.is_answered(late), "there may have been more when this came");
     // An answer to an earlier question comes late.
@@ -179,7 +185,7 @@ fn a_stamp_that_was_never_given_holds_up_who_has_seen_it_until_its_island_says_s
 #[test]
 fn a_stamp_that_was_never_given_is_forgotten_when_who_told_it_says_it_no_more() {
     let mut world = World::new();
-    world.tell(OTHER, PeerOp::Journal { after: Stamp(0), entries: vec![chmod(1, 0o700)] });
+    world.tell(OTHER, PeerOp::Journal { after: Stamp(0), entries: vec![chmod(1, 0o700)], private: false });
     let far = Stamp::new(1, 1 << 39);
     let lied = world.ask(1, look(), vec![(OTHER, far)]);
     let ask = world.last_ask(OTHER);
@@ -224,7 +230,7 @@ fn what_a_client_has_seen_counts_for_all_its_requests_on_that_link() {
     // It tells what is news only.
     let second = world.ask(1, look(), Vec::new());
     assert!(!world.is_answered(first) && !world.is_answered(second));
-    world.tell(OTHER, PeerOp::Journal { after: Stamp(0), entries: vec![chmod(1, 0o700)] });
+    world.tell(OTHER, PeerOp::Journal { after: Stamp(0), entries: vec![chmod(1, 0o700)], private: false });
     assert!(world.is_answered(first) && world.is_answered(second));
 }
 
@@ -239,10 +245,10 @@ fn the_first_entry_of_a_life_follows_the_last_one_of_the_life_before() {
     world.sent.clear();
     for island in [OTHER, THIRD] {
         world.event(Event::PeerReachable { island, up: true });
-        world.tell(island, PeerOp::HelloDone);
+        world.tell_all(island);
     }
     let posted = world.sent.iter().find_map(|(_, peer)| match peer {
-        PeerOp::Journal { after, entries } => Some((*after, entries.clone())),
+        PeerOp::Journal { after, entries, .. } if !entries.is_empty() => Some((*after, entries.clone())),
         _ => None,
     });
     let (after, entries) = posted.expect("an unclean start moves the clock on");
@@ -269,7 +275,7 @@ fn an_outbox_is_bounded_and_whoever_was_away_is_told_to_compare() {
     world.island = Island::new(config, state, PreviousEnd::Orderly, Now::default());
     for island in [OTHER, THIRD] {
         world.event(Event::PeerReachable { island, up: island == THIRD });
-        world.tell(island, PeerOp::HelloDone);
+        world.tell_all(island);
     }
     world.event(Event::Tick { bytes_available: 1 << 40 });
     world.tell(THIRD, PeerOp::Applied { upto: Stamp::new(1, many + 100), synced: true });
@@ -294,7 +300,7 @@ fn whoever_has_not_told_what_was_lost_is_not_told_that_what_came_later_is_kept()
     world.island = Island::new(config, state, PreviousEnd::PowerCut, Now::default());
     world.event(Event::PeerReachable { island: OTHER, up: false });
     world.event(Event::PeerReachable { island: THIRD, up: true });
-    world.tell(THIRD, PeerOp::HelloDone);
+    world.tell_all(THIRD);
     world.event(Event::Tick { bytes_available: 1 << 40 });
     let kept = |world: &World, by: IslandId| {
         let upto = world.sent.iter().filter_map(|(to, peer)| match peer {
@@ -310,9 +316,38 @@ fn whoever_has_not_told_what_was_lost_is_not_told_that_what_came_later_is_kept()
     world.tell(OTHER, PeerOp::Hello);
     world.event(Event::Tick { bytes_available: 1 << 40 });
     assert_eq!(kept(&world, OTHER), None, "it would forget what it alone has, which is not done again yet");
-    world.tell(OTHER, PeerOp::HelloDone);
+    world.tell_all(OTHER);
     world.event(Event::Tick { bytes_available: 1 << 40 });
     assert!(kept(&world, OTHER) >= Some(later));
+}
+
+#[test]
+pub(crate) fn what_was_said_to_an_earlier_life_is_not_all_that_others_know() {
+    let mut world = World::new();
+    world.event(Event::Tick { bytes_available: 1 << 40 });
+    let (config, state) = (world.island.config().clone(), world.island.state().clone());
+    world.island = Island::new(config, state, PreviousEnd::PowerCut, Now::default());
+    for island in [OTHER, THIRD] {
+        world.event(Event::PeerReachable { island, up: true });
+    }
+    world.tell_all(THIRD);
+    world.tell(OTHER, PeerOp::HelloDone { to: 1 });
+    assert_ne!(world.island.phase(), Phase::Normal, "it may still decide by votes of that life");
+    world.tell_all(OTHER);
+    assert_eq!(world.island.phase(), Phase::Normal);
+}
+
+#[test]
+fn who_has_another_life_is_told_all_although_its_question_was_dropped() {
+    let mut world = World::new();
+    world.sent.clear();
+    let (vector, op) = (Vec::new(), PeerOp::LinksHeld { digest: 0 });
+    for (incarnation, is_news) in [(2, true), (2, false), (1, false)] {
+        let message = PeerMessage { from: OTHER, incarnation, vector: vector.clone(), op: op.clone() };
+        world.event(Event::Peer(message));
+        let told = std::mem::take(&mut world.sent);
+        assert_eq!(told.contains(&(OTHER, PeerOp::HelloDone { to: 2 })), is_news, "{told:?}");
+    }
 }
 
 #[test]
@@ -353,7 +388,7 @@ fn two_directories_that_change_places_do_so_in_one_record() {
         (Stamp(2), goes(DIR, at(above, "o", 1), Ino::ROOT, "d")),
     ];
     let before = world.island.state().seq();
-    world.tell(OTHER, PeerOp::Journal { after: Stamp(0), entries });
+    world.tell(OTHER, PeerOp::Journal { after: Stamp(0), entries, private: false });
     let state = world.island.state();
     let parent = |ino: Ino| state.dir(ino).unwrap().map(|row| row.place.parent);
     assert_eq!((state.seq() - before, state.clocks().get(OTHER)), (1, Stamp(2)));
@@ -378,7 +413,7 @@ impl World {
         self.island = Island::new(config, state, ended, Now::default());
         for island in [OTHER, THIRD] {
             self.event(Event::PeerReachable { island, up: true });
-            self.tell(island, PeerOp::HelloDone);
+            self.tell_all(island);
         }
         self.event(Event::Tick { bytes_available: 1 << 40 });
         self.ask(link, ClientOp::Dropped, Vec::new());

@@ -652,3 +652,25 @@ fn what_the_sequences_say_holds() {
     a_mount_is_told_that_it_may_keep_something_when_that_survives_a_power_cut();
     an_island_that_starts_waits_for_mounts_that_may_keep_something();
 }
+
+#[test]
+fn nobody_is_recalled_for_what_a_limited_client_may_not_ask_for() {
+    let mut world = World::new();
+    let outside = world.file();
+    let made = world.mkdir(A, "dir");
+    let scope = world.found(made);
+    world.asks(B, ClientOp::Detach);
+    let limited = B;
+    world.says(limited, ClientOp::AttachWithin { mount: true, scope });
+    assert!(world.renews(A));
+    world.passes_with(&[A], QUIET_MS);
+    assert!(world.keeps(A, Op::GetAttr { ino: outside }));
+    world.recalled.clear();
+    let id = world.does(limited, chmod(outside));
+    assert!(matches!(world.answers.get(&id), Some(Outcome::Failed { errno: Errno::ESTALE })));
+    assert_eq!(world.recalled, []);
+    // What it sees it may change, and that is waited for.
+    assert!(world.keeps(A, Op::GetAttr { ino: scope }));
+    world.does(limited, chmod(scope));
+    assert_eq!(world.recalled, [A]);
+}

@@ -2,8 +2,12 @@
 //! fails with it. `cargo xtask planted` runs this.
 #![cfg(feature = "planted")]
 
+#[path = "audience.rs"]
+mod audience;
 #[path = "ending.rs"]
 mod ending;
+#[path = "journal.rs"]
+mod journal;
 #[path = "leases.rs"]
 mod leases;
 #[path = "parts.rs"]
@@ -27,6 +31,8 @@ const TESTS: &[(Bug, fn())] = &[
         Bug::FoundAnywhere,
         scope::every_operation_about_something_outside_is_answered_as_about_an_id_that_never_was,
     ),
+    (Bug::NotLeaf, audience::attributes_of_a_directory_that_others_know_go_to_all),
+    (Bug::ToldEarlierLife, journal::what_was_said_to_an_earlier_life_is_not_all_that_others_know),
     (Bug::PartNotCleared, parts::an_island_recalls_for_its_part_of_a_change),
     (Bug::ToldUnnoted, leases::a_change_waits_for_those_who_were_told_what_it_changes_and_for_nobody_else),
     (Bug::ForgottenWithRecall, leases::a_recall_names_what_changes_and_what_else_is_kept_is_kept),

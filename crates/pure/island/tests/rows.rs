@@ -71,7 +71,7 @@ impl World {
         };
         for island in [OTHER, THIRD] {
             world.event(Event::PeerReachable { island, up: true });
-            world.tell(island, PeerOp::HelloDone);
+            world.tell_all(island);
         }
         world.pass(0);
         world.ask(0, ClientOp::Attach { mount: false });
@@ -143,6 +143,12 @@ impl World {
         self.event(Event::Tick { bytes_available: 1 << 40 });
     }
 
+    /// That island has told this life everything.
+    fn tell_all(&mut self, from: IslandId) {
+        let to = self.island.state().meta().incarnation;
+        self.tell(from, PeerOp::HelloDone { to });
+    }
+
     fn tell(&mut self, from: IslandId, peer: PeerOp) {
         self.event(Event::Peer(PeerMessage { from, incarnation: 1, vector: Vec::new(), op: peer }));
     }
@@ -179,7 +185,7 @@ fn a_start_ends_although_a_row_that_it_does_again_is_damaged() {
     world.disk = Disk::Damaged;
     world.tell(OTHER, PeerOp::ReturnedJournal { entries: vec![chmod(Stamp::new(1, 7))] });
     for island in [OTHER, THIRD] {
-        world.tell(island, PeerOp::HelloDone);
+        world.tell_all(island);
     }
     for _ in 0..40 {
         world.pass(200);
@@ -247,11 +253,11 @@ fn a_deferred_journal_that_fails_is_asked_for_again() {
     let mut world = World::new();
     world.lose_power();
     let entries = vec![chmod(Stamp::new(1, 2))];
-    world.tell(OTHER, PeerOp::Journal { after: Stamp::default(), entries });
+    world.tell(OTHER, PeerOp::Journal { after: Stamp::default(), entries, private: false });
     assert_eq!(world.island.phase(), Phase::Hidden);
     world.disk = Disk::Damaged;
     for island in [OTHER, THIRD] {
-        world.tell(island, PeerOp::HelloDone);
+        world.tell_all(island);
     }
     world.pass(200);
     assert!(world.is_damaged(&RowKey::Dir(DIR)), "{:?}", world.damaged);
@@ -267,11 +273,14 @@ fn a_deferred_journal_that_fails_is_asked_for_again() {
 fn an_island_that_serves_while_rows_are_read_does_the_rest_of_its_start_then() {
     let mut world = World::new();
     world.lose_power();
-    world.tell(THIRD, PeerOp::Journal { after: Stamp::default(), entries: vec![chmod(Stamp::new(1, 2))] });
+    world.tell(
+        THIRD,
+        PeerOp::Journal { after: Stamp::default(), entries: vec![chmod(Stamp::new(1, 2))], private: false },
+    );
     world.disk = Disk::Slow;
     world.tell(OTHER, PeerOp::ReturnedJournal { entries: vec![chmod(Stamp::new(1, 7))] });
     for island in [OTHER, THIRD] {
-        world.tell(island, PeerOp::HelloDone);
+        world.tell_all(island);
     }
     world.pass(12_100);
     assert_eq!(world.island.phase(), Phase::Normal, "it has waited long enough");

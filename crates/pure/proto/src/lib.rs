@@ -43,8 +43,8 @@ pub use options::{Extras, FoundBy, Within};
 pub use record::{BodyChange, LifeEnd, Record, RowChange};
 pub use reply::Reply;
 pub use row::{
-    CarriedLink, DaemonLife, Dir, DirPlace, Entry, Forward, Inode, OwnedDir, PlaceVersion, RequestResult,
-    Session, StaticAttrs, Stub, Txn, TxnState, Xattrs, names_of,
+    CarriedLink, DaemonLife, Dir, DirPlace, Entry, Forward, Inode, JournalClock, KnownToOthers, OwnedDir,
+    PlaceVersion, RequestResult, Session, StaticAttrs, Stub, Txn, TxnState, Xattrs, names_of,
 };
 pub use site::{
     SettledOutcome, SettledTold, SiteCondition, SiteOrder, SiteReply, SiteSettings, SiteTold, SiteTrace,

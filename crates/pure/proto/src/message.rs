@@ -378,8 +378,10 @@ wire_enum! {
         /// directory below itself.
         8 => PermitMove { /// Directories that move.
             moved: Vec<Ino>, /// Those above the places to which they go.
-            above: Vec<Ino>, /// What was seen when it was looked up which those are.
-            seen: Vec<Chain> },
+            above: Vec<Ino>, /// The islands that own those: who may have moved them.
+            owners: Vec<IslandId>, /// What was seen when it was looked up which those are.
+            seen: Vec<Chain>, /// Two names are exchanged: the coordinator need not own the directory that one leaves.
+            exchange: bool },
         /// A file comes from the coordinator, which was its home, to the owner of its only name.
         9 => ReceiveFile { /// The name.
             at: EntryRef, /// The file.
@@ -663,7 +665,8 @@ wire_enum! {
         /// The sender has started, and asks for what the receiver has for it.
         1 => Hello,
         /// The answer: everything that the receiver had for the sender was sent before this.
-        2 => HelloDone,
+        2 => HelloDone { /// The incarnation of who is told, as far as the sender has heard: nothing counts that was told to an earlier one.
+            to: u32 },
         /// Coordinator to participant.
         3 => Prepare { /// The transaction.
             txn: TxnId, /// The request that it serves.
@@ -687,7 +690,9 @@ wire_enum! {
         /// The coordinator's journal, in order and without a gap from what was applied.
         8 => Journal { /// Stamp that the receiver must have applied before these.
             after: Stamp, /// The entries.
-            entries: Vec<(Stamp, JournalEntry)> },
+            entries: Vec<(Stamp, JournalEntry)>, /// They are about directories of which only the sender and at
+            /// most one other island have anything: their stamps count in no vector.
+            private: bool },
         /// Applied, up to this stamp of the receiver's journal.
         9 => Applied { /// Stamp.
             upto: Stamp, /// This survives a power cut there: the sender may forget the entries.

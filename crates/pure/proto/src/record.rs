@@ -170,6 +170,11 @@ wire_enum! {
         12 => Clock { /// The coordinator.
             island: IslandId, /// Its stamp.
             stamp: Stamp },
+        /// The same. The last entry is private: only its coordinator and at most one other island have anything of the directory that
+        /// it is about.
+        42 => PrivateClock { /// The coordinator.
+            island: IslandId, /// Its stamp.
+            stamp: Stamp },
         /// Ids below this counter may be minted once this record is synced.
         13 => MintLimit { /// Counter.
             limit: u64 },

@@ -115,8 +115,76 @@ wire_struct! {
         pub sealed: Option<TxnId>,
         /// The transaction that made it, until its outcome is known.
         pub adopted: Option<TxnId>,
-        /// Names in it were lent to other islands: after an unclean end those know whether a name is missing.
-        pub ever_borrowed: bool,
+        /// What other islands may know of its names.
+        pub others: KnownToOthers,
+    }
+}
+
+/// How far an island has applied a journal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct JournalClock {
+    /// The last entry that it has applied.
+    pub applied: Stamp,
+    /// The last of them that others may need.
+    pub public: Stamp,
+}
+
+impl Encode for JournalClock {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.applied.encode(out);
+        if self.public < self.applied {
+            self.public.encode(out);
+        }
+    }
+
+    fn encoded_len(&self) -> usize {
+        self.applied.encoded_len() + if self.public < self.applied { self.public.encoded_len() } else { 0 }
+    }
+}
+
+impl Decode for JournalClock {
+    /// A whole row: nothing is behind it.
+    fn decode(r: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let applied = Stamp::decode(r)?;
+        let public = if r.remaining() == 0 { applied } else { Stamp::decode(r)? };
+        Ok(Self { applied, public })
+    }
+}
+
+/// What other islands may know of the names of a directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KnownToOthers {
+    /// Names in it were lent to other islands: after an unclean end those know whether a name is missing.
+    pub ever_borrowed: bool,
+    /// It has had names of files that other islands are home of: these may know the directory.
+    pub has_pointers: bool,
+}
+
+impl KnownToOthers {
+    const BORROWED: u8 = 1;
+    /// Rows without this bit are of a version that did not look.
+    const NO_POINTERS: u8 = 2;
+}
+
+impl Encode for KnownToOthers {
+    fn encode(&self, out: &mut Vec<u8>) {
+        let borrowed = if self.ever_borrowed { Self::BORROWED } else { 0 };
+        let no_pointers = if self.has_pointers { 0 } else { Self::NO_POINTERS };
+        out.push(borrowed | no_pointers);
+    }
+
+    fn encoded_len(&self) -> usize {
+        1
+    }
+}
+
+impl Decode for KnownToOthers {
+    fn decode(r: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let marks = u8::decode(r)?;
+        if marks > Self::BORROWED | Self::NO_POINTERS {
+            return Err(Malformed::new("marks of a directory"));
+        }
+        Ok(Self { ever_borrowed: marks & Self::BORROWED != 0, has_pointers: marks & Self::NO_POINTERS == 0 })
     }
 }
 
@@ -377,9 +445,17 @@ wire_struct! {
 impl OwnedDir {
     /// The row of an empty directory that was made at `time`.
     pub const fn empty(time: Time) -> Self {
-        let (entries, subdirs, sealed, adopted, lent) = (0, 0, None, None, false);
-        let (atime, mtime, ctime, btime) = (time, time, time, time);
-        Self { entries, subdirs, atime, mtime, ctime, btime, sealed, adopted, ever_borrowed: lent }
+        Self {
+            entries: 0,
+            subdirs: 0,
+            atime: time,
+            mtime: time,
+            ctime: time,
+            btime: time,
+            sealed: None,
+            adopted: None,
+            others: KnownToOthers { ever_borrowed: false, has_pointers: false },
+        }
     }
 }
 

@@ -11,7 +11,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use atoll_core::{ClockVector, Decode, Ino, IslandId, Malformed, Name, SessionId, Stamp, TxnId};
 use atoll_posix::locks::Locks;
 use atoll_proto::{
-    CarriedLink, Dir, Entry, Forward, Inode, JournalEntry, LifeEnd, RowChange, Session, Txn, Xattrs,
+    CarriedLink, Dir, Entry, Forward, Inode, JournalClock, JournalEntry, LifeEnd, RowChange, Session, Txn,
+    Xattrs,
 };
 use bytes::Bytes;
 
@@ -69,6 +70,7 @@ pub struct State {
     skipped: BTreeMap<IslandId, Stamp>,
     skipped_dirty: BTreeSet<IslandId>,
     clocks: ClockVector,
+    public_clocks: ClockVector,
     clocks_dirty: BTreeSet<IslandId>,
     inboxes: BTreeMap<IslandId, JournalRows>,
     moved: ClockVector,
@@ -225,6 +227,11 @@ impl State {
     /// How far this island has applied every journal.
     pub const fn clocks(&self) -> &ClockVector {
         &self.clocks
+    }
+
+    /// The last entry of every journal that this island has applied and that others may need.
+    pub const fn public_clocks(&self) -> &ClockVector {
+        &self.public_clocks
     }
 
     /// At the root's owner: what had to be seen of each journal to know all moves of directories to another
@@ -387,6 +394,11 @@ impl State {
                 self.outbox.drop_upto(*upto);
             }
             RowChange::Clock { island, stamp } => {
+                if self.clocks.raise(*island, *stamp) | self.public_clocks.raise(*island, *stamp) {
+                    self.clocks_dirty.insert(*island);
+                }
+            }
+            RowChange::PrivateClock { island, stamp } => {
                 if self.clocks.raise(*island, *stamp) {
                     self.clocks_dirty.insert(*island);
                 }
@@ -582,7 +594,9 @@ impl State {
                 self.skipped.insert(*island, Stamp::from_slice(bytes)?);
             }
             RowKey::Clock(island) => {
-                self.clocks.raise(*island, Stamp::from_slice(bytes)?);
+                let row = JournalClock::from_slice(bytes)?;
+                self.clocks.raise(*island, row.applied);
+                self.public_clocks.raise(*island, row.public);
             }
             RowKey::Inbox(island, stamp) => {
                 self.inboxes.entry(*island).or_default().open(*stamp, JournalEntry::from_slice(bytes)?);

@@ -63,7 +63,9 @@ impl About {
                 self.inos.insert(file.attr.ino);
                 self.entry_ref(at);
             }
-            ParticipantWork::PermitMove { moved, above: _, seen: _ } => self.inos.extend(moved),
+            ParticipantWork::PermitMove { moved, above: _, owners: _, seen: _, exchange: _ } => {
+                self.inos.extend(moved)
+            }
             ParticipantWork::MoveName { ino, from, to, by: _, had: _, time: _, chain } => {
                 self.inos.insert(*ino);
                 self.entry_ref(from);

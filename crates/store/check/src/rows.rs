@@ -6,7 +6,9 @@ use atoll_core::cookie_of;
 use atoll_core::sum::BLOCK_BYTES;
 use atoll_core::{ClockVector, Decode, Ino, IslandId, Malformed, Name, SessionId, Stamp, TxnId};
 use atoll_posix::locks::Locks;
-use atoll_proto::{CarriedLink, Dir, Entry, Forward, Inode, JournalEntry, RowChange, Session, Txn, Xattrs};
+use atoll_proto::{
+    CarriedLink, Dir, Entry, Forward, Inode, JournalClock, JournalEntry, RowChange, Session, Txn, Xattrs,
+};
 use atoll_state::state::Meta;
 use atoll_state::{RowKey, key::SUMS_PER_CHUNK};
 
@@ -140,7 +142,9 @@ impl Rows {
                 self.links_told.insert(island, u64::from_slice(row)?);
             }
             RowKey::Meta => self.meta = Meta::from_slice(row)?,
-            RowKey::Clock(island) => drop(self.clocks.raise(island, Stamp::from_slice(row)?)),
+            RowKey::Clock(island) => {
+                self.clocks.raise(island, JournalClock::from_slice(row)?.applied);
+            }
             RowKey::Forward(ino) => drop(self.forwards.insert(ino, Forward::from_slice(row)?)),
             RowKey::Outbox(stamp) => {
                 JournalEntry::from_slice(row)?;
@@ -203,7 +207,9 @@ impl Rows {
             }
             RowChange::Link { ino, row } => set(&mut self.links, *ino, row.as_deref().cloned()),
             RowChange::LinksTold { island, digest } => drop(self.links_told.insert(*island, *digest)),
-            RowChange::Clock { island, stamp } => drop(self.clocks.raise(*island, *stamp)),
+            RowChange::Clock { island, stamp } | RowChange::PrivateClock { island, stamp } => {
+                self.clocks.raise(*island, *stamp);
+            }
             RowChange::Stamp { stamp } => self.meta.stamp = self.meta.stamp.max(*stamp),
             RowChange::MintLimit { limit } => self.meta.mint_limit = self.meta.mint_limit.max(*limit),
             RowChange::Incarnation { incarnation, .. } => self.meta.incarnation = *incarnation,

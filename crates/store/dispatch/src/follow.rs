@@ -456,7 +456,7 @@ impl<D: Disk> Engine<D> {
         let would_forget = !following.missing.is_empty() && following.walk.is_none();
         if marker && would_forget {
             following.is_behind_marker = true;
-        } else if marker || (planted(Bug::OwnCheckpoints) && seq.is_multiple_of(2)) {
+        } else if marker || planted(Bug::OwnCheckpoints) {
             self.take_marker(following);
         }
         Ok(())

@@ -591,7 +591,7 @@ fn carried_bytes_stay_below_an_extent() {
 
 /// Only at a marker does everybody forget which bodies were announced: a follower makes no checkpoint of its own.
 #[test]
-fn followers_freeze_at_markers_only() {
+pub(crate) fn followers_freeze_at_markers_only() {
     let mut pair = Pair::new(9);
     let ino = work(&mut pair);
     pair.rest();

@@ -5,6 +5,8 @@
 
 #[path = "filling.rs"]
 mod filling;
+#[path = "follower.rs"]
+mod follower;
 
 use std::panic::catch_unwind;
 
@@ -14,6 +16,7 @@ const TESTS: &[(Bug, fn())] = &[
     (Bug::AnswerOverNewer, filling::an_answer_that_is_late_does_not_cover_what_came_since),
     (Bug::BytesOfUnsynced, filling::bytes_leave_when_no_later_primary_can_take_them_back),
     (Bug::BytesOfUnsynced, filling::bytes_beside_old_records_leave_when_no_later_primary_can_take_them_back),
+    (Bug::OwnCheckpoints, follower::followers_freeze_at_markers_only),
     (Bug::MissingForgotten, filling::a_wiped_disk_is_filled),
     (Bug::FilledUnsynced, filling::a_copy_that_was_filled_survives_a_power_cut),
 ];

@@ -6,7 +6,8 @@ use atoll_disk::{Disk, FileKind, OpenHow, Stat};
 use atoll_posix::acl::{ACCESS_XATTR, DEFAULT_XATTR};
 use atoll_posix::{Attr, Kind};
 use atoll_proto::{
-    Dir, DirPlace, Entry, Inode, OwnedDir, PlaceVersion, StaticAttrs, Stub, VolumeConfig, Xattrs,
+    Dir, DirPlace, Entry, Inode, KnownToOthers, OwnedDir, PlaceVersion, StaticAttrs, Stub, VolumeConfig,
+    Xattrs,
 };
 use atoll_snapshot::Snapshot;
 use atoll_state::RowKey;
@@ -94,6 +95,10 @@ fn directory(volume: &VolumeConfig, plan: &Plan, at: DirAt, out: &mut Rows) -> R
         owned: owns.then(|| OwnedDir {
             entries: (names.len() + subdir_count) as u64,
             subdirs: subdir_count as u32,
+            others: KnownToOthers {
+                has_pointers: names.iter().any(|(_, file)| !at_home(*file)),
+                ..owned.others
+            },
             ..owned
         }),
         beside: None,

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use atoll_check::{Rows, Rule};
 use atoll_core::{Ino, IslandId, Key, Stamp, Time};
 use atoll_posix::Kind;
-use atoll_proto::{Dir, DirPlace, Entry, OwnedDir, RowChange, StaticAttrs, Stub, Xattrs};
+use atoll_proto::{Dir, DirPlace, Entry, KnownToOthers, OwnedDir, RowChange, StaticAttrs, Stub, Xattrs};
 
 use crate::work::{Named, Work, show};
 
@@ -176,7 +176,7 @@ impl Work<'_> {
             entries: names.len() as u64,
             subdirs,
             // Nobody knows: then those who might know of a name are asked.
-            ever_borrowed: true,
+            others: KnownToOthers { ever_borrowed: true, has_pointers: true },
             ..OwnedDir::empty(time)
         };
         let (has_xattrs, has_acl) = known.map_or((false, false), |row| (row.has_xattrs, row.has_acl));

@@ -20,7 +20,7 @@ pub(super) fn brief(peer: &PeerOp) -> String {
                         file.ino, from.dir, from.name, to.dir, to.name
                     )
                 }
-                ParticipantWork::PermitMove { moved, above, seen: chains } => {
+                ParticipantWork::PermitMove { moved, above, seen: chains, .. } => {
                     let chains: Vec<String> = chains.iter().map(seen).collect();
                     format!("Ticket moved {moved:?} above {above:?} {}", chains.join("; "))
                 }
@@ -43,7 +43,7 @@ pub(super) fn brief(peer: &PeerOp) -> String {
         }
         PeerOp::Decided { txn, stamps: None, .. } => format!("Decided {}: abort", of(txn)),
         PeerOp::ProvisionalCommit { txn } => format!("Happened {}", of(txn)),
-        PeerOp::Journal { after, entries } => {
+        PeerOp::Journal { after, entries, .. } => {
             let entries = entries.iter().map(|(stamp, entry)| match entry {
                 JournalEntry::Place { ino, place, chain, .. } => format!(
                     "{}: {ino} is in {} (moves {}), {}",

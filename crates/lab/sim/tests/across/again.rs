@@ -397,6 +397,8 @@ fn a_directory_that_came_and_was_renamed_then_is_renamed_again_when_it_has_come_
         let dir = bench.dirs[S];
         bench.ok(Op::Mkdir { dir, name: name("a"), mode: 0o755, umask: 0 });
         let ino = bench.at(S, "a").unwrap();
+        // It is no leaf: all islands hear at once where it is.
+        bench.ok(Op::Mkdir { dir: ino, name: name("within"), mode: 0o755, umask: 0 });
         bench.rest();
         // What is prepared for the first lend of a directory is synced by itself. Its outcome is not, nor what follows.
         bench.ok(bench.rename((S, "a"), (T, "x")));
@@ -407,6 +409,35 @@ fn a_directory_that_came_and_was_renamed_then_is_renamed_again_when_it_has_come_
         assert_eq!(bench.at(T, "y"), Ok(ino), "seed {seed}");
         bench.has_not(T, "x");
     }
+}
+
+/// A rename of a leaf within one directory is told to others within a second: until then it is lost in a power cut like
+/// that of a file, and brought back afterwards.
+#[test]
+fn a_rename_of_a_leaf_that_nobody_has_heard_is_lost_as_a_whole() {
+    let run = |seed: u64, is_told: bool| {
+        let mut bench = Bench::new(seed, 3);
+        let dir = bench.dirs[T];
+        bench.ok(Op::Mkdir { dir, name: name("x"), mode: 0o755, umask: 0 });
+        let ino = bench.at(T, "x").unwrap();
+        bench.rest();
+        bench.ok(bench.rename((T, "x"), (T, "y")));
+        if is_told {
+            bench.wait(1_500_000);
+        }
+        bench.lose(T, seed);
+        bench.back(T);
+        bench.settle();
+        let [x, y] = ["x", "y"].map(|n| bench.at(T, n));
+        assert!(
+            [(Ok(ino), Err(Errno::ENOENT)), (Err(Errno::ENOENT), Ok(ino))].contains(&(x, y)),
+            "seed {seed}: {x:?}, {y:?}"
+        );
+        y.is_ok()
+    };
+    let kept = |is_told| (0..30).filter(|seed| run(*seed, is_told)).count();
+    assert!(kept(false) < 30);
+    assert_eq!(kept(true), 30);
 }
 
 /// The answer to a link is lost, if it does not arrive yet, and until the client asks again others remove what it

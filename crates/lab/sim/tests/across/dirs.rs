@@ -3,8 +3,10 @@
 use atoll_core::{Ino, Key, Name, Table, VolumePath};
 use atoll_disk::sim::Fault;
 use atoll_posix::{Answer, Caller, Errno, Op, RenameMode, SetAttr};
+use atoll_proto::{ParticipantWork, TxnState};
+use atoll_sim::World;
 
-use crate::bench::{Bench, H, S, T, id, name, node, owned_by, power};
+use crate::bench::{Bench, H, S, T, has_work, id, name, node, owned_by, power};
 
 const ISLANDS: u16 = 3;
 
@@ -22,6 +24,23 @@ impl Bench {
     /// The same in the directory that `above` has owned from the beginning.
     fn below(&mut self, seed: u64, above: usize, owner: usize) -> (At, Ino) {
         self.below_path(seed, &[self.names[above].clone()], self.dirs[above], owner)
+    }
+
+    /// The same, with a name of this prefix, in a world of four islands.
+    fn below_as(&mut self, seed: u64, above: usize, prefix: &str, owner: usize) -> (At, Ino) {
+        let at = (self.dirs[above], owned_by(4, seed, &[self.names[above].clone()], prefix, owner));
+        let ino = self.mkdir(at.0, &at.1, 0o755);
+        (at, ino)
+    }
+
+    /// The coordinator of a move has written that it has happened, and dies before anybody has heard. The root's owner loses its
+    /// power, and comes back.
+    fn decides_and_permit_is_lost(&mut self, coordinator: usize, root: usize, seed: u64) {
+        let is_decided = |world: &World| has_work(world, coordinator, TxnState::Committed, is_permit);
+        assert!(self.step_until(5_000_000, is_decided));
+        self.world.stay_away(node(coordinator), Fault::ProcessDeath);
+        self.lose(root, seed);
+        self.back(root);
     }
 
     fn mkdir(&mut self, dir: Ino, n: &Name, mode: u32) -> Ino {
@@ -54,6 +73,10 @@ impl Bench {
             other => panic!("{other:?}"),
         }
     }
+}
+
+const fn is_permit(work: &ParticipantWork) -> bool {
+    matches!(work, ParticipantWork::PermitMove { .. })
 }
 
 fn moved(from: &At, to: &At) -> Op {
@@ -115,6 +138,67 @@ fn of_two_directories_that_move_into_each_other_one_does_whatever_is_lost() {
         // Where both are in each other neither can be reached: one of them is where it was.
         assert!(done != [true, true] && (there[0] || there[1]), "{seed}: {done:?} {there:?}");
         assert_eq!(there.iter().filter(|there| **there).count(), 2, "{seed}: {done:?} {there:?}");
+    }
+}
+
+#[test]
+pub(crate) fn a_move_that_was_permitted_and_lost_is_not_crossed_while_its_coordinator_is_away() {
+    let root = usize::from(Table::new(4).owner(Key(0)).0);
+    let [s, t, h] = [1, 2, 3].map(|i| (root + i) % 4);
+    let mut lost = 0;
+    for seed in 0..20 {
+        let mut bench = Bench::new(seed, 4);
+        let [(old_a, a), (old_b, b), (old_c, c)] =
+            [(s, "a"), (t, "b"), (t, "c")].map(|(above, prefix)| bench.below_as(seed, above, prefix, h));
+        let [into_b, into_a, beside] = [(b, name("a")), (a, name("b")), (bench.dirs[h], name("c"))];
+        [&old_a, &old_b].into_iter().for_each(|at| bench.knows(1, at));
+        bench.rest();
+        let first = bench.call(0, moved(&old_a, &into_b));
+        bench.decides_and_permit_is_lost(s, root, seed);
+        lost += u32::from(!has_work(&bench.world, root, TxnState::Prepared, is_permit));
+        let second = bench.call(1, moved(&old_b, &into_a));
+        bench.wait(500_000);
+        // Nothing above this one's new place can have moved.
+        bench.ok(moved(&old_c, &beside));
+        bench.back(s);
+        bench.answer(0, first).unwrap();
+        assert_eq!(bench.answer(1, second), Err(Errno::EINVAL));
+        bench.settle();
+        let there = [&old_a, &old_b, &into_b, &into_a, &beside].map(|at| bench.named(at));
+        assert_eq!(there, [None, Some(b), Some(a), None, Some(c)], "seed {seed}");
+    }
+    assert!(lost > 5, "lost {lost} times");
+}
+
+#[test]
+fn a_directory_that_an_exchange_took_from_another_island_is_not_crossed_while_its_coordinator_is_away() {
+    let root = usize::from(Table::new(4).owner(Key(0)).0);
+    let [s, t, h] = [1, 2, 3].map(|i| (root + i) % 4);
+    for seed in 0..20 {
+        let mut bench = Bench::new(seed, 4);
+        // The second is in a directory of T's, and goes to one of S's that is in H's.
+        let [(_, within), (there, b)] = [(h, "s", s), (t, "b", h)]
+            .map(|(above, prefix, owner)| bench.below_as(seed, above, prefix, owner));
+        let here = (within, name("a"));
+        let a = bench.mkdir(within, &here.1, 0o755);
+        let (above, into_b) = (bench.first(h), (b, name("u")));
+        [&above, &there].into_iter().for_each(|at| bench.knows(1, at));
+        bench.rest();
+        let (dir, name, new_dir, new_name) = (here.0, here.1.clone(), there.0, there.1.clone());
+        let (mode, meant, new_meant) = (RenameMode::Exchange, None, None);
+        let first = bench.call(0, Op::Rename { dir, name, new_dir, new_name, mode, meant, new_meant });
+        bench.decides_and_permit_is_lost(s, root, seed);
+        let second = bench.call(1, moved(&above, &into_b));
+        bench.wait(500_000);
+        bench.back(s);
+        bench.answer(0, first).unwrap();
+        assert_eq!(bench.answer(1, second), Err(Errno::EINVAL), "seed {seed}");
+        bench.settle();
+        assert_eq!(
+            [&here, &there, &into_b].map(|at| bench.named(at)),
+            [Some(b), Some(a), None],
+            "seed {seed}"
+        );
     }
 }
 

@@ -9,7 +9,7 @@ use atoll_core::planted::{Bug, planted};
 use atoll_core::sum::{self, BlockSums};
 use atoll_core::{Ino, TxnId};
 use atoll_posix::{Answer, Attr, Caller, Errno, Kind, Whence, mode, perm};
-use atoll_proto::{BodyChange, Inode, Outcome, Reply, RequestResult, RowChange};
+use atoll_proto::{BodyChange, Inode, Outcome, RequestResult, RowChange};
 use bytes::Bytes;
 
 use crate::bodies::Bodies;
@@ -174,11 +174,7 @@ impl Bodies {
         }
         let seen = ctx.state.seen();
         let ticket = self.ticket(BodyOpState::Reading { ino });
-        let outcome = ctx.with_attributes(call, ok(Answer::Data, None));
-        let may_keep = ctx.may_keep(call, &outcome);
-        let (link, id) = ctx.end_request(call);
-        let vector = ctx.replies.news(call.session(), ctx.state.clocks());
-        let reply = Reply { vector, may_keep, outcome };
+        let (link, id, reply) = ctx.reply_to(call, ok(Answer::Data, None));
         let len = u32::try_from(len).expect("as asked for at most");
         let op = BodyOp::Read { link, id, reply, ino, offset, len, size, sums };
         ctx.durability.after_commit(seen, Effect::Body(ticket, op));

@@ -276,7 +276,8 @@ impl Keepers {
 
     fn who(&self, by: SessionId, writes: &WriteSet, has: impl Fn(&Noted, Ino) -> bool) -> Vec<SessionId> {
         let keeps = |kept: &Kept| match (kept, writes) {
-            (Kept::Everything, _) | (_, WriteSet::Everything) => true,
+            (_, WriteSet::Everything) => true,
+            (Kept::Everything, _) => *writes != WriteSet::NOTHING,
             (Kept::Of(noted), WriteSet::Of(_)) => writes.inos().any(|ino| has(noted, ino)),
         };
         self.mounts

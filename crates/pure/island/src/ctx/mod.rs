@@ -18,7 +18,7 @@ mod latest;
 mod loads;
 pub(crate) mod lost;
 mod peers;
-mod posts;
+pub(crate) mod posts;
 mod replies;
 pub(crate) mod request;
 mod room;
@@ -28,10 +28,12 @@ mod staged;
 mod todo;
 pub(crate) mod write_set;
 
+use std::borrow::Cow;
+
 use atoll_core::planted::{Bug, planted};
-use atoll_core::{H3, Ino, IslandId, SessionId, Stamp, Time};
+use atoll_core::{ClockVector, H3, Ino, IslandId, SessionId, Stamp, Time};
 use atoll_posix::Errno;
-use atoll_proto::{Outcome, ParticipantWork, PeerMessage, PeerOp, Reply};
+use atoll_proto::{Entry, Outcome, ParticipantWork, PeerMessage, PeerOp, Reply, Vote, VoteInfo};
 use atoll_state::{RowLoad, State};
 use bytes::Bytes;
 
@@ -143,6 +145,7 @@ impl Ctx {
     /// Decides: the state changes now, the record goes to the log. Its position.
     pub(crate) fn decide(&mut self, mut decision: Decision) -> u64 {
         self.suspect_displaced(&mut decision);
+        self.note_pointers(&mut decision);
         for (dir, why) in std::mem::take(&mut decision.misfits) {
             self.durability.emit(Effect::Damaged(Damage::Misfit { dir, why }));
         }
@@ -234,8 +237,17 @@ impl Ctx {
 
     // ------------------------------------------------------------------ messages
 
-    /// Has a message leave when the record at `need` is committed.
+    /// Has a message leave when the record at `need` is committed. One that tells of directories leaves behind the entries of this
+    /// island's journal that it may show: those that nobody else has yet, and those that wait for a sync. So what a power cut takes from
+    /// here, who has built on it brings back; or nobody has.
     pub(crate) fn send(&mut self, need: u64, to: IslandId, peer: PeerOp) {
+        let last = self.state.seq();
+        if tells_places(&peer) {
+            if self.posts.holds_back() && !self.durability.is_synced(last) {
+                return self.send_after_sync(last, to, peer);
+            }
+            self.send_batched(to);
+        }
         let need = if planted(Bug::SendBeforeLog) { 0 } else { need };
         let send = self.message(to, peer);
         self.durability.after_commit(need, send);
@@ -245,6 +257,13 @@ impl Ctx {
     pub(crate) fn send_synced(&mut self, seq: u64, to: IslandId, peer: PeerOp) {
         if self.durability.is_synced(seq) || planted(Bug::OutcomeBeforeSync) {
             return self.send(seq, to, peer);
+        }
+        self.send_after_sync(seq, to, peer);
+    }
+
+    fn send_after_sync(&mut self, seq: u64, to: IslandId, peer: PeerOp) {
+        if tells_places(&peer) {
+            self.send_batched(to);
         }
         let send = self.message(to, peer);
         self.durability.after_sync(seq, send);
@@ -265,7 +284,7 @@ impl Ctx {
         let vector = match &peer {
             // Only a chain of ancestors is judged by what its sender has seen.
             PeerOp::Prepare { work: ParticipantWork::Adopt { .. }, .. } => {
-                self.state.clocks().iter().collect()
+                self.state.public_clocks().iter().collect()
             }
             _ => Vec::new(),
         };
@@ -282,13 +301,19 @@ impl Ctx {
 
     /// The same as [`Ctx::answer`], with the bytes of `Answer::Data`.
     pub(crate) fn answer_data(&mut self, call: &PendingRequest, need: u64, outcome: Outcome, data: Bytes) {
+        let (link, id, reply) = self.reply_to(call, outcome);
+        let need = if planted(Bug::AnswerBeforeLog) { 0 } else { need };
+        self.durability.after_commit(need, Effect::Reply { link, id, reply, data });
+    }
+
+    /// A request is over: where its answer goes, and the answer with the clocks that its client has not heard of.
+    pub(crate) fn reply_to(&mut self, call: &PendingRequest, outcome: Outcome) -> (LinkId, u64, Reply) {
         let outcome = self.with_attributes(call, outcome);
         let may_keep = self.may_keep(call, &outcome);
         let (link, id) = self.end_request(call);
-        let vector = self.replies.news(call.session(), self.state.clocks());
-        let need = if planted(Bug::AnswerBeforeLog) { 0 } else { need };
-        self.durability
-            .after_commit(need, Effect::Reply { link, id, reply: Reply { vector, may_keep, outcome }, data });
+        let clocks = client_clocks(&self.state, &self.posts, self.config.id);
+        let vector = self.replies.news(call.session(), &clocks);
+        (link, id, Reply { vector, may_keep, outcome })
     }
 
     /// Answers when all records so far are synced. The answer tells nothing of clocks: others may leave before it.
@@ -352,5 +377,35 @@ impl Ctx {
         assert!(self.entailed.is_empty(), "something that follows from a record is left");
         assert!(self.todo.is_empty(), "something is still to happen");
         self.posts.check(clock, |seq| self.durability.is_synced(seq));
+    }
+}
+
+/// The stamps of the islands' journals that clients are told of: what they have seen here, and another island may lack that needs it.
+pub(crate) fn client_clocks<'a>(state: &'a State, posts: &Posts, me: IslandId) -> Cow<'a, ClockVector> {
+    let mut clocks = Cow::Borrowed(state.public_clocks());
+    if let Some(unsettled) = posts.last_unsettled() {
+        clocks.to_mut().raise(me, unsettled);
+    }
+    clocks
+}
+
+/// Whether a message tells where directories are and their attributes, from the rows of its sender.
+const fn tells_places(peer: &PeerOp) -> bool {
+    match peer {
+        PeerOp::Prepare { work, .. } => match work {
+            ParticipantWork::Adopt { .. }
+            | ParticipantWork::AddName { .. }
+            | ParticipantWork::MoveName { .. }
+            | ParticipantWork::PermitMove { .. } => true,
+            ParticipantWork::BorrowName { chain, .. } => chain.is_some(),
+            _ => false,
+        },
+        PeerOp::Voted { vote: Vote::Yes { seen: VoteInfo::Name { there, chain, .. }, .. }, .. } => {
+            let is_dir = matches!(there, Some(Entry { stub: Some(_), .. }));
+            is_dir || chain.is_some()
+        }
+        PeerOp::ChainOf { chain, .. } => chain.is_some(),
+        PeerOp::Compared { .. } => true,
+        _ => false,
     }
 }

@@ -37,6 +37,11 @@ impl Peers {
         }
     }
 
+    /// The last incarnation of an island that has said something; 0: none has.
+    pub(crate) fn incarnation(&self, island: IslandId) -> u32 {
+        self.incarnations.get(&island).copied().unwrap_or_default()
+    }
+
     /// An island says something in this incarnation.
     pub(crate) fn speaks(&mut self, island: IslandId, incarnation: u32) -> SenderLife {
         let known = self.incarnations.entry(island).or_default();

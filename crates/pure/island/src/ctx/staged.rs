@@ -49,6 +49,27 @@ impl Ctx {
         decision.push(RowChange::Skipped { island: me, upto: stamp });
     }
 
+    /// A directory that is owned here and gets the name of a file with another home: that island knows the directory from
+    /// then on.
+    pub(crate) fn note_pointers(&self, decision: &mut Decision) {
+        let pointer = |change: &RowChange| match change {
+            RowChange::Entry { dir, row: Some(row), .. }
+                if row.stub.is_none() && row.home != self.config.id =>
+            {
+                Some(*dir)
+            }
+            _ => None,
+        };
+        let dirs: Vec<Ino> = decision.record.changes.iter().filter_map(pointer).collect();
+        for ino in dirs {
+            // A row that is damaged is made anew with the mark.
+            let Some(mut row) = self.dir_now(decision, ino) else { continue };
+            let Some(owned) = row.owned.as_mut().filter(|owned| !owned.others.has_pointers) else { continue };
+            owned.others.has_pointers = true;
+            decision.dir(ino, row);
+        }
+    }
+
     /// Notes a doubt if a decision leaves a directory of the skeleton without a name: the directory that had or got that
     /// name is not there, or will not stay there.
     pub(crate) fn suspect_displaced(&mut self, decision: &mut Decision) {

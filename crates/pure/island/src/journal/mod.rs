@@ -24,7 +24,9 @@ pub(crate) struct Journal {
     behind: Bounded<Next>,
     /// Journals applied here whose coordinators do not know yet that this is synced.
     to_confirm: BTreeMap<IslandId, (u64, Stamp)>,
-    /// How far the others have said that theirs are.
+    /// How far the others have said that theirs are for all.
+    public: BTreeMap<IslandId, Stamp>,
+    /// How far the others have said that theirs are synced.
     kept_by: BTreeMap<IslandId, Stamp>,
     /// Coordinators whose next entries wait for something.
     stalled: BTreeSet<IslandId>,

@@ -3,19 +3,21 @@
 //!
 //! Invariant: a journal is applied without gaps, and the clock moves in the same record.
 
-use atoll_core::map::IdSet;
+use std::collections::BTreeMap;
+
+use atoll_core::map::IdMap;
 use atoll_core::planted::{Bug, planted};
 use atoll_core::{Ino, IslandId, Stamp};
 use atoll_proto::{Chain, Dir, JournalEntry, Outcome, PeerOp, RowChange};
+use atoll_state::State;
 
 use crate::ctx::Ctx;
 use crate::ctx::PATIENCE_MS;
 use crate::ctx::decision::Decision;
+use crate::ctx::posts::{is_pair, whole_part};
 use crate::ctx::request::{Blocked, Next, PendingRequest};
 use crate::journal::Journal;
-use crate::journal::outbox::whole_part;
 use crate::rows::chains::VectorOrder;
-use crate::rows::moves::is_pair;
 
 /// Milliseconds after which a journal is asked for again whose next entry waits for something.
 const STALLED_MS: u64 = 200;
@@ -29,11 +31,19 @@ enum Ready {
     No,
 }
 
-/// A request whose answer waits until all reachable islands have applied its entry.
+/// Whose entries come, and whether clients need not hear of their stamps.
+#[derive(Debug, Clone, Copy)]
+struct AsTold {
+    from: IslandId,
+    private: bool,
+}
+
+/// A request whose answer waits until the reachable islands have applied what they need of the journal up to its entry.
 #[derive(Debug, Clone)]
 pub(crate) struct AwaitsApplied {
     pub(crate) stamp: Stamp,
-    pub(crate) missing: IdSet<IslandId>,
+    /// The islands that are waited for, and the last entry that each needs.
+    pub(crate) missing: IdMap<IslandId, Stamp>,
     seq: u64,
     call: PendingRequest,
     outcome: Outcome,
@@ -53,7 +63,7 @@ impl Journal {
     pub(crate) fn check(&self, is_reachable: impl Fn(IslandId) -> bool) {
         for waiting in &self.waiting {
             assert!(!waiting.missing.is_empty(), "{:?} waits for nobody", waiting.stamp);
-            let reachable = waiting.missing.iter().all(|island| is_reachable(*island));
+            let reachable = waiting.missing.keys().all(|island| is_reachable(*island));
             assert!(reachable, "{:?} waits for islands that are away: {:?}", waiting.stamp, waiting.missing);
         }
     }
@@ -74,7 +84,7 @@ impl Journal {
         }
     }
 
-    /// Holds an answer back until every reachable island has applied the journal up to `stamp`.
+    /// Holds an answer back until every reachable island has applied what it needs of the journal up to `stamp`.
     pub(crate) fn await_applied(
         &mut self,
         ctx: &mut Ctx,
@@ -83,29 +93,27 @@ impl Journal {
         outcome: Outcome,
     ) {
         let seq = ctx.state.seq();
-        let behind = |island: &IslandId| !self.has_applied(ctx, *island, stamp);
         // Who compares is away still: it serves nothing that depends on this before it has.
         let is_here = |island: &IslandId| ctx.peers.is_reachable(*island) && !ctx.has_journal_gap(*island);
-        let missing: IdSet<_> = ctx.config.others().filter(is_here).filter(behind).collect();
+        let needed = |island| (island, ctx.posts.needed_by(island).min(stamp));
+        let lacks =
+            |(island, needed): &(IslandId, Stamp)| applied_by(&self.applied, &ctx.state, *island) < *needed;
+        let missing: IdMap<_, _> = ctx.config.others().filter(is_here).map(needed).filter(lacks).collect();
         if missing.is_empty() || planted(Bug::AnsweredUnapplied) {
             return ctx.answer(&call, seq, outcome);
         }
         self.waiting.push(AwaitsApplied { stamp, missing, seq, call, outcome });
     }
 
-    /// Whether an island has applied this one's journal up to `stamp`. What it had applied in an earlier life of this one is known as far as
-    /// it was synced there.
-    pub(crate) fn has_applied(&self, ctx: &Ctx, island: IslandId, stamp: Stamp) -> bool {
-        let applied = self.applied.get(&island).copied().unwrap_or_default();
-        applied.max(ctx.state.delivered(island)) >= stamp
-    }
-
-    /// The same of all others.
+    /// Whether all others have applied what they need of this island's journal up to `stamp`.
     pub(crate) fn is_applied_by_all(&self, ctx: &Ctx, stamp: Stamp) -> bool {
-        ctx.config.others().all(|island| self.has_applied(ctx, island, stamp))
+        let has_applied =
+            |island| applied_by(&self.applied, &ctx.state, island) >= ctx.posts.needed_by(island).min(stamp);
+        ctx.config.others().all(has_applied)
     }
 
     fn nobody_waits_for(&mut self, ctx: &mut Ctx, island: IslandId) {
+        ctx.posts.forget_batch(island);
         for waiting in &mut self.waiting {
             waiting.missing.remove(&island);
         }
@@ -141,7 +149,7 @@ impl Journal {
     fn apply_entries(
         &mut self,
         ctx: &mut Ctx,
-        from: IslandId,
+        AsTold { from, private }: AsTold,
         entries: &[&(Stamp, JournalEntry)],
         chains: &[Chain],
     ) {
@@ -172,11 +180,19 @@ impl Journal {
         // A chain may know a newer place of what was to come below it.
         let laid = chains.iter().filter_map(|chain| chain.dirs.last()).map(|dir| dir.ino);
         left.into_iter().chain(laid).for_each(|dir| ctx.prune(&mut decision, dir));
-        decision.push(RowChange::Clock { island: from, stamp: *last });
+        let (island, stamp) = (from, *last);
+        let private = private && self.public.get(&from).is_none_or(|public| *public < stamp);
+        decision.push(if private {
+            RowChange::PrivateClock { island, stamp }
+        } else {
+            RowChange::Clock { island, stamp }
+        });
         let seq = ctx.decide(decision);
         self.to_confirm.insert(from, (seq, *last));
-        // Before it is written: if this island dies now, it gets the entries again before it serves.
-        ctx.send(0, from, PeerOp::Applied { upto: *last, synced: false });
+        // Before it is written: if this island dies now, it gets the entries again before it serves. If it cannot, clients have told it what
+        // they have seen, but for private entries.
+        let need = if private { seq } else { 0 };
+        ctx.send(need, from, PeerOp::Applied { upto: *last, synced: false });
     }
 
     /// Whether an entry can be applied now. A directory's place comes after all that its coordinator had
@@ -259,8 +275,26 @@ impl Journal {
         from: IslandId,
         after: Stamp,
         entries: &[(Stamp, JournalEntry)],
+        private: bool,
     ) -> Result<(), Blocked> {
+        let as_told = AsTold { from, private };
         let seen = ctx.state.clocks().get(from);
+        let end = entries.last().map_or(after, |(stamp, _)| *stamp);
+        if !private {
+            // An entry may be waiting here that was told for private.
+            let public = self.public.entry(from).or_default();
+            *public = end.max(*public);
+        }
+        let known = seen.min(end);
+        if !private && ctx.state.public_clocks().get(from) < known {
+            // It was for this island and its sender only.
+            let mut decision = Decision::new();
+            decision.push(RowChange::Clock { island: from, stamp: known });
+            ctx.decide(decision);
+        }
+        if entries.is_empty() {
+            return Ok(());
+        }
         if seen < after && !planted(Bug::JournalGap) {
             ctx.send(0, from, PeerOp::Resend { after: seen });
             return Ok(());
@@ -307,13 +341,13 @@ impl Journal {
             for (at, (_, entry)) in now.iter().enumerate().skip(first.len()) {
                 if self.readiness(ctx, from, entry)? == Ready::No {
                     self.stalled.insert(from);
-                    self.apply_entries(ctx, from, &now[..at], &chains);
+                    self.apply_entries(ctx, as_told, &now[..at], &chains);
                     // Others wait for no more than these.
                     ctx.next(Next::CaughtUp);
                     return Ok(());
                 }
             }
-            self.apply_entries(ctx, from, now, &chains);
+            self.apply_entries(ctx, as_told, now, &chains);
             rest = later;
         }
         self.stalled.remove(&from);
@@ -346,6 +380,12 @@ impl Journal {
             }
         }
     }
+}
+
+/// How far an island has applied this one's journal. What it had applied in an earlier life of this one is known as far as it was
+/// synced there.
+pub(super) fn applied_by(applied: &BTreeMap<IslandId, Stamp>, state: &State, island: IslandId) -> Stamp {
+    applied.get(&island).copied().unwrap_or_default().max(state.delivered(island))
 }
 
 impl Ctx {

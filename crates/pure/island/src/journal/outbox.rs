@@ -5,21 +5,15 @@
 //! Invariant: of the entries after the last one that an island has confirmed, or up to which it must compare,
 //! none is missing.
 
-use std::borrow::Borrow;
-
 use atoll_core::planted::{Bug, planted};
-use atoll_core::{Encode, IslandId, Stamp, fitting, portions};
-use atoll_proto::{JournalEntry, PeerOp, RowChange};
+use atoll_core::{IslandId, Stamp, portions};
+use atoll_proto::{PeerOp, RowChange};
 
 use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
+use crate::ctx::posts::ENTRY_BYTES_PER_MESSAGE;
 use crate::journal::Journal;
-use crate::rows::moves::is_pair;
-
-/// Entries in one message, and their encoded bytes; one entry, or two that go together, may have more
-/// ([`CHAIN_BYTES_MAX`](crate::rows::path::CHAIN_BYTES_MAX)).
-const ENTRIES_PER_MESSAGE: usize = 64;
-const ENTRY_BYTES_PER_MESSAGE: usize = 256 << 10;
+use crate::journal::others::applied_by;
 
 impl Ctx {
     /// Keeps no more than it may for islands that are away, and for those that are reached and confirm nothing. What could
@@ -36,6 +30,8 @@ impl Ctx {
         if full.is_empty() {
             return;
         }
+        // Who compares has all up to there, and does not hear for whom it was.
+        self.post_to_all();
         let mut decision = Decision::new();
         for island in &full {
             decision.push(RowChange::Skipped { island: *island, upto: kept });
@@ -55,22 +51,12 @@ impl Ctx {
         let durability = &self.durability;
         let Some(after) = self.posts.open(|seq| durability.is_synced(seq)) else { return };
         for island in self.config.others() {
+            let after = self.posts.forget_batch(island).unwrap_or(after);
             let entries = self.posted(island, after);
             if let Some((last, _)) = entries.last() {
                 self.posts.sent(*last);
                 self.send_entries(island, after, &entries);
             }
-        }
-    }
-
-    /// Sends entries that follow `after`, as many messages as it takes.
-    fn send_entries(&mut self, to: IslandId, mut after: Stamp, entries: &[(Stamp, JournalEntry)]) {
-        let mut rest = entries;
-        while let Some((part, more)) = rest.split_at_checked(whole_part(rest)).filter(|(p, _)| !p.is_empty())
-        {
-            self.send(self.state.seq(), to, PeerOp::Journal { after, entries: part.to_vec() });
-            after = part.last().map_or(after, |(stamp, _)| *stamp);
-            rest = more;
         }
     }
 
@@ -82,8 +68,14 @@ impl Ctx {
             self.send(self.state.seq(), to, PeerOp::JournalSkipped { upto: skipped });
         }
         let before = if self.has_journal_gap(to) { skipped } else { Stamp::default() };
+        // What it gets is told as one.
+        self.post_to_all();
+        if self.posts.forget_batch(to).is_some() {
+            self.posts.note_untold();
+        }
         let entries = self.posted(to, after);
         self.send_entries(to, before, &entries);
+        self.tell_public(to);
     }
 
     /// Sends an island the entries of its own journal that were applied here and that it may have lost.
@@ -95,24 +87,15 @@ impl Ctx {
     }
 }
 
-/// How many of these go in one message, or one record: two directories that change places go together.
-pub(crate) fn whole_part<E: Borrow<(Stamp, JournalEntry)> + Encode>(entries: &[E]) -> usize {
-    let mut end = fitting(entries, ENTRY_BYTES_PER_MESSAGE).min(ENTRIES_PER_MESSAGE);
-    if end > 0 && end < entries.len() && is_pair(&entries[end - 1].borrow().1, &entries[end].borrow().1) {
-        end += 1;
-    }
-    end
-}
-
 impl Journal {
     pub(crate) fn on_applied(&mut self, ctx: &mut Ctx, from: IslandId, upto: Stamp, synced: bool) {
         let known = self.applied.entry(from).or_default();
         *known = upto.max(*known);
         for waiting in &mut self.waiting {
-            if waiting.stamp <= upto {
-                waiting.missing.remove(&from);
-            }
+            waiting.missing.retain(|island, needed| *island != from || *needed > upto);
         }
+        let Ctx { posts, state, .. } = ctx;
+        posts.settle(|island, stamp| applied_by(&self.applied, state, island) >= stamp);
         self.answer_applied(ctx);
         if (synced || planted(Bug::DroppedUnsynced)) && upto > ctx.state.delivered(from) {
             let mut decision = Decision::new();

@@ -57,7 +57,7 @@ impl<'a> Look<'a> {
     pub(crate) fn require_complete_dir(self, dir: Ino) -> Result<(), Blocked> {
         if self.missing.is_incomplete() && !planted(Bug::AbsentIsEmpty) {
             let row = self.ctx.state.dir(dir)?;
-            if row.and_then(|row| row.owned.as_ref()).is_some_and(|owned| owned.ever_borrowed) {
+            if row.and_then(|row| row.owned.as_ref()).is_some_and(|owned| owned.others.ever_borrowed) {
                 return Err(self.ctx.retry_or_fail(self.ctx.config.others()));
             }
         }

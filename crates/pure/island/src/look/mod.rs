@@ -33,6 +33,9 @@ pub(crate) trait Missing: Debug {
     /// That island may know of one that is missing here.
     fn may_have_lost(&self, by: IslandId) -> bool;
 
+    /// That island may have moved a directory to another parent, and that this was permitted here may be lost.
+    fn may_have_moved(&self, by: IslandId) -> bool;
+
     /// Islands that have not told all that they know.
     fn witnesses(&self) -> Vec<IslandId>;
 

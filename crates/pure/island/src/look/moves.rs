@@ -1,14 +1,15 @@
 //! Whether directories may get another parent.
 
+use atoll_core::planted::{Bug, planted};
 use atoll_core::{Ino, IslandId};
 use atoll_posix::perm::{self, AccessMode};
 use atoll_posix::{Caller, Errno, acl};
-use atoll_proto::{Chain, ParticipantWork, RenameSpec, Vote, VoteInfo};
+use atoll_proto::{Chain, Dir, ParticipantWork, RenameSpec, Vote, VoteInfo};
 
 use super::Look;
 use crate::ctx::request::Blocked;
 use crate::rows::chains::seen_in;
-use crate::rows::moves::{Ticket, moving, replaced_dir};
+use crate::rows::moves::{Ticket, is_leaf, moving, replaced_dir};
 use crate::rows::path::owned_by;
 
 impl<'a> Look<'a> {
@@ -34,11 +35,11 @@ impl<'a> Look<'a> {
         if !moves {
             return Ok(());
         }
-        let Ticket { moved, above, seen } = self.ctx.ticket_for(renaming, chain)?;
+        let Ticket { moved, above, owners, seen } = self.ctx.ticket_for(renaming, chain)?;
         if moved.is_empty() || !self.ctx.owns_root() {
             return Ok(());
         }
-        match self.may_grant(&moved, &above, &seen) {
+        match self.may_grant(&moved, &above, &owners, &seen) {
             Ok(()) => Ok(()),
             Err(Vote::No { errno }) => Err(errno.into()),
             Err(Vote::Busy) => match self.locks.ticket_against(&above) {
@@ -63,8 +64,19 @@ impl<'a> Look<'a> {
 
     /// At the root's owner: whether a rename may go on. The directories above its new place must not depend
     /// on a rename under way, and must include all renames that have happened. Then no order of outcomes
-    /// makes a circle.
-    fn may_grant(self, moved: &[Ino], above: &[Ino], seen: &[Chain]) -> Result<(), Vote> {
+    /// makes a circle. Of a rename that was permitted here and lost in a power cut its coordinator tells, which owned the directory
+    /// that it took something from.
+    fn may_grant(
+        self,
+        moved: &[Ino],
+        above: &[Ino],
+        owners: &[IslandId],
+        seen: &[Chain],
+    ) -> Result<(), Vote> {
+        let may_miss_one = owners.iter().any(|island| self.missing.may_have_moved(*island));
+        if may_miss_one && !planted(Bug::PermittedUntold) {
+            return Err(Vote::Busy);
+        }
         for (island, stamp) in self.ctx.state.moved().iter() {
             if seen.iter().any(|chain| seen_in(&chain.vector, island) <= stamp) {
                 return Err(Vote::Behind);
@@ -79,6 +91,11 @@ impl<'a> Look<'a> {
         Ok(())
     }
 
+    /// Whether only the owners of a directory, which is owned here, and of the one above it have anything of it.
+    pub(crate) fn is_leaf(self, ino: Ino, dir: &Dir) -> bool {
+        is_leaf(dir) && self.locks.in_dir(ino).is_none() && !self.missing.is_incomplete()
+    }
+
     /// Prepares a directory's own owner, or the root's.
     pub(crate) fn prepare_move(self, work: &ParticipantWork) -> Result<Result<VoteInfo, Vote>, Blocked> {
         match work {
@@ -86,11 +103,11 @@ impl<'a> Look<'a> {
                 self.may_move(caller, *ino)?;
                 Ok(Ok(VoteInfo::Dir { fixed: self.owned(*ino)?.fixed }))
             }
-            ParticipantWork::PermitMove { moved, above, seen } => {
+            ParticipantWork::PermitMove { moved, above, owners, seen, .. } => {
                 if !self.ctx.owns_root() {
                     return Ok(Err(Vote::Busy));
                 }
-                Ok(self.may_grant(moved, above, seen).map(|()| VoteInfo::Nothing))
+                Ok(self.may_grant(moved, above, owners, seen).map(|()| VoteInfo::Nothing))
             }
             _ => unreachable!("called for moves of directories"),
         }

@@ -6,10 +6,11 @@ use atoll_core::{Encode, Ino, Stamp};
 use atoll_posix::perm::{self, ObjectPerms};
 use atoll_posix::xattr::{self, Namespace};
 use atoll_posix::{Answer, Caller, Errno, Readings, SetAttr, XattrMode, acl, mode};
-use atoll_proto::{Dir, Inode, JournalEntry, Outcome, RequestResult, StaticAttrs, Xattrs};
+use atoll_proto::{Dir, DirPlace, Inode, JournalEntry, Outcome, RequestResult, StaticAttrs, Xattrs};
 use bytes::Bytes;
 
 use crate::ctx::decision::Decision;
+use crate::ctx::posts::Audience;
 use crate::ctx::request::{Blocked, PendingRequest, Step, WaitFor};
 use crate::ctx::shown::dir_attr;
 use crate::island::Island;
@@ -142,6 +143,7 @@ impl Island {
     ) -> Result<Stamp, Blocked> {
         let place = self.recovery.place_to_be(&self.ctx, self.txns.locks(), ino, &dir.place);
         self.ctx.child_must_be_loaded(&place, ino)?;
+        let audience = self.audience_of_attrs(ino, &dir, &place)?;
         // All ACLs go to the others, whatever changes: whoever missed the change before this has them with it.
         let xattrs = match xattrs {
             Some(xattrs) => xattrs,
@@ -156,8 +158,20 @@ impl Island {
         decision.dir(ino, dir);
         self.ctx.apply_to_stub(decision, ino, &place, &fixed);
         let xattrs = xattrs.acls();
-        self.ctx.post(decision, stamp, &JournalEntry::StaticAttrs { ino, place, fixed, xattrs }, false);
+        let entry = JournalEntry::StaticAttrs { ino, place, fixed, xattrs };
+        self.ctx.post(decision, stamp, &entry, audience, false);
         Ok(stamp)
+    }
+
+    /// Who must know the attributes of a directory that is owned here: of a leaf the owner of the directory above it, which has
+    /// them beside the name.
+    fn audience_of_attrs(&self, ino: Ino, dir: &Dir, place: &DirPlace) -> Result<Audience, Blocked> {
+        if ino == Ino::ROOT || *place != dir.place || !self.look().is_leaf(ino, dir) {
+            return Ok(Audience::All);
+        }
+        let Some(parent) = self.ctx.state.dir(place.parent)? else { return Ok(Audience::All) };
+        let owner = self.ctx.config.owner(parent.key);
+        Ok(Audience::Only(Some(owner).filter(|owner| *owner != self.ctx.config.id)))
     }
 
     // ------------------------------------------------------ extended attributes

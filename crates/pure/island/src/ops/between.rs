@@ -13,6 +13,7 @@ use atoll_proto::{
 
 use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
+use crate::ctx::posts::Audience;
 use crate::ctx::request::{Blocked, PendingRequest, Step, WaitFor};
 use crate::island::Island;
 use crate::look::Look;
@@ -20,7 +21,7 @@ use crate::look::Missing;
 use crate::ops::names::is_meant;
 use crate::rows::chains::VectorOrder;
 use crate::rows::homes::LINKS_MAX;
-use crate::rows::moves::moves_parents;
+use crate::rows::moves::{moves_parents, moving, replaced_dir};
 use crate::rows::path::ok;
 use crate::txn::coordinator::OwnPart;
 
@@ -276,8 +277,8 @@ impl Island {
         }
         let mut row = parent;
         let owned = row.owned.as_mut().expect("owned");
-        if !owned.ever_borrowed {
-            owned.ever_borrowed = true;
+        if !owned.others.ever_borrowed {
+            owned.others.ever_borrowed = true;
             decision.dir(to.dir, row);
         }
         if comes && !self.reserve_name(decision, message, &from, &chain)? {
@@ -358,7 +359,8 @@ impl Island {
                     let (me, before) = (self.ctx.config.id, self.ctx.stamp());
                     decision.push(RowChange::Moved { island: me, stamp: before });
                 }
-                let posted = self.ctx.move_dirs(&mut decision, renaming, &chain, early, gated);
+                let audience = if gated { Audience::All } else { self.audience_of_place(renaming)? };
+                let posted = self.ctx.move_dirs(&mut decision, renaming, &chain, early, audience, gated);
                 if pins {
                     self.ctx.release_name(&mut decision, &renaming.to);
                 }
@@ -372,6 +374,16 @@ impl Island {
                 Ok(Step::Wait(WaitFor::Applied(stamp, outcome)))
             }
         }
+    }
+
+    /// Who must know the new place of a directory that is renamed within one that is owned here. Of another island's this one does
+    /// not know who has anything of it.
+    fn audience_of_place(&self, renaming: &RenameSpec) -> Result<Audience, Blocked> {
+        let moving = moving(renaming);
+        let ([dir], None) = (&moving[..], replaced_dir(renaming)) else { return Ok(Audience::All) };
+        let row = self.ctx.state.dir(dir.entry.ino)?;
+        let is_leaf = row.is_some_and(|row| self.look().is_leaf(dir.entry.ino, row));
+        Ok(if is_leaf { Audience::Only(None) } else { Audience::All })
     }
 }
 

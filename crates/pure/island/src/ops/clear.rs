@@ -14,7 +14,15 @@ impl Island {
         }
         let writes = if self.ctx.has_other_mounts(call.session()) {
             self.ctx.state.begin_reads();
-            match self.look().write_set(&call) {
+            let look = self.look();
+            // Who may not ask for it has nobody wait. It is judged again when this island has seen what its client has, and cleared
+            // then if it may.
+            let writes = match look.may_ask(&call) {
+                Ok(()) => look.write_set(&call),
+                Err(stop @ Blocked::Load(_)) => Err(stop),
+                Err(_) => Ok(WriteSet::NOTHING),
+            };
+            match writes {
                 Ok(writes) => writes,
                 Err(stop @ Blocked::Load(_)) => {
                     self.park(PendingRequest { again: true, ..call }, stop, false);

@@ -20,7 +20,7 @@ pub(super) fn fits(peer: &PeerOp) -> Fits {
         PeerOp::Voted { vote: Vote::Yes { seen, .. }, .. } => fits_seen(seen),
         PeerOp::Decided { part: Some(part), .. } => fits_work(&part.work),
         PeerOp::CarriedOut { part, .. } => fits_work(&part.work),
-        PeerOp::Journal { after, entries } => fits_entries(*after, entries),
+        PeerOp::Journal { after, entries, .. } => fits_entries(*after, entries),
         PeerOp::ReturnedJournal { entries } => fits_entries(Stamp::default(), entries),
         PeerOp::Compared { told, .. } => told.iter().try_for_each(|told| fits_known(told.ino, &told.known)),
         PeerOp::ChainOf { chain: Some(chain), .. } => fits_chain(chain),

@@ -1,5 +1,6 @@
 //! The entry of messages of other islands, and the messages that they get when a link to them comes up.
 
+use atoll_core::planted::{Bug, planted};
 use atoll_core::{IslandId, Stamp};
 use atoll_proto::{PeerMessage, PeerOp};
 
@@ -48,8 +49,25 @@ impl Island {
                 PeerOp::JournalDurable { upto: self.ctx.posts.durable_to() },
             );
         }
-        // Behind all that waits for the log to be synced.
-        self.ctx.send_behind_synced(island, PeerOp::HelloDone);
+        // Behind all that waits for the log to be synced, which may take until the other side has another life: to that one it says
+        // nothing.
+        let to = self.ctx.peers.incarnation(island);
+        self.ctx.send_behind_synced(island, PeerOp::HelloDone { to });
+    }
+
+    /// Sends others the journal entries that are of no use to them yet, and how far the journal is safe.
+    pub(crate) fn tick_posts(&mut self) {
+        let due = self.ctx.posts.batches_due(self.ctx.now.ms);
+        let (is_safe, upto) = (self.ctx.posts.is_all_durable(), self.ctx.posts.durable_to());
+        for island in due {
+            if is_safe && self.recovery.may_tell_kept(island) {
+                self.ctx.send(0, island, PeerOp::JournalDurable { upto });
+                self.ctx.send_safe_batch(island);
+            } else {
+                self.ctx.send_batched(island);
+            }
+        }
+        self.recovery.tell_untold(&mut self.ctx);
     }
 
     /// A message of another island.
@@ -86,6 +104,10 @@ impl Island {
                 // That life may have taken a question along, also if nobody has told that it cannot be reached: another copy leads
                 // it soon. A vote that it has given and that comes yet finds nothing.
                 self.txns.abort_with(&mut self.ctx, from);
+                if !matches!(message.op, PeerOp::Hello) {
+                    // Its `Hello` was dropped by a link that was not up yet, and what it was told was for an earlier life.
+                    self.tell_all(from);
+                }
             }
             SenderLife::Same => {}
         }
@@ -94,7 +116,11 @@ impl Island {
                 self.tell_all(from);
                 Ok(())
             }
-            PeerOp::HelloDone => {
+            PeerOp::HelloDone { to } => {
+                if *to != self.ctx.state.meta().incarnation && !planted(Bug::ToldEarlierLife) {
+                    // Its sender has not heard of this life yet, in which it may still decide by votes of the one before.
+                    return Ok(());
+                }
                 self.recovery.heard(&mut self.ctx, from);
                 self.ctx.next(Next::ToldAll(from));
                 Ok(())
@@ -123,12 +149,12 @@ impl Island {
                 self.txns.on_ask(&mut self.ctx, from, *txn);
                 Ok(())
             }
-            PeerOp::Journal { after, entries } => {
+            PeerOp::Journal { after, entries, private } => {
                 // What was missed comes first; then it is asked for.
                 if self.anti_entropy.compares_for(from) {
                     return Ok(());
                 }
-                self.journal.on_journal(&mut self.ctx, from, *after, entries)
+                self.journal.on_journal(&mut self.ctx, from, *after, entries, *private)
             }
             PeerOp::Applied { upto, synced } => {
                 self.journal.on_applied(&mut self.ctx, from, *upto, *synced);

@@ -15,6 +15,7 @@ use atoll_core::planted::{Bug, planted};
 use atoll_core::{Ino, IslandId, Name, TxnId};
 use atoll_proto::{Dir, EntryRef, ParticipantWork, PeerMessage};
 
+use crate::ctx::lost::LostPart;
 use crate::ctx::request::Blocked;
 use crate::ctx::{Bounded, Ctx};
 use crate::look::Missing;
@@ -91,6 +92,11 @@ impl Missing for Recovery {
 
     fn may_have_lost(&self, by: IslandId) -> bool {
         !self.told_of_lost(by) || !self.redo.is_empty()
+    }
+
+    fn may_have_moved(&self, by: IslandId) -> bool {
+        let is_permit = |lost: &LostPart| matches!(lost.part.work, ParticipantWork::PermitMove { .. });
+        !self.told_of_lost(by) || self.redo.parts().any(|(_, lost)| lost.from == by && is_permit(lost))
     }
 
     fn witnesses(&self) -> Vec<IslandId> {

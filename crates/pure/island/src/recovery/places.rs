@@ -10,12 +10,12 @@ use atoll_proto::{
 
 use crate::ctx::Ctx;
 use crate::ctx::decision::Decision;
+use crate::ctx::posts::{Audience, is_pair};
 use crate::ctx::request::Blocked;
 use crate::ctx::staged_dir;
 use crate::locks::names::NameLocks;
 use crate::look::Look;
 use crate::recovery::Recovery;
-use crate::rows::moves::is_pair;
 use crate::rows::path::DEPTH_MAX;
 
 impl Recovery {
@@ -238,7 +238,7 @@ impl Ctx {
         self.take_place(decision, entry, &place, time);
         let (ino, chain) = (entry.ino, self.chain_seen());
         let moved = JournalEntry::Place { ino, place, from, replaced: None, chain, time };
-        self.post(decision, stamp, &moved, false);
+        self.post(decision, stamp, &moved, Audience::All, false);
     }
 
     /// The rows of a directory that is at `place` now, at the owner of the one above.
@@ -301,7 +301,7 @@ impl Ctx {
     pub(super) fn repost(&mut self, decision: &mut Decision, entry: &JournalEntry) {
         let stamp = self.stamp();
         decision.stamp(stamp);
-        self.post(decision, stamp, entry, false);
+        self.post(decision, stamp, entry, Audience::All, false);
     }
 }
 

@@ -114,7 +114,10 @@ impl Recovery {
             ctx.want_sync();
         }
         // What is posted first in this life follows what the last one has posted: some may not have that yet.
-        ctx.posts.resume(ctx.state.clocks().get(ctx.config.id));
+        let me = ctx.config.id;
+        ctx.posts.resume(ctx.state.clocks().get(me));
+        // Who has applied the last of it is not known any more: it is for all, and what is posted next says so.
+        self.must_move_on |= ctx.state.public_clocks().get(me) < ctx.state.clocks().get(me);
         ctx.reserve_ids();
         self.since_ms = ctx.now.ms;
         self.waiting = ctx.config.others().collect();
@@ -266,11 +269,27 @@ impl Recovery {
         ctx.posts.synced(|seq| durability.is_synced(seq));
         let upto = ctx.posts.durable_to();
         let newly = self.newly_kept(ctx);
-        for island in ctx.config.others().filter(|i| ctx.peers.is_reachable(*i)).collect::<Vec<_>>() {
-            if newly.contains(&island) || (upto > before && self.may_tell_kept(island)) {
-                ctx.send(0, island, PeerOp::JournalDurable { upto });
-            }
+        tell_durable(ctx, |ctx, island| {
+            // Who has not got the last entries is told with these.
+            let is_news = upto > before && !ctx.posts.is_batched(island);
+            newly.contains(&island) || (is_news && self.may_tell_kept(island))
+        });
+    }
+
+    /// Tells all who were sent entries that were safe already, or may have been.
+    pub(crate) fn tell_untold(&self, ctx: &mut Ctx) {
+        if ctx.posts.take_untold() {
+            tell_durable(ctx, |_, island| self.may_tell_kept(island));
         }
+    }
+}
+
+/// Tells these islands, as far as they can be reached, how far this island's journal is safe.
+fn tell_durable(ctx: &mut Ctx, is_told: impl Fn(&Ctx, IslandId) -> bool) {
+    let upto = ctx.posts.durable_to();
+    let told = ctx.config.others().filter(|i| ctx.peers.is_reachable(*i) && is_told(ctx, *i));
+    for island in told.collect::<Vec<_>>() {
+        ctx.send(0, island, PeerOp::JournalDurable { upto });
     }
 }
 

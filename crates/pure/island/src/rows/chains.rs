@@ -55,7 +55,7 @@ impl Ctx {
         if !missing.is_empty() {
             return VectorOrder::Newer { missing };
         }
-        let older = clocks.iter().any(|(i, s)| seen_in(vector, i) < s);
+        let older = self.state.public_clocks().iter().any(|(i, s)| seen_in(vector, i) < s);
         if older { VectorOrder::Older } else { VectorOrder::Same }
     }
 
@@ -77,7 +77,7 @@ impl Ctx {
         if self.order_of_chain(chain)? == VectorOrder::Same {
             return Ok(true);
         }
-        Ok(!self.state.clocks().iter().any(older) && self.can_lay_over(chain)?)
+        Ok(!self.state.public_clocks().iter().any(older) && self.can_lay_over(chain)?)
     }
 
     /// Whether what a chain lacks of this island's own journal can be laid over it: it is still kept, and leads to
@@ -85,8 +85,9 @@ impl Ctx {
     /// later.
     fn can_lay_over(&self, chain: &Chain) -> Result<bool, Blocked> {
         let theirs = seen_in(&chain.vector, self.config.id);
-        if self.config.others().map(|island| self.needs_from(island)).min().is_some_and(|gone| theirs < gone)
-        {
+        let is_behind = theirs < self.state.public_clocks().get(self.config.id);
+        let gone = self.config.others().map(|island| self.needs_from(island)).min();
+        if is_behind && gone.is_some_and(|gone| theirs < gone) {
             return Ok(false);
         }
         let in_chain = |ino: Ino| chain.dirs.iter().any(|dir| dir.ino == ino);

@@ -12,12 +12,12 @@ pub(crate) mod tests {
     use atoll_state::State;
 
     use crate::ctx::decision::Decision;
+    use crate::ctx::posts::is_pair;
     use crate::ctx::request::Blocked;
     use crate::ctx::{Config, Ctx};
     use crate::event::{Effect, Event, Now};
     use crate::island::Island;
     use crate::recovery::start::PreviousEnd;
-    use crate::rows::moves::is_pair;
     use crate::rows::skeleton::new_row;
 
     pub(crate) const ONE: Ino = Ino(70);

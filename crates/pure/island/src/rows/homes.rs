@@ -272,9 +272,13 @@ impl Ctx {
         marks: bool,
     ) {
         let peer = PeerOp::Voted { txn, vote: Vote::Yes { prepared, seen } };
-        // What was let through must be known to whoever asks next, and that may be after a power cut. A file that gets a
-        // name may lose all that are known here, and goes then: whatever is away, that one must be known.
-        let needs_sync = matches!(work, ParticipantWork::PermitMove { .. } | ParticipantWork::AddName { .. });
+        // A file that gets a name may lose all that are known here, and goes then: whatever is away, that one must be known.
+        // The coordinator of an exchange need not own the directory that something leaves, so who is asked next would not know from
+        // whom it must hear first.
+        let needs_sync = matches!(
+            work,
+            ParticipantWork::AddName { .. } | ParticipantWork::PermitMove { exchange: true, .. }
+        );
         if marks || needs_sync {
             self.send_synced(self.state.seq(), to, peer);
         } else {

@@ -5,17 +5,19 @@
 //! the record that decides it is synced.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 
 use atoll_core::planted::{Bug, planted};
 use atoll_core::{Ino, IslandId, Key, Stamp, Time};
 use atoll_posix::{Caller, Errno};
 use atoll_proto::{
-    Chain, DirPlace, Entry, EntryRef, JournalEntry, ParticipantWork, PlaceVersion, RenameSpec, RowChange,
-    Stub,
+    Chain, Dir, DirPlace, Entry, EntryRef, JournalEntry, OwnedDir, ParticipantWork, PlaceVersion, RenameSpec,
+    RowChange, Stub,
 };
 
 use crate::ctx::Ctx;
 use crate::ctx::decision::{Decision, Entails};
+use crate::ctx::posts::Audience;
 use crate::ctx::request::Blocked;
 
 /// A directory that a rename moves.
@@ -41,6 +43,7 @@ impl DirMove<'_> {
 pub(crate) struct Ticket {
     pub(crate) moved: Vec<Ino>,
     pub(crate) above: Vec<Ino>,
+    pub(crate) owners: Vec<IslandId>,
     pub(crate) seen: Vec<Chain>,
 }
 
@@ -63,18 +66,11 @@ pub(crate) fn replaced_dir(renaming: &RenameSpec) -> Option<(&Entry, &Stub)> {
     Some((there, there.stub.as_deref()?))
 }
 
-/// Whether two directories change places by these: at one moment, since names may also come to be free one by one.
-pub(crate) fn is_pair(one: &JournalEntry, other: &JournalEntry) -> bool {
-    let goes_to = |place: &DirPlace, from: &EntryRef| {
-        place.parent == from.dir && place.name.as_ref() == Some(&from.name)
-    };
-    match (one, other) {
-        (
-            JournalEntry::Place { place, from, time, .. },
-            JournalEntry::Place { place: other_place, from: other_from, time: other_time, .. },
-        ) => time == other_time && goes_to(place, other_from) && goes_to(other_place, from),
-        _ => false,
-    }
+/// Whether only the owners of a directory, which is owned here, and of the one above it have anything of it, unless one of its
+/// names is held: it has no directories, and no files that other islands are home of.
+pub(crate) fn is_leaf(dir: &Dir) -> bool {
+    let is_alone = |owned: &OwnedDir| owned.subdirs == 0 && !owned.others.has_pointers;
+    dir.owned.as_ref().is_some_and(is_alone) || planted(Bug::NotLeaf)
 }
 
 /// An entry as it is in the directory that it goes to.
@@ -104,7 +100,7 @@ impl Ctx {
     }
 
     /// The coordinator's part: the empty directory that is replaced goes, if it is owned here; places change, here
-    /// and through the journal, if `gated` when the record is synced. `early`: the stamps of all of them but the
+    /// and through the journal to `audience`, if `gated` when the record is synced. `early`: the stamps of all of them but the
     /// last. The last stamp of it.
     pub(crate) fn move_dirs(
         &mut self,
@@ -112,6 +108,7 @@ impl Ctx {
         renaming: &RenameSpec,
         seen: &Chain,
         early: &[Stamp],
+        audience: Audience,
         gated: bool,
     ) -> Option<Stamp> {
         let mut early = early.iter().copied();
@@ -144,7 +141,7 @@ impl Ctx {
             if renaming.swaps() && moving.to == &renaming.to && both && !gated {
                 self.post_first_of_pair(decision, stamp, &entry);
             } else {
-                self.post(decision, stamp, &entry, gated);
+                self.post(decision, stamp, &entry, audience, gated);
             }
             last = Some(stamp);
         }
@@ -221,30 +218,32 @@ impl Ctx {
                 works.push((owner, ParticipantWork::FreezeDir { ino, caller, to: moving.place(), key }));
             }
         }
-        let Ticket { moved, above, seen } = self.ticket_for(renaming, chain)?;
+        let Ticket { moved, above, owners, seen } = self.ticket_for(renaming, chain)?;
         let root = self.config.owner(Key(0));
         if !moved.is_empty() && root != me && !planted(Bug::NoTicket) {
-            works.push((root, ParticipantWork::PermitMove { moved, above, seen }));
+            let exchange = renaming.swaps();
+            works.push((root, ParticipantWork::PermitMove { moved, above, owners, seen, exchange }));
         }
         Ok(works)
     }
 
-    /// Directories that move to another parent, the directories above their new places, and the journals that
-    /// were seen when these were looked up.
+    /// Directories that move to another parent, the directories above their new places with their owners, and the journals
+    /// that were seen when these were looked up.
     pub(crate) fn ticket_for(&self, renaming: &RenameSpec, chain: &Chain) -> Result<Ticket, Blocked> {
-        let Ticket { mut moved, mut above, mut seen } = Ticket::default();
+        let (mut ticket, mut owners) = (Ticket::default(), BTreeSet::new());
         for moving in moving(renaming) {
-            moved.push(moving.entry.ino);
-            if moving.to == &renaming.to && !chain.dirs.is_empty() {
-                above.extend(chain.dirs.iter().map(|dir| dir.ino));
-                seen.push(Chain { vector: chain.vector.clone(), dirs: Vec::new() });
-            } else {
-                // They go to all islands with the new place: too many are refused here.
-                above.extend(self.chain(moving.to.dir)?.iter().map(|dir| dir.ino));
-                seen.push(Chain { vector: self.state.clocks().iter().collect(), dirs: Vec::new() });
-            }
+            ticket.moved.push(moving.entry.ino);
+            let is_told = moving.to == &renaming.to && !chain.dirs.is_empty();
+            // They go to all islands with the new place: too many are refused here.
+            let own = if is_told { Vec::new() } else { self.chain(moving.to.dir)? };
+            let above = if is_told { &chain.dirs } else { &own };
+            ticket.above.extend(above.iter().map(|dir| dir.ino));
+            owners.extend(above.iter().map(|dir| self.config.owner(dir.key)));
+            let seen = Chain { vector: chain.vector.clone(), dirs: Vec::new() };
+            ticket.seen.push(if is_told { seen } else { self.chain_seen() });
         }
-        Ok(Ticket { moved, above, seen })
+        ticket.owners.extend(owners);
+        Ok(ticket)
     }
 
     /// Whether a directory that moves is in this island's skeleton, which needs the new parent then.
@@ -254,7 +253,7 @@ impl Ctx {
 
     /// No ancestors, only the journals that were seen.
     pub(crate) fn chain_seen(&self) -> Chain {
-        Chain { vector: self.state.clocks().iter().collect(), dirs: Vec::new() }
+        Chain { vector: self.state.public_clocks().iter().collect(), dirs: Vec::new() }
     }
 
     /// The stub of a directory that is owned here is as the directory is now.

@@ -115,7 +115,11 @@ impl Ctx {
 
     /// Names of a directory were lent before.
     pub(crate) fn is_lent(&self, dir: Ino) -> Result<bool, Blocked> {
-        Ok(self.state.dir(dir)?.and_then(|row| row.owned.as_ref()).is_some_and(|owned| owned.ever_borrowed))
+        Ok(self
+            .state
+            .dir(dir)?
+            .and_then(|row| row.owned.as_ref())
+            .is_some_and(|owned| owned.others.ever_borrowed))
     }
 
     /// Makes sure that the rows which [`Ctx::apply_renaming`] reads are in memory.
@@ -137,7 +141,7 @@ impl Ctx {
     /// The ancestors of a directory, with the journals that were seen when they were read. `ENAMETOOLONG` as
     /// for [`Ctx::chain`].
     pub(crate) fn chain_to(&self, dir: Ino) -> Result<Chain, Blocked> {
-        Ok(Chain { vector: self.state.clocks().iter().collect(), dirs: self.chain(dir)? })
+        Ok(Chain { vector: self.state.public_clocks().iter().collect(), dirs: self.chain(dir)? })
     }
 
     /// A directory that is owned here has got names, or has lost them, at `time`. It may have changed since.

@@ -139,8 +139,11 @@ pub(crate) trait Three {
     }
 
     fn rename(&mut self, from: (Ino, &Name), to: (Ino, &Name), mode: RenameMode) -> Result<(), Errno> {
-        let (dir, name, new_dir, new_name) = (from.0, from.1.clone(), to.0, to.1.clone());
-        let op = Op::Rename { dir, name, new_dir, new_name, mode, meant: None, new_meant: None };
-        self.ask(dir, op).map(drop)
+        self.ask(from.0, rename_of(from, to, mode)).map(drop)
     }
+}
+
+pub(crate) fn rename_of(from: (Ino, &Name), to: (Ino, &Name), mode: RenameMode) -> Op {
+    let (dir, name, new_dir, new_name) = (from.0, from.1.clone(), to.0, to.1.clone());
+    Op::Rename { dir, name, new_dir, new_name, mode, meant: None, new_meant: None }
 }

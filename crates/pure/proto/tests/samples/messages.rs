@@ -256,7 +256,7 @@ fn outcomes() -> Vec<(&'static str, Outcome)> {
 fn peers() -> Vec<(&'static str, PeerOp)> {
     vec![
         ("hello", PeerOp::Hello),
-        ("hello done", PeerOp::HelloDone),
+        ("hello done", PeerOp::HelloDone { to: 3 }),
         ("prepare", PeerOp::Prepare { txn: TXN, origin: ORIGIN, work: adopt() }),
         ("voted no", PeerOp::Voted { txn: TXN, vote: Vote::No { errno: Errno::ENOTEMPTY } }),
         (
@@ -313,6 +313,7 @@ fn peers() -> Vec<(&'static str, PeerOp)> {
                     (STAMP, journal_fixed(true)),
                     (STAMP, journal_fixed(false)),
                 ],
+                private: true,
             },
         ),
         ("applied", PeerOp::Applied { upto: STAMP, synced: true }),

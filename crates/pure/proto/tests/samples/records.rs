@@ -5,8 +5,8 @@ use atoll_posix::locks::Locks;
 use atoll_posix::{Caller, Errno, Kind, LockKind, LockRange, RenameMode};
 use atoll_proto::{
     BodyChange, CarriedLink, Chain, DaemonLife, Dir, DirPlace, Entry, EntryRef, Forward, JournalEntry,
-    LifeEnd, OwnedDir, ParticipantWork, Record, RenameSpec, RequestId, RequestResult, RowChange, Session,
-    Stub, Txn, TxnPart, TxnStamps, TxnState, Within,
+    KnownToOthers, LifeEnd, OwnedDir, ParticipantWork, Record, RenameSpec, RequestId, RequestResult,
+    RowChange, Session, Stub, Txn, TxnPart, TxnStamps, TxnState, Within,
 };
 use bytes::Bytes;
 
@@ -31,7 +31,7 @@ pub fn owned() -> OwnedDir {
         ctime: TIME,
         btime: Time { secs: 1, nanos: 2 },
         sealed: None,
-        ever_borrowed: true,
+        others: KnownToOthers { ever_borrowed: true, has_pointers: true },
         adopted: Some(TXN),
     }
 }
@@ -175,7 +175,13 @@ pub fn hold() -> ParticipantWork {
 }
 
 pub fn ticket() -> ParticipantWork {
-    ParticipantWork::PermitMove { moved: vec![DIR], above: vec![Ino::ROOT], seen: vec![chain()] }
+    ParticipantWork::PermitMove {
+        moved: vec![DIR],
+        above: vec![Ino::ROOT],
+        owners: vec![IslandId(2)],
+        seen: vec![chain()],
+        exchange: false,
+    }
 }
 
 pub fn arrive() -> ParticipantWork {
@@ -222,6 +228,7 @@ fn changes() -> Vec<(&'static str, RowChange)> {
         ("renamed", RowChange::Renamed { ino: DIR }),
         ("side row", RowChange::Side { table: b'f', id: 7 << 64 | 9, row: Some("row".into()) }),
         ("no side row", RowChange::Side { table: b'f', id: 9, row: None }),
+        ("private clock", RowChange::PrivateClock { island: IslandId(3), stamp: STAMP }),
         ("moved", RowChange::Moved { island: IslandId(3), stamp: STAMP }),
         ("forward", RowChange::Forward { ino: FILE, row: Some(forward()) }),
         ("gone", RowChange::Forward { ino: FILE, row: None }),
@@ -271,7 +278,7 @@ fn record() -> Samples {
 pub fn all() -> Vec<Samples> {
     vec![
         record(),
-        samples("change", (1..=24).chain([27]).chain(30..=32).chain(40..=41), changes()),
+        samples("change", (1..=24).chain([27]).chain(30..=32).chain(40..=42), changes()),
         samples("body_change", 1..=6, bodies()),
         samples(
             "inode",

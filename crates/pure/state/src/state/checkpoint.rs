@@ -1,6 +1,7 @@
 //! Checkpoints: the rows that have changed since the last one, as the snapshot keeps them. Never writes them.
 
 use atoll_core::{Decode, Encode};
+use atoll_proto::JournalClock;
 
 use super::State;
 use crate::key::RowKey;
@@ -56,7 +57,8 @@ impl State {
             put(&mut rows, &RowKey::Skipped(island), self.skipped.get(&island));
         }
         for island in std::mem::take(&mut self.clocks_dirty) {
-            put(&mut rows, &RowKey::Clock(island), Some(&self.clocks.get(island)));
+            let (applied, public) = (self.clocks.get(island), self.public_clocks.get(island));
+            put(&mut rows, &RowKey::Clock(island), Some(&JournalClock { applied, public }));
         }
         for (island, journal) in &mut self.inboxes {
             journal.freeze(|stamp, entry| put(&mut rows, &RowKey::Inbox(*island, stamp), entry));
