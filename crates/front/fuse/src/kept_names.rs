@@ -107,6 +107,18 @@ impl Shard {
 }
 
 impl KeptNames {
+    /// Gives the memory of names back that the kernel keeps no more.
+    pub(crate) fn expire(&self) {
+        self.expire_at(Instant::now());
+    }
+
+    fn expire_at(&self, now: Instant) {
+        for shard in &self.shards {
+            let over = shard.lock().expect("no holder of this lock panics").at(now);
+            drop(over);
+        }
+    }
+
     fn of(&self, dir: Ino) -> MutexGuard<'_, Shard> {
         self.shards[(dir.0 % SHARDS as u64) as usize].lock().expect("no holder of this lock panics")
     }
@@ -220,6 +232,20 @@ mod tests {
         assert_eq!(names.of(D).young.count, LIST_MAX);
         assert_eq!(names.take_at(D, at(8)), None);
         assert_eq!(names.take_at(D, at(16)), Some(Vec::new()));
+    }
+
+    #[test]
+    fn the_memory_of_names_is_given_back_when_the_kernel_keeps_them_no_more() {
+        let (names, begin) = (KeptNames::default(), Instant::now());
+        (0..1_000).for_each(|n| tell(&names, Ino(n), name(0), begin));
+        let has_lists = |shard: &Mutex<Shard>| {
+            let shard = shard.lock().unwrap();
+            shard.young.dirs.capacity() + shard.old.dirs.capacity() > 0
+        };
+        names.expire_at(begin + PERIOD - Duration::from_millis(1));
+        assert!(names.shards.iter().all(has_lists));
+        names.expire_at(begin + 3 * PERIOD);
+        assert!(!names.shards.iter().any(has_lists));
     }
 
     #[test]

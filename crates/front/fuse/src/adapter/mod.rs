@@ -263,6 +263,8 @@ fn translate(
         }
         Request::BatchForget { list } => {
             names::forget(core, names::pairs(list));
+            // The kernel wants its memory back, or nobody uses what it knew.
+            core.kept_names.expire();
             Ok(None)
         }
         Request::Readlink => {
