@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use atoll_core::{Ino, IslandId, Name, SessionId, Stamp};
 use atoll_island::{BodyDone, Effect, Event, Island, LinkId, Now, OUTBOX_BYTES_MAX};
 use atoll_posix::{Caller, Op, RenameMode, SetAttr};
-use atoll_proto::{ClientOp, PeerMessage, PeerOp, Request};
+use atoll_proto::{ClientOp, ParticipantWork, PeerMessage, PeerOp, Request};
 use bytes::Bytes;
 use common::{Client, ISLANDS, Three, rename_of};
 
@@ -19,6 +19,8 @@ struct World {
     sent: Vec<(u16, u16, PeerOp)>,
     /// Nothing arrives at this island.
     deaf: Option<u16>,
+    /// No journal arrives at this island.
+    without_journals: Option<u16>,
     /// This island's disk syncs nothing yet.
     slow: Option<u16>,
     client: Client,
@@ -39,6 +41,7 @@ impl World {
             mail,
             sent,
             deaf: None,
+            without_journals: None,
             slow: None,
             client,
             told,
@@ -176,7 +179,8 @@ impl Three for World {
 
     fn deliver(&mut self) {
         while let Some((to, message)) = self.mail.pop_front() {
-            if self.deaf != Some(to) {
+            let is_lost = self.without_journals == Some(to) && matches!(message.op, PeerOp::Journal { .. });
+            if self.deaf != Some(to) && !is_lost {
                 self.event(to, Event::Peer(message));
             }
         }
@@ -416,4 +420,29 @@ fn who_is_told_of_a_directory_with_a_lent_name_can_bring_back_what_has_changed_i
         world.clock(one, one),
         "it has the directory's attributes, and not the change"
     );
+}
+
+#[test]
+fn a_known_directory_changes_by_the_journal_alone() {
+    let mut world = World::new();
+    let (one, other, _) = world.islands_beside_root();
+    let (dir, _) = world.dir_of(one, Ino::ROOT);
+    let (there, _) = world.dir_of(other, Ino::ROOT);
+    let [first, second, third] = [(); 3].map(|()| world.name());
+    // A file of the other island gets a name in it.
+    let file = world.fifo(there, &first).unwrap();
+    world.ask(dir, Op::Link { ino: file, dir, name: second }).unwrap();
+    world.settle();
+    world.without_journals = Some(other);
+    world.begin(one, Op::SetAttr { ino: dir, set: SetAttr { mode: Some(0o700), ..SetAttr::default() } });
+    world.begin(one, Op::Link { ino: file, dir, name: third });
+    let chain = |sent: &(u16, u16, PeerOp)| match &sent.2 {
+        PeerOp::Prepare { work: ParticipantWork::AddName { chain, .. }, .. } => {
+            chain.dirs.last().map(|last| last.fixed.mode)
+        }
+        _ => None,
+    };
+    assert_eq!(world.sent.iter().find_map(chain), Some(0o700), "it is told what it has not applied");
+    assert!(world.clock(other, one) < world.clock(one, one));
+    assert_ne!(world.mode_at(other, dir), Some(0o700), "it could not bring that back, and would keep it");
 }

@@ -336,7 +336,7 @@ impl Island {
                                 return Err(Blocked::NotNow);
                             }
                         }
-                        VectorOrder::Same => self.ctx.merge_ancestors(&mut decision, &chain.dirs),
+                        VectorOrder::Same => self.ctx.add_ancestors(&mut decision, &chain),
                         VectorOrder::Older | VectorOrder::Newer { .. } => return Err(Blocked::NotNow),
                     }
                 }

@@ -38,6 +38,15 @@ impl Ctx {
         }
     }
 
+    /// Puts those directories of a chain into the skeleton that are not known. Known ones change by the journal alone: a chain of known
+    /// directories may be ahead of it ([`Ctx::order_of_chain`]), and what an island has from a chain alone it cannot bring back to an owner
+    /// that has lost it.
+    pub(crate) fn add_ancestors(&mut self, decision: &mut Decision, chain: &Chain) {
+        let unknown = chain.dirs.iter().filter(|above| self.dir_now(decision, above.ino).is_none());
+        let unknown: Vec<Ancestor> = unknown.cloned().collect();
+        self.merge_ancestors(decision, &unknown);
+    }
+
     /// Carries out, or takes back, a home's prepared work. The rows that it reads are in memory.
     pub(crate) fn finish_home(&mut self, decision: &mut Decision, work: &ParticipantWork, commit: bool) {
         if commit {
