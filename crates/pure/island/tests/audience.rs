@@ -446,3 +446,22 @@ fn a_known_directory_changes_by_the_journal_alone() {
     assert!(world.clock(other, one) < world.clock(one, one));
     assert_ne!(world.mode_at(other, dir), Some(0o700), "it could not bring that back, and would keep it");
 }
+
+#[test]
+fn changes_of_leaves_are_told_to_others_in_large_batches() {
+    let (mut world, dir, (one, other, root)) = World::with_leaf();
+    for n in 0..2_100 {
+        world.chmod(dir, 0o700 + (n & 1));
+    }
+    let to_other = world.journals().into_iter().filter(|to| *to == (one, other)).count();
+    assert_eq!(to_other, 0, "it is told at a tick");
+    world.event(one, Event::Tick { bytes_available: 1 << 40 });
+    world.deliver();
+    let entries = world.sent.iter().filter_map(|sent| match sent {
+        (_, to, PeerOp::Journal { entries, .. }) if *to == other => Some(entries.len()),
+        _ => None,
+    });
+    assert_eq!(entries.sum::<usize>(), 2_100);
+    assert_eq!(world.clock(other, one), world.clock(root, one));
+    assert!(world.journals().contains(&(one, other)), "and long before its time");
+}

@@ -3,7 +3,7 @@
 //! islands have applied what is for all.
 //!
 //! Each island gets each entry, in order. One that has nothing of what an entry is about gets it with the next that is
-//! for all, or within `BATCH_MS`.
+//! for all, or within `Posts::batch_ms`.
 
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, VecDeque};
@@ -13,10 +13,16 @@ use atoll_core::{Encode, IslandId, Stamp, fitting};
 use atoll_proto::{DirPlace, EntryRef, JournalEntry, PeerOp, RowChange};
 
 use super::Ctx;
+use super::config::OUTBOX_MAX;
 use super::decision::Decision;
 
-/// Milliseconds after which an island is sent the entries that are of no use to it yet.
+/// Milliseconds after which an island is sent the entries that are of no use to it yet: so many, or so many for each island of the volume.
+/// So an island sends four such messages a second at most, however many islands there are.
 const BATCH_MS: u64 = 1_000;
+const BATCH_MS_OF_EACH: u64 = 250;
+
+/// Entries of which a batch is sent at once. An island that has no room for more in its outbox would make the others compare.
+const BATCH_MAX: usize = OUTBOX_MAX / 2;
 
 /// Entries that are for one island and that this has not applied: 4 KiB. At the bound the next is for all.
 const PRIVATE_MAX: usize = 256;
@@ -62,6 +68,8 @@ pub(crate) struct Posts {
     batched: BTreeMap<IslandId, Stamp>,
     /// Since when the first of them was not.
     batched_ms: u64,
+    /// Entries that were posted since then, and their bytes.
+    batched_entries: (usize, usize),
     /// Some island was sent entries behind their sync, and was not told since that they are synced.
     untold: bool,
     /// Entries that the one island which they are for has not applied.
@@ -99,9 +107,17 @@ impl Posts {
         self.batched.remove(&island)
     }
 
-    /// Islands whose batch is due.
-    pub(crate) fn batches_due(&self, now_ms: u64) -> Vec<IslandId> {
-        let is_due = !self.batched.is_empty() && now_ms >= self.batched_ms + BATCH_MS;
+    /// For how long entries are batched in a volume with so many islands.
+    const fn batch_ms(islands: usize) -> u64 {
+        let of_all = BATCH_MS_OF_EACH * islands as u64;
+        if of_all > BATCH_MS { of_all } else { BATCH_MS }
+    }
+
+    /// Islands whose batch is due: its time has come, or it is large.
+    pub(crate) fn batches_due(&self, now_ms: u64, islands: usize) -> Vec<IslandId> {
+        let is_late = now_ms >= self.batched_ms + Self::batch_ms(islands);
+        let (entries, bytes) = self.batched_entries;
+        let is_due = is_late || entries >= BATCH_MAX || bytes >= ENTRY_BYTES_PER_MESSAGE;
         if is_due { self.batched.keys().copied().collect() } else { Vec::new() }
     }
 
@@ -275,6 +291,10 @@ impl Ctx {
             let private = only.is_some();
             self.send(need, island, PeerOp::Journal { after, entries: entries.clone(), private });
         }
+        if only.is_some() {
+            let (entries, bytes) = &mut self.posts.batched_entries;
+            (*entries, *bytes) = (*entries + 1, *bytes + entry.encoded_len());
+        }
     }
 
     /// An island is sent what is behind `after` in a batch, or what was to be in its batch already.
@@ -284,7 +304,7 @@ impl Ctx {
             return;
         }
         if self.posts.batched.is_empty() {
-            self.posts.batched_ms = self.now.ms;
+            (self.posts.batched_ms, self.posts.batched_entries) = (self.now.ms, (0, 0));
         }
         self.posts.batched.entry(island).or_insert(after);
     }
@@ -386,4 +406,14 @@ pub(crate) fn whole_part<E: Borrow<(Stamp, JournalEntry)> + Encode>(entries: &[E
         end += 1;
     }
     end
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_island_sends_four_batches_a_second_at_most() {
+        assert_eq!([1, 4, 16, 64, 10_000].map(Posts::batch_ms), [1_000, 1_000, 4_000, 16_000, 2_500_000]);
+    }
 }
