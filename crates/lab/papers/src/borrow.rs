@@ -5,20 +5,15 @@
 
 use std::fmt;
 use std::fs::{self, File, Permissions};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::io;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use atoll_core::Ino;
-use atoll_model::Rng;
 
-/// Directories of the mix (Archipelago 13.2).
-const DIRS: usize = 2_000;
-/// Files of the mix, somewhere in them (Archipelago 13.2).
-const FILES: usize = 2_000;
-/// Bytes of one read or write.
-const BLOCK_BYTES: usize = 8 * 1024;
+use crate::mix::{Mix, make_dirs};
+
 /// Percentages of renames that are added to the mix.
 const PERCENT: [f64; 7] = [0.0, 0.1, 0.3, 1.0, 2.0, 5.0, 10.0];
 
@@ -88,22 +83,17 @@ pub fn borrow(dir: &Path, effort: Effort, apart: Apart) -> io::Result<Report> {
 }
 
 fn measure(base: &Path, effort: Effort, apart: Apart) -> io::Result<Report> {
-    let mut dirs = Vec::new();
-    for n in 0..DIRS {
-        let dir = base.join(format!("d{n}"));
-        fs::create_dir(&dir)?;
-        dirs.push(dir);
-    }
+    let dirs = make_dirs(base)?;
     let islands: Vec<usize> = match apart {
         Apart::Islands => dirs.iter().map(|dir| island_of(dir)).collect::<Result<_, _>>()?,
-        Apart::Any => (0..DIRS).collect(),
+        Apart::Any => (0..dirs.len()).collect(),
     };
     let other = islands.iter().position(|island| *island != islands[0]);
     let other = other.ok_or_else(|| io::Error::other("all directories are on one island"))?;
     let pair = Pair { here: dirs[0].clone(), there: dirs[other].clone() };
     let latencies = latencies(&pair, effort.times)?;
     let mut mix = Mix::new(dirs, islands)?;
-    Ok(Report { latencies, mix: mix.measure(effort)? })
+    Ok(Report { latencies, mix: rates(&mut mix, effort)? })
 }
 
 fn median<T: PartialOrd + Copy>(values: &mut [T]) -> T {
@@ -147,178 +137,41 @@ fn latencies(pair: &Pair, times: u32) -> io::Result<Vec<(&'static str, Duration)
     Ok(WHAT.into_iter().zip(all.iter_mut().map(|times| median(times))).collect())
 }
 
-/// An operation of the mix.
-#[derive(Debug, Clone, Copy)]
-enum Kind {
-    CreateDir,
-    CreateFile,
-    DeleteFile,
-    ReadDir,
-    ReadFile,
-    RemoveDir,
-    SetDirAttr,
-    SetFileAttr,
-    WriteFile,
+/// Operations a second while so many percent are renames, after a while.
+fn rate(mix: &mut Mix, percent: f64, block: Duration) -> io::Result<f64> {
+    mix.settle()?;
+    let (mut done, mut begun) = (0u32, Instant::now());
+    let mut warm = false;
+    loop {
+        if mix.happens(percent) {
+            mix.rename()?
+        } else {
+            mix.step()?
+        }
+        done += 1;
+        let passed = begun.elapsed();
+        if !warm && passed >= block {
+            (warm, done, begun) = (true, 0, Instant::now());
+        } else if warm && passed >= block {
+            return Ok(f64::from(done) / passed.as_secs_f64());
+        }
+    }
 }
 
-/// Archipelago, Table 6, mix 2, in hundredths of a percent; symbolic links to directories (12) are left out.
-const WEIGHTS: [(Kind, u32); 9] = [
-    (Kind::CreateDir, 5),
-    (Kind::CreateFile, 357),
-    (Kind::DeleteFile, 244),
-    (Kind::ReadDir, 1565),
-    (Kind::ReadFile, 1528),
-    (Kind::RemoveDir, 2),
-    (Kind::SetDirAttr, 7),
-    (Kind::SetFileAttr, 2928),
-    (Kind::WriteFile, 3352),
-];
-
-struct Mix {
-    dirs: Vec<PathBuf>,
-    /// For each directory, its island.
-    islands: Vec<usize>,
-    files: Vec<(usize, u64)>,
-    below: Vec<PathBuf>,
-    next: u64,
-    rng: Rng,
-    buffer: Vec<u8>,
-}
-
-/// An error, and of what.
-fn of(what: fmt::Arguments<'_>, error: io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("{what}: {error}"))
-}
-
-impl Mix {
-    fn new(dirs: Vec<PathBuf>, islands: Vec<usize>) -> io::Result<Self> {
-        let (files, below) = (Vec::new(), Vec::new());
-        // The same in every run.
-        let (rng, buffer) = (Rng::new(1), vec![7; BLOCK_BYTES]);
-        let mut mix = Self { dirs, islands, files, below, next: 0, rng, buffer };
-        mix.settle()?;
-        Ok(mix)
-    }
-
-    /// As many files and directories as at the beginning: the mix makes more than it removes, and what a listing takes
-    /// depends on how many there are.
-    fn settle(&mut self) -> io::Result<()> {
-        self.below.drain(..).try_for_each(fs::remove_dir)?;
-        while self.files.len() > FILES {
-            let nth = self.rng.index(self.files.len());
-            let file = self.files.swap_remove(nth);
-            fs::remove_file(self.path(file))?;
-        }
-        while self.files.len() < FILES {
-            self.create()?;
-        }
-        Ok(())
-    }
-
-    fn path(&self, (dir, name): (usize, u64)) -> PathBuf {
-        self.dirs[dir].join(format!("f{name}"))
-    }
-
-    fn create(&mut self) -> io::Result<()> {
-        let file = (self.rng.index(self.dirs.len()), self.next);
-        self.next += 1;
-        let mut open = File::create_new(self.path(file))?;
-        self.files.push(file);
-        open.write_all(&self.buffer)
-    }
-
-    /// A file, to another island's directory.
-    fn rename(&mut self) -> io::Result<()> {
-        let at = self.rng.index(self.files.len());
-        let (dir, name) = self.files[at];
-        let to = loop {
-            let to = self.rng.index(self.dirs.len());
-            if self.islands[to] != self.islands[dir] {
-                break to;
-            }
-        };
-        let (from, into) = (self.path((dir, name)), self.path((to, name)));
-        fs::rename(&from, &into).map_err(|e| of(format_args!("rename {from:?} to {into:?}"), e))?;
-        self.files[at] = (to, name);
-        Ok(())
-    }
-
-    fn step(&mut self) -> io::Result<()> {
-        let (kind, _) = WEIGHTS[self.rng.weighted(&WEIGHTS.map(|(_, weight)| weight))];
-        let dir = self.rng.index(self.dirs.len());
-        let nth = self.rng.index(self.files.len());
-        let file = self.path(self.files[nth]);
-        let odd = self.rng.below(2) as u32;
-        let done = match kind {
-            Kind::CreateDir => {
-                let path = self.dirs[dir].join(format!("x{}", self.next));
-                self.next += 1;
-                fs::create_dir(&path).map(|()| self.below.push(path))
-            }
-            Kind::RemoveDir => self.below.pop().map_or(Ok(()), fs::remove_dir),
-            Kind::CreateFile => self.create(),
-            Kind::DeleteFile if self.files.len() > FILES / 2 => {
-                self.files.swap_remove(nth);
-                fs::remove_file(&file)
-            }
-            Kind::DeleteFile => self.create(),
-            Kind::ReadDir => {
-                fs::read_dir(&self.dirs[dir]).and_then(|mut all| all.try_for_each(|entry| entry.map(drop)))
-            }
-            Kind::ReadFile => match File::open(&file).and_then(|mut open| open.read(&mut self.buffer)) {
-                Ok(BLOCK_BYTES) => Ok(()),
-                Ok(_) => Err(io::Error::other("it is too short")),
-                Err(error) => Err(error),
-            },
-            Kind::SetDirAttr => {
-                fs::set_permissions(&self.dirs[dir], Permissions::from_mode(0o750 | (odd * 5)))
-            }
-            Kind::SetFileAttr => fs::set_permissions(&file, Permissions::from_mode(0o640 | (odd * 4))),
-            Kind::WriteFile => {
-                let block = self.rng.below(8);
-                let open = File::options().write(true).open(&file);
-                open.and_then(|open| open.write_all_at(&self.buffer, block * BLOCK_BYTES as u64))
-            }
-        };
-        done.map_err(|e| of(format_args!("{kind:?} {:?} or {file:?}", self.dirs[dir]), e))
-    }
-
-    /// Operations a second while so many percent are renames, after a while.
-    fn block(&mut self, percent: f64, block: Duration) -> io::Result<f64> {
-        self.settle()?;
-        let (mut done, mut begun) = (0u32, Instant::now());
-        let mut warm = false;
-        loop {
-            if self.rng.bits() as f64 / u64::MAX as f64 * 100.0 < percent {
-                self.rename()?
-            } else {
-                self.step()?
-            }
-            done += 1;
-            let passed = begun.elapsed();
-            if !warm && passed >= block {
-                (warm, done, begun) = (true, 0, Instant::now());
-            } else if warm && passed >= block {
-                return Ok(f64::from(done) / passed.as_secs_f64());
-            }
+fn rates(mix: &mut Mix, Effort { blocks, block, .. }: Effort) -> io::Result<Vec<(f64, f64, f64)>> {
+    let mut rates: Vec<(Vec<f64>, Vec<f64>)> = PERCENT.iter().map(|_| Default::default()).collect();
+    let mut before = rate(mix, 0.0, block)?;
+    for _ in 0..blocks {
+        for (percent, (rates, parts)) in PERCENT.iter().zip(&mut rates) {
+            let with = rate(mix, *percent, block)?;
+            let after = rate(mix, 0.0, block)?;
+            rates.push(with);
+            parts.push(2.0 * with / (before + after));
+            before = after;
         }
     }
-
-    fn measure(&mut self, Effort { blocks, block, .. }: Effort) -> io::Result<Vec<(f64, f64, f64)>> {
-        let mut rates: Vec<(Vec<f64>, Vec<f64>)> = PERCENT.iter().map(|_| Default::default()).collect();
-        let mut before = self.block(0.0, block)?;
-        for _ in 0..blocks {
-            for (percent, (rates, parts)) in PERCENT.iter().zip(&mut rates) {
-                let rate = self.block(*percent, block)?;
-                let after = self.block(0.0, block)?;
-                rates.push(rate);
-                parts.push(2.0 * rate / (before + after));
-                before = after;
-            }
-        }
-        let medians = rates.iter_mut().map(|(rates, parts)| (median(rates), median(parts)));
-        Ok(PERCENT.into_iter().zip(medians).map(|(percent, (rate, part))| (percent, rate, part)).collect())
-    }
+    let medians = rates.iter_mut().map(|(rates, parts)| (median(rates), median(parts)));
+    Ok(PERCENT.into_iter().zip(medians).map(|(percent, (rate, part))| (percent, rate, part)).collect())
 }
 
 impl Report {

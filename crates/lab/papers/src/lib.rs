@@ -9,6 +9,8 @@ pub mod borrow;
 pub mod failover;
 mod folder;
 pub mod imbalance;
+mod mix;
+pub mod scale;
 pub mod table3;
 pub mod trips;
 pub mod walk;

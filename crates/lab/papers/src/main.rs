@@ -5,6 +5,7 @@
 use atoll_papers::bloom::{SEEDS_MAX, bloom};
 use atoll_papers::borrow::{Apart, Effort, borrow};
 use atoll_papers::failover::{Plan, failover};
+use atoll_papers::scale::{self, scale};
 use atoll_papers::table3::{Compared, MEMBERS_MAX, OPERATIONS_MAX, Size, table3};
 use atoll_papers::trips::{self, trips};
 use atoll_papers::{Options, imbalance};
@@ -20,6 +21,7 @@ const USAGE: &str = "usage: atoll-papers imbalance DIR [--buckets 256] [--island
        atoll-papers table3 DIR [--members 4] [--operations 15000] [--ganesha] [--short] [--json]
        atoll-papers failover DIR [--short] [--json]
        atoll-papers trips DIR [--islands 4] [--times 1000] [--short] [--json]
+       atoll-papers scale DIR [--short] [--json]
 
 imbalance: shows how evenly the directories and bytes below DIR would spread over the buckets and
 islands of a volume (Archipelago, Tables 2 and 3). Reads names and lengths only.
@@ -39,7 +41,11 @@ Figure 4). Root only. Writes failover.svg and failover.tsv into DIR; takes five 
 
 trips: counts what each operation of the benchmark asks for: requests of the kernel and to islands, messages between islands,
 records, threads that are woken, bytes. Root only: it has the kernel forget what it knows. Makes a folder in DIR with a volume
-of its own, and removes it; takes seven minutes. --short: half a minute, 20 times, without all that the daemon does later.";
+of its own, and removes it; takes seven minutes. --short: half a minute, 20 times, without all that the daemon does later.
+
+scale: measures what operations cost with 1 to 64 islands in one process, and computes the speed-up on as many machines (Archipelago,
+Figures 13 and 15), and messages, stamps and memory of a volume with 10,000 islands. Root only. Makes a folder in DIR and removes it;
+takes a quarter of an hour. --short: up to 4 islands, half a minute.";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Command {
@@ -49,6 +55,7 @@ enum Command {
     Table3 { size: Size, compared: Compared },
     Failover(Plan),
     Trips(trips::Plan),
+    Scale(scale::Plan),
 }
 
 #[derive(Debug)]
@@ -68,6 +75,7 @@ fn parse(mut args: impl Iterator<Item = OsString>) -> Result<Arguments, String> 
         }
         Some("failover") => Command::Failover(Plan::PAPER),
         Some("trips") => Command::Trips(trips::Plan::FULL),
+        Some("scale") => Command::Scale(scale::Plan::FULL),
         Some(other) => return Err(format!("no command {other:?}")),
         None => return Err("a command is missing".into()),
     };
@@ -134,6 +142,7 @@ fn parse(mut args: impl Iterator<Item = OsString>) -> Result<Arguments, String> 
             (Some("--short"), Command::Trips(plan)) => {
                 *plan = trips::Plan { islands: plan.islands, ..trips::Plan::SHORT };
             }
+            (Some("--short"), Command::Scale(plan)) => *plan = scale::Plan::SHORT,
             (Some("--any"), Command::Borrow { apart, .. }) => *apart = Apart::Any,
             (Some(option), _) if option.starts_with('-') => return Err(format!("no option {option}")),
             (_, Command::Bloom { .. }) => return Err(format!("bloom needs no directory, such as {arg:?}")),
@@ -167,6 +176,9 @@ fn run(Arguments { root, command, json }: &Arguments) -> io::Result<String> {
             .map(|report| shown(report, *json, |report| report.to_json()))
             .map_err(|why| io::Error::other(format!("{why:#}"))),
         Command::Trips(plan) => trips(root, plan)
+            .map(|report| shown(report, *json, |report| report.to_json()))
+            .map_err(|why| io::Error::other(format!("{why:#}"))),
+        Command::Scale(plan) => scale(root, plan)
             .map(|report| shown(report, *json, |report| report.to_json()))
             .map_err(|why| io::Error::other(format!("{why:#}"))),
         Command::Bloom { seeds } => Ok(shown(bloom(seeds), *json, |report| report.to_json())),
@@ -246,6 +258,8 @@ mod tests {
             "trips /x --times 0",
             "trips /x --times 10001",
             "trips /x --blocks 3",
+            "scale",
+            "scale /x --islands 4",
         ] {
             assert!(parsed(bad).is_err(), "{bad:?}");
         }

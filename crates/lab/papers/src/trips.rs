@@ -5,7 +5,7 @@
 //! The daemon does something each second also when nobody asks for anything. That is measured first, and taken away from what
 //! is counted, by the time that it took.
 
-mod counts;
+pub(crate) mod counts;
 mod operations;
 
 use std::fmt;
@@ -78,20 +78,28 @@ pub fn trips(base: &Path, plan: Plan) -> Result<Report> {
     if let Some(missing) = Need::Mounts.missing() {
         bail!("this needs {missing}");
     }
+    measure(base, plan, all())
+}
+
+/// The same of the operations with these names only.
+pub(crate) fn of_these(base: &Path, plan: Plan, names: &[&str]) -> Result<Report> {
+    measure(base, plan, all().into_iter().filter(|operation| names.contains(&operation.name)).collect())
+}
+
+fn measure(base: &Path, plan: Plan, operations: Vec<Operation>) -> Result<Report> {
     let folder = Folder::new(base, "trips")?;
-    let launch = Launch {
-        islands: plan.islands,
-        more: ["--metrics", "127.0.0.1:0"].map(str::to_owned).into(),
-        ..Launch::new(folder.path())
-    };
-    let bench = Bench::start(&launch, plan)?;
+    let bench = Bench::start(folder.path(), plan)?;
+    let dirs = Dirs::find(bench.mount(), plan.islands)?;
+    // They stay open, so that the kernel does not forget them.
+    let held = [&dirs.home, &dirs.beside].into_iter().chain(&dirs.away).map(File::open);
+    let held: Vec<File> = held.collect::<std::io::Result<_>>()?;
     let idle = bench.idle()?;
     let mut prepared = Vec::new();
-    for (tag, operation) in all().into_iter().enumerate() {
-        if operation.apart && bench.dirs.away.is_none() {
+    for (tag, operation) in operations.into_iter().enumerate() {
+        if operation.apart && dirs.away.is_none() {
             continue;
         }
-        let mut place = Place::new(bench.dirs.clone(), tag);
+        let mut place = Place::new(dirs.clone(), tag);
         let times = (plan.times / operation.rarer).max(1);
         let done = (operation.prepare)(&mut place, times);
         done.with_context(|| format!("the preparation of {}", operation.name))?;
@@ -104,31 +112,41 @@ pub fn trips(base: &Path, plan: Plan) -> Result<Report> {
         operations.push((operation.name, counts));
     }
     // The mount ends only when nobody has anything open.
-    drop(prepared);
+    drop((prepared, held));
     bench.stop()?;
     Ok(Report { plan, idle, operations })
 }
 
-/// A daemon, and the directories to work in.
-struct Bench {
+/// A daemon that counts.
+pub(crate) struct Bench {
     plan: Plan,
-    /// They stay open, so that the kernel does not forget them.
-    held: Vec<File>,
     daemon: Daemon,
     /// Address of its metrics.
     address: String,
-    dirs: Dirs,
 }
 
 impl Bench {
-    fn start(launch: &Launch, plan: Plan) -> Result<Self> {
+    /// Starts it with a new volume in this folder.
+    pub(crate) fn start(folder: &Path, plan: Plan) -> Result<Self> {
+        let launch = Launch {
+            islands: plan.islands,
+            more: ["--metrics", "127.0.0.1:0"].map(str::to_owned).into(),
+            ..Launch::new(folder)
+        };
         let mut daemon = launch.start()?;
         let url = daemon.wait_said("metrics", PATIENCE)?;
         let address = url.trim_start_matches("http://").trim_end_matches("/metrics").to_owned();
-        let dirs = dirs(daemon.mount(), plan.islands)?;
-        let held = [&dirs.home, &dirs.beside].into_iter().chain(&dirs.away).map(File::open);
-        let held = held.collect::<std::io::Result<_>>()?;
-        Ok(Self { plan, held, daemon, address, dirs })
+        Ok(Self { plan, daemon, address })
+    }
+
+    /// Where the volume is mounted.
+    pub(crate) fn mount(&self) -> &Path {
+        self.daemon.mount()
+    }
+
+    /// The address of its metrics.
+    pub(crate) fn address(&self) -> &str {
+        &self.address
     }
 
     fn counts(&self) -> Result<Counts> {
@@ -136,7 +154,7 @@ impl Bench {
     }
 
     /// Waits for so long, and then until the daemon rests.
-    fn wait_rested(&self, rest: Duration) -> Result<()> {
+    pub(crate) fn wait_rested(&self, rest: Duration) -> Result<()> {
         let (began, mut bytes) = (Instant::now(), counts::bytes(self.daemon.id())?);
         loop {
             std::thread::sleep(POLL);
@@ -154,7 +172,7 @@ impl Bench {
     }
 
     /// What was added while something is done and until the daemon rests, and how many seconds that took.
-    fn during(&self, act: impl FnOnce() -> std::io::Result<()>) -> Result<(Counts, f64)> {
+    pub(crate) fn during(&self, act: impl FnOnce() -> std::io::Result<()>) -> Result<(Counts, f64)> {
         let (before, began) = (self.counts()?, Instant::now());
         act()?;
         self.wait_rested(self.plan.rest)?;
@@ -165,7 +183,7 @@ impl Bench {
     }
 
     /// What the daemon does in a second by itself.
-    fn idle(&self) -> Result<Counts> {
+    pub(crate) fn idle(&self) -> Result<Counts> {
         // Twice, since the snapshot of what is told late is written still later.
         self.wait_rested(IDLE.max(2 * self.plan.rest))?;
         let (added, seconds) = self.during(|| {
@@ -191,8 +209,7 @@ impl Bench {
     }
 
     /// Stops the daemon in order.
-    fn stop(self) -> Result<()> {
-        drop(self.held);
+    pub(crate) fn stop(self) -> Result<()> {
         self.daemon.stop()
     }
 }
@@ -203,25 +220,27 @@ fn forget(what: &str) -> Result<()> {
     fs::write(path, what).with_context(|| format!("{path} cannot be written"))
 }
 
-/// Two directories of one island, and one of another if there are several.
-fn dirs(mount: &Path, islands: u16) -> Result<Dirs> {
-    let mut all: Vec<(PathBuf, usize)> = Vec::new();
-    for n in 0..DIRS_MAX {
-        let dir = mount.join(format!("dir{n}"));
-        fs::create_dir(&dir)?;
-        let island = island_of(&dir)?;
-        all.push((dir, island));
-        let (home, first) = &all[0];
-        let beside = all[1..].iter().find(|(_, island)| island == first);
-        let away = all.iter().find(|(_, island)| island != first);
-        if let Some((beside, _)) = beside
-            && (away.is_some() || islands == 1)
-        {
-            let away = away.map(|(dir, _)| dir.clone());
-            return Ok(Dirs { home: home.clone(), beside: beside.clone(), away });
+impl Dirs {
+    /// Makes two directories of one island, and one of another if there are several.
+    fn find(mount: &Path, islands: u16) -> Result<Self> {
+        let mut all: Vec<(PathBuf, usize)> = Vec::new();
+        for n in 0..DIRS_MAX {
+            let dir = mount.join(format!("dir{n}"));
+            fs::create_dir(&dir)?;
+            let island = island_of(&dir)?;
+            all.push((dir, island));
+            let (home, first) = &all[0];
+            let beside = all[1..].iter().find(|(_, island)| island == first);
+            let away = all.iter().find(|(_, island)| island != first);
+            if let Some((beside, _)) = beside
+                && (away.is_some() || islands == 1)
+            {
+                let away = away.map(|(dir, _)| dir.clone());
+                return Ok(Self { home: home.clone(), beside: beside.clone(), away });
+            }
         }
+        bail!("{DIRS_MAX} directories are not at two islands")
     }
-    bail!("{DIRS_MAX} directories are not at two islands")
 }
 
 /// With two digits, which is what a difference over some hundred times is worth.
@@ -245,15 +264,28 @@ impl Report {
         let about = format!(
             "what one operation asks for, of {times}, one thread, {islands} islands in one process\n\
             fuse, by: requests of the kernel. requests: to islands. messages: between islands. records: in their logs.\n\
-            woken: how often a thread of the daemon has waited. bytes: read and written by the daemon.\n\
-            Taken away is what the daemon does in a second by itself: {} requests, {} messages, {} records, {} times woken, {} bytes",
+            woken: how often a thread of the daemon has waited. bytes: read and written by the daemon. disk: of these for disks.\n\
+            processor: microseconds of all its threads.\n\
+            Taken away is what the daemon does in a second by itself: {} requests, {} messages, {} records, {} times woken, {} bytes, {} us of processors",
             rounded(idle.requests),
             rounded(idle.messages),
             rounded(idle.records),
             rounded(idle.woken),
-            rounded(idle.bytes)
+            rounded(idle.bytes),
+            rounded(idle.processor)
         );
-        let columns = ["operation", "fuse", "by", "requests", "messages", "records", "woken", "bytes"];
+        let columns = [
+            "operation",
+            "fuse",
+            "by",
+            "requests",
+            "messages",
+            "records",
+            "woken",
+            "bytes",
+            "disk",
+            "processor",
+        ];
         let mut figures = Figures::new(about, &columns);
         for (name, counts) in &self.operations {
             let by = counts.fuse.iter().map(|(name, count)| (name.clone(), json!(rounded(*count))));
@@ -267,6 +299,8 @@ impl Report {
                 json!(rounded(counts.records)),
                 json!(rounded(counts.woken)),
                 json!(counts.bytes.round() as u64),
+                json!(counts.disk.round() as u64),
+                json!(rounded(counts.processor)),
             ]);
         }
         figures

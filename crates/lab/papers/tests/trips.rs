@@ -35,7 +35,7 @@ fn operations_ask_for_what_they_need_and_for_nothing_that_is_known() {
     let mut reports = (0..TRIES).map(|_| trips(place.path(), Plan::SHORT).unwrap());
     let report = reports.find(is_known).expect("the kernel has asked each time for what it knows");
     let of = |name: &str| report.of(name).unwrap();
-    assert_eq!(report.operations.len(), 29, "{report}");
+    assert_eq!(report.operations.len(), 30, "{report}");
 
     // The kernel asks for a name that it does not know, and perhaps for the directories above it.
     for unknown in ["stat, cold", "lookup of an absent name, cold"] {

@@ -196,10 +196,7 @@ impl Daemon {
 
     /// Bytes of memory that it has in use (`VmRSS`).
     pub fn memory_bytes(&self) -> Result<u64> {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.mount.process.id()))?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
-        let kib: u64 = line.trim().trim_end_matches("kB").trim().parse()?;
-        Ok(kib << 10)
+        self.mount.process.memory_bytes()
     }
 
     /// Threads that it has.

@@ -42,6 +42,11 @@ impl Process {
         self.child.id()
     }
 
+    /// Bytes of memory that it has in use (`VmRSS`), with all that it has started.
+    pub fn memory_bytes(&self) -> Result<u64> {
+        self.family().into_iter().map(memory_bytes).sum()
+    }
+
     /// What it has said so far.
     pub fn said(&self) -> String {
         std::fs::read(&self.log).map(|text| String::from_utf8_lossy(&text).into_owned()).unwrap_or_default()
@@ -160,6 +165,13 @@ impl Process {
         ensure!(status.success(), "it ended with {status}. It said:\n{}", self.said());
         Ok(())
     }
+}
+
+fn memory_bytes(pid: Pid) -> Result<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", pid.as_raw_pid()))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
+    let kib: u64 = line.trim().trim_end_matches("kB").trim().parse()?;
+    Ok(kib << 10)
 }
 
 impl Drop for Process {

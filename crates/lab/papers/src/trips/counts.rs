@@ -31,6 +31,10 @@ pub struct Counts {
     pub woken: f64,
     /// Bytes that the daemon has read and written.
     pub bytes: f64,
+    /// Of these, bytes for disks.
+    pub disk: f64,
+    /// Microseconds that processors have worked for the daemon.
+    pub processor: f64,
 }
 
 impl Counts {
@@ -50,6 +54,8 @@ impl Counts {
             records: make(self.records, other.records),
             woken: make(self.woken, other.woken),
             bytes: make(self.bytes, other.bytes),
+            disk: make(self.disk, other.disk),
+            processor: make(self.processor, other.processor),
         }
     }
 
@@ -86,7 +92,8 @@ impl Counts {
 
     /// All of them, of the daemon with this process number and this address of its metrics.
     pub fn now(pid: u32, address: &str) -> Result<Self> {
-        Ok(Self { woken: woken(pid)?, bytes: bytes(pid)?, ..Self::of_page(&page(address)?)? })
+        let (woken, bytes, disk, processor) = (woken(pid)?, bytes(pid)?, disk(pid)?, processor(pid)?);
+        Ok(Self { woken, bytes, disk, processor, ..Self::of_page(&page(address)?)? })
     }
 }
 
@@ -122,13 +129,31 @@ fn field(table: &str, name: &str) -> Result<f64> {
     value.trim().parse().with_context(|| format!("{name} is {value:?}"))
 }
 
+/// Requests of clients that each island had.
+pub(crate) fn requests_by_island(address: &str) -> Result<Vec<f64>> {
+    values(&page(address)?, "atoll_island_requests_total").map(|found| Ok(found?.1)).collect()
+}
+
 /// How often the threads of a process have waited: each time, something has woken them since, or will.
 fn woken(pid: u32) -> Result<f64> {
+    of_threads(pid, "status", |table| field(table, "voluntary_ctxt_switches:"))
+}
+
+/// Microseconds that the threads of a process have run.
+pub(crate) fn processor(pid: u32) -> Result<f64> {
+    of_threads(pid, "schedstat", |table| {
+        let ran = table.split_whitespace().next().context("no time in schedstat")?;
+        Ok(ran.parse::<f64>().with_context(|| format!("the time in schedstat is {ran:?}"))? / 1e3)
+    })
+}
+
+/// The sum of what `of` finds in a table of each thread of a process.
+fn of_threads(pid: u32, table: &str, of: impl Fn(&str) -> Result<f64>) -> Result<f64> {
     let threads = format!("/proc/{pid}/task");
     let mut sum = 0.0;
     for thread in fs::read_dir(&threads).with_context(|| threads.clone())? {
-        match fs::read_to_string(thread?.path().join("status")) {
-            Ok(table) => sum += field(&table, "voluntary_ctxt_switches:")?,
+        match fs::read_to_string(thread?.path().join(table)) {
+            Ok(table) => sum += of(&table)?,
             // A thread that has ended since it was listed.
             Err(why) if why.kind() == std::io::ErrorKind::NotFound || why.raw_os_error() == Some(3) => {}
             Err(why) => return Err(why).context(threads),
@@ -139,9 +164,18 @@ fn woken(pid: u32) -> Result<f64> {
 
 /// Bytes of a process's reads and writes, of files and of the FUSE device.
 pub(super) fn bytes(pid: u32) -> Result<f64> {
+    of_io(pid, ["rchar:", "wchar:"])
+}
+
+/// Bytes that a process has had read from disks, and written for them.
+fn disk(pid: u32) -> Result<f64> {
+    of_io(pid, ["read_bytes:", "write_bytes:"])
+}
+
+fn of_io(pid: u32, names: [&str; 2]) -> Result<f64> {
     let path = format!("/proc/{pid}/io");
     let table = fs::read_to_string(&path).context(path)?;
-    Ok(field(&table, "rchar:")? + field(&table, "wchar:")?)
+    names.iter().map(|name| field(&table, name)).sum()
 }
 
 #[cfg(test)]
@@ -197,6 +231,10 @@ mod tests {
         assert!(bytes(pid).unwrap() >= before + 100_000.0);
         // Threads of other tests end, and their waits are not counted any more.
         assert!(woken(pid).unwrap() >= 1.0);
+        let before = processor(pid).unwrap();
+        let began = std::time::Instant::now();
+        while began.elapsed() < Duration::from_millis(20) {}
+        assert!(processor(pid).unwrap() > before);
         assert!(field("rchar: 12\n", "wchar:").is_err());
     }
 }

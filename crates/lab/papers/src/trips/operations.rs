@@ -145,6 +145,11 @@ fn dirs(place: &mut Place, times: usize) -> io::Result<()> {
     place.its(times).iter().try_for_each(fs::create_dir)
 }
 
+fn dirs_with_dirs(place: &mut Place, times: usize) -> io::Result<()> {
+    dirs(place, times)?;
+    (0..times).try_for_each(|n| fs::create_dir(place.it(n).join("below")))
+}
+
 fn dirs_with(place: &mut Place, times: usize, files: usize) -> io::Result<()> {
     place.its(times).iter().try_for_each(|dir| {
         fs::create_dir(dir)?;
@@ -250,6 +255,7 @@ pub(super) fn all() -> Vec<Operation> {
     vec![
         op("mkdir", nothing, |place, n| fs::create_dir(place.it(n))),
         op("chmod of a directory", dirs, chmod),
+        op("chmod of a directory with directories", dirs_with_dirs, chmod),
         op("create, close", nothing, |place, n| File::create_new(place.it(n)).map(drop)),
         op("chmod of a file", files, chmod),
         op("utimes of a file", files, utimes),
