@@ -12,17 +12,14 @@ use atoll_core::planted::{Bug, planted};
 use atoll_core::{Encode, IslandId, Stamp, fitting};
 use atoll_proto::{DirPlace, EntryRef, JournalEntry, PeerOp, RowChange};
 
-use super::Ctx;
-use super::config::OUTBOX_MAX;
 use super::decision::Decision;
+use super::{Config, Ctx};
 
-/// Milliseconds after which an island is sent the entries that are of no use to it yet: so many, or so many for each island of the volume.
-/// So an island sends four such messages a second at most, however many islands there are.
-const BATCH_MS: u64 = 1_000;
+/// Milliseconds after which an island is sent the entries that are of no use to it yet: so many for each island of the volume, but so many at
+/// least and at most. So an island of 240 sends four such messages a second, as each of four does.
 const BATCH_MS_OF_EACH: u64 = 250;
-
-/// Entries of which a batch is sent at once. An island that has no room for more in its outbox would make the others compare.
-const BATCH_MAX: usize = OUTBOX_MAX / 2;
+const BATCH_MS_MIN: u64 = 1_000;
+const BATCH_MS_MAX: u64 = 60_000;
 
 /// Entries that are for one island and that this has not applied: 4 KiB. At the bound the next is for all.
 const PRIVATE_MAX: usize = 256;
@@ -108,16 +105,15 @@ impl Posts {
     }
 
     /// For how long entries are batched in a volume with so many islands.
-    const fn batch_ms(islands: usize) -> u64 {
-        let of_all = BATCH_MS_OF_EACH * islands as u64;
-        if of_all > BATCH_MS { of_all } else { BATCH_MS }
+    fn batch_ms(islands: usize) -> u64 {
+        (BATCH_MS_OF_EACH * islands as u64).clamp(BATCH_MS_MIN, BATCH_MS_MAX)
     }
 
-    /// Islands whose batch is due: its time has come, or it is large.
-    pub(crate) fn batches_due(&self, now_ms: u64, islands: usize) -> Vec<IslandId> {
-        let is_late = now_ms >= self.batched_ms + Self::batch_ms(islands);
+    /// Islands whose batch is due: its time has come, or it is large, which is half of what an outbox keeps for an island that is away.
+    pub(crate) fn batches_due(&self, now_ms: u64, config: &Config) -> Vec<IslandId> {
+        let is_late = now_ms >= self.batched_ms + Self::batch_ms(config.islands.len());
         let (entries, bytes) = self.batched_entries;
-        let is_due = is_late || entries >= BATCH_MAX || bytes >= ENTRY_BYTES_PER_MESSAGE;
+        let is_due = is_late || entries >= config.outbox_max / 2 || bytes >= ENTRY_BYTES_PER_MESSAGE;
         if is_due { self.batched.keys().copied().collect() } else { Vec::new() }
     }
 
@@ -413,7 +409,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_island_sends_four_batches_a_second_at_most() {
-        assert_eq!([1, 4, 16, 64, 10_000].map(Posts::batch_ms), [1_000, 1_000, 4_000, 16_000, 2_500_000]);
+    fn an_island_sends_four_batches_a_second_and_none_is_kept_for_more_than_a_minute() {
+        assert_eq!([1, 4, 16, 64, 10_000].map(Posts::batch_ms), [1_000, 1_000, 4_000, 16_000, 60_000]);
     }
 }

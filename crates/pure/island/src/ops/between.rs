@@ -336,7 +336,13 @@ impl Island {
                                 return Err(Blocked::NotNow);
                             }
                         }
-                        VectorOrder::Same => self.ctx.add_ancestors(&mut decision, &chain),
+                        // Whatever else it misses, it must know if the directory is below one of these.
+                        VectorOrder::Same if moves_parents(renaming) => {
+                            self.ctx.merge_ancestors(&mut decision, &chain.dirs);
+                        }
+                        VectorOrder::Same => {
+                            self.ctx.merge_ancestors_if_applied(&mut decision, &chain);
+                        }
                         VectorOrder::Older | VectorOrder::Newer { .. } => return Err(Blocked::NotNow),
                     }
                 }

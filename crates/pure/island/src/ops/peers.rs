@@ -57,7 +57,7 @@ impl Island {
 
     /// Sends others the journal entries that are of no use to them yet, and how far the journal is safe.
     pub(crate) fn tick_posts(&mut self) {
-        let due = self.ctx.posts.batches_due(self.ctx.now.ms, self.ctx.config.islands.len());
+        let due = self.ctx.posts.batches_due(self.ctx.now.ms, &self.ctx.config);
         let (is_safe, upto) = (self.ctx.posts.is_all_durable(), self.ctx.posts.durable_to());
         for island in due {
             if is_safe && self.recovery.may_tell_kept(island) {

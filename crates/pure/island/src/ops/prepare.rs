@@ -247,7 +247,7 @@ impl Island {
         if chain.dirs.last().is_none_or(|last| last.ino != at.dir) && self.ctx.state.dir(at.dir)?.is_none() {
             return Ok(false);
         }
-        self.ctx.add_ancestors(decision, chain);
+        self.ctx.merge_ancestors_if_applied(decision, chain);
         self.ctx.count_homes(decision, at.dir, 1);
         Ok(true)
     }

@@ -15,6 +15,7 @@ use atoll_proto::{
 use crate::ctx::Ctx;
 use crate::ctx::decision::{Decision, Entails};
 use crate::ctx::request::Blocked;
+use crate::rows::chains::VectorOrder;
 
 /// Names that one file may have: native file systems hold each as a hard link.
 pub(crate) const LINKS_MAX: u32 = 60_000;
@@ -38,13 +39,13 @@ impl Ctx {
         }
     }
 
-    /// Puts those directories of a chain into the skeleton that are not known. Known ones change by the journal alone: a chain of known
-    /// directories may be ahead of it ([`Ctx::order_of_chain`]), and what an island has from a chain alone it cannot bring back to an owner
+    /// The same of a chain that may be ahead of the journals that were applied here, which then has known directories only
+    /// ([`Ctx::order_of_chain`]). These change by the journal alone: what an island has from a chain alone it cannot bring back to an owner
     /// that has lost it.
-    pub(crate) fn add_ancestors(&mut self, decision: &mut Decision, chain: &Chain) {
-        let unknown = chain.dirs.iter().filter(|above| self.dir_now(decision, above.ino).is_none());
-        let unknown: Vec<Ancestor> = unknown.cloned().collect();
-        self.merge_ancestors(decision, &unknown);
+    pub(crate) fn merge_ancestors_if_applied(&mut self, decision: &mut Decision, chain: &Chain) {
+        if self.order_of(&chain.vector) == VectorOrder::Same {
+            self.merge_ancestors(decision, &chain.dirs);
+        }
     }
 
     /// Carries out, or takes back, a home's prepared work. The rows that it reads are in memory.
