@@ -35,6 +35,8 @@ pub struct Counts {
     pub disk: f64,
     /// Microseconds that processors have worked for the daemon.
     pub processor: f64,
+    /// Of these, microseconds of its own code. The kernel's part has what it takes to wake sleeping processors.
+    pub own: f64,
 }
 
 impl Counts {
@@ -56,6 +58,7 @@ impl Counts {
             bytes: make(self.bytes, other.bytes),
             disk: make(self.disk, other.disk),
             processor: make(self.processor, other.processor),
+            own: make(self.own, other.own),
         }
     }
 
@@ -92,8 +95,9 @@ impl Counts {
 
     /// All of them, of the daemon with this process number and this address of its metrics.
     pub fn now(pid: u32, address: &str) -> Result<Self> {
-        let (woken, bytes, disk, processor) = (woken(pid)?, bytes(pid)?, disk(pid)?, processor(pid)?);
-        Ok(Self { woken, bytes, disk, processor, ..Self::of_page(&page(address)?)? })
+        let (woken, bytes, disk) = (woken(pid)?, bytes(pid)?, disk(pid)?);
+        let (processor, own) = (processor(pid)?, own(pid)?);
+        Ok(Self { woken, bytes, disk, processor, own, ..Self::of_page(&page(address)?)? })
     }
 }
 
@@ -145,6 +149,17 @@ pub(crate) fn processor(pid: u32) -> Result<f64> {
         let ran = table.split_whitespace().next().context("no time in schedstat")?;
         Ok(ran.parse::<f64>().with_context(|| format!("the time in schedstat is {ran:?}"))? / 1e3)
     })
+}
+
+/// Microseconds that a process has run code of its own, in the ticks of the kernel's clock.
+fn own(pid: u32) -> Result<f64> {
+    let path = format!("/proc/{pid}/stat");
+    let table = fs::read_to_string(&path).context(path)?;
+    // Behind the name, which may have spaces and parentheses; the 14th of all.
+    let behind = table.rsplit_once(')').map(|(_, behind)| behind);
+    let ticks = behind.and_then(|behind| behind.split_whitespace().nth(11)).context("no ticks in stat")?;
+    let ticks: f64 = ticks.parse().with_context(|| format!("the ticks in stat are {ticks:?}"))?;
+    Ok(ticks * 1e6 / rustix::param::clock_ticks_per_second() as f64)
 }
 
 /// The sum of what `of` finds in a table of each thread of a process.
@@ -235,6 +250,12 @@ mod tests {
         let began = std::time::Instant::now();
         while began.elapsed() < Duration::from_millis(20) {}
         assert!(processor(pid).unwrap() > before);
+        let before = own(pid).unwrap();
+        let began = std::time::Instant::now();
+        while began.elapsed() < Duration::from_secs(5) && own(pid).unwrap() == before {
+            (0..100_000_u64).for_each(|n| _ = std::hint::black_box(n));
+        }
+        assert!(own(pid).unwrap() > before);
         assert!(field("rchar: 12\n", "wchar:").is_err());
     }
 }
