@@ -89,7 +89,7 @@ struct MixCost {
     /// Operations a second of one thread here.
     rate: f64,
     processor_us: f64,
-    /// Of these, of Atoll's own code, over all rounds.
+    /// Of these, of Atoll's own code.
     own_us: f64,
     disk_bytes: f64,
     messages: f64,
@@ -152,7 +152,7 @@ fn mix(base: &Path, plan: Plan, islands: u16) -> Result<MixCost> {
     let mut mix = Mix::new(dirs, owners)?;
     let idle = bench.idle()?;
     let operations = plan.operations;
-    let (mut all, mut own_us) = (Vec::new(), 0.0);
+    let mut all = Vec::new();
     for _ in 0..plan.rounds {
         mix.settle()?;
         bench.wait_rested(plan.trips.rest)?;
@@ -165,7 +165,6 @@ fn mix(base: &Path, plan: Plan, islands: u16) -> Result<MixCost> {
             Ok(())
         })?;
         let each = added.with(&idle, |added, idle| (added - idle * seconds).max(0.0) / operations as f64);
-        own_us += each.own / plan.rounds as f64;
         let after = counts::requests_by_island(bench.address())?;
         let requests: Vec<f64> = after.iter().zip(&before).map(|(after, before)| after - before).collect();
         let mean = requests.iter().sum::<f64>() / f64::from(islands);
@@ -173,7 +172,7 @@ fn mix(base: &Path, plan: Plan, islands: u16) -> Result<MixCost> {
             islands: f64::from(islands),
             rate: operations as f64 / took.as_secs_f64(),
             processor_us: each.processor,
-            own_us: 0.0,
+            own_us: each.own,
             disk_bytes: each.disk,
             messages: each.messages,
             imbalance: requests.into_iter().fold(0.0, f64::max) / mean,
@@ -186,7 +185,7 @@ fn mix(base: &Path, plan: Plan, islands: u16) -> Result<MixCost> {
         islands: f64::from(islands),
         rate: middle(|cost| cost.rate),
         processor_us: all.iter().map(|cost| cost.processor_us).fold(f64::INFINITY, f64::min),
-        own_us,
+        own_us: all.iter().map(|cost| cost.own_us).sum::<f64>() / all.len() as f64,
         disk_bytes: middle(|cost| cost.disk_bytes),
         messages: middle(|cost| cost.messages),
         imbalance: middle(|cost| cost.imbalance),

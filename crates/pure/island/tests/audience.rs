@@ -5,11 +5,11 @@ mod common;
 use std::collections::VecDeque;
 
 use atoll_core::{Ino, IslandId, Name, SessionId, Stamp};
-use atoll_island::{BodyDone, Effect, Event, Island, LinkId, Now, OUTBOX_BYTES_MAX};
+use atoll_island::{Effect, Event, Island, LinkId, Now, OUTBOX_BYTES_MAX};
 use atoll_posix::{Caller, Op, RenameMode, SetAttr};
 use atoll_proto::{ClientOp, ParticipantWork, PeerMessage, PeerOp, Request};
 use bytes::Bytes;
-use common::{Client, ISLANDS, Three, rename_of};
+use common::{Client, ISLANDS, Three, done_at_once, rename_of};
 
 /// Three islands that write and sync at once, and a client.
 struct World {
@@ -155,23 +155,16 @@ impl Three for World {
             let synced = island.state().seq();
             for effect in out {
                 match effect {
-                    Effect::Append(seq, ..) => events.push_back(Event::Committed(seq)),
                     Effect::Sync if self.slow == Some(at) => {}
-                    Effect::Sync => events.push_back(Event::Synced(synced)),
                     Effect::Reply { id, reply, .. } => {
                         self.told.extend(reply.vector);
                         self.client.replies.push((id, reply.outcome));
-                    }
-                    Effect::Load { load, generation } => {
-                        events.push_back(Event::Loaded { loaded: load.nothing(), load, generation });
                     }
                     Effect::Send(to, message) => {
                         self.sent.push((at, to.0, message.op.clone()));
                         self.mail.push_back((to.0, message));
                     }
-                    Effect::Checkpoint { .. } => events.push_back(Event::CheckpointDone),
-                    Effect::Body(ticket, _) => events.push_back(Event::BodyDone(ticket, Ok(BodyDone::Done))),
-                    Effect::Notice(..) | Effect::Damaged(_) | Effect::Beside(..) => {}
+                    effect => events.extend(done_at_once(effect, synced)),
                 }
             }
         }

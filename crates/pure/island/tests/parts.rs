@@ -5,11 +5,11 @@ mod common;
 use std::collections::VecDeque;
 
 use atoll_core::{Ino, Name, SessionId};
-use atoll_island::{BodyDone, Effect, Event, Island, LinkId, Now};
+use atoll_island::{Effect, Event, Island, LinkId, Now};
 use atoll_posix::{Caller, Op, RenameMode};
 use atoll_proto::{ClientOp, MayKeep, Notice, Outcome, PeerMessage, Request};
 use bytes::Bytes;
-use common::{Client, ISLANDS, Three};
+use common::{Client, ISLANDS, Three, done_at_once};
 
 /// The mount that keeps something.
 const MOUNT: SessionId = SessionId(2);
@@ -72,22 +72,15 @@ impl Three for World {
             let synced = island.state().seq();
             for effect in out {
                 match effect {
-                    Effect::Append(seq, ..) => events.push_back(Event::Committed(seq)),
-                    Effect::Sync => events.push_back(Event::Synced(synced)),
                     Effect::Reply { id, reply, .. } => {
                         self.may_keep = reply.may_keep;
                         self.client.replies.push((id, reply.outcome));
                     }
-                    Effect::Load { load, generation } => {
-                        events.push_back(Event::Loaded { loaded: load.nothing(), load, generation });
-                    }
                     Effect::Send(to, message) => self.mail.push_back((to.0, message)),
-                    Effect::Checkpoint { .. } => events.push_back(Event::CheckpointDone),
-                    Effect::Body(ticket, _) => events.push_back(Event::BodyDone(ticket, Ok(BodyDone::Done))),
                     Effect::Notice(LinkId(2), Notice::Recall | Notice::RecallOf { .. }) => {
                         self.recalled.push(at)
                     }
-                    Effect::Notice(..) | Effect::Damaged(_) | Effect::Beside(..) => {}
+                    effect => events.extend(done_at_once(effect, synced)),
                 }
             }
         }

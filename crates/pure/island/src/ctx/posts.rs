@@ -16,7 +16,7 @@ use super::decision::Decision;
 use super::{Config, Ctx};
 
 /// Milliseconds after which an island is sent the entries that are of no use to it yet: so many for each island of the volume, but so many at
-/// least and at most. So an island of 240 sends four such messages a second, as each of four does.
+/// least and at most. So in a volume of up to 240 islands each sends four such messages a second at most.
 const BATCH_MS_OF_EACH: u64 = 250;
 const BATCH_MS_MIN: u64 = 1_000;
 const BATCH_MS_MAX: u64 = 60_000;

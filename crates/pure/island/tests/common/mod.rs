@@ -2,7 +2,7 @@
 //! test's matter.
 
 use atoll_core::{Ino, IslandId, Key, Name, SessionId, Stamp, Table};
-use atoll_island::{Config, Event, Island, LinkId, Now, PreviousEnd};
+use atoll_island::{BodyDone, Config, Effect, Event, Island, LinkId, Now, PreviousEnd};
 use atoll_posix::{Answer, Caller, Errno, Kind, Op, RenameMode};
 use atoll_proto::{ClientOp, Outcome, Request};
 use atoll_state::State;
@@ -29,6 +29,20 @@ pub(crate) fn islands(outbox_bytes_max: u64) -> Vec<Island> {
         Island::new(config, State::new(1), PreviousEnd::Orderly, Now::default())
     };
     all.iter().map(island).collect()
+}
+
+/// What an island hears at once of an effect, where disks do at once what they are asked for. `synced`: the last record so far.
+#[allow(dead_code, reason = "not every test has such disks")]
+pub(crate) fn done_at_once(effect: Effect, synced: u64) -> Option<Event> {
+    match effect {
+        Effect::Append(seq, ..) => Some(Event::Committed(seq)),
+        Effect::Sync => Some(Event::Synced(synced)),
+        Effect::Load { load, generation } => Some(Event::Loaded { loaded: load.nothing(), load, generation }),
+        Effect::Checkpoint { .. } => Some(Event::CheckpointDone),
+        Effect::Body(ticket, _) => Some(Event::BodyDone(ticket, Ok(BodyDone::Done))),
+        Effect::Reply { .. } | Effect::Send(..) => unreachable!("the test's to take"),
+        Effect::Notice(..) | Effect::Damaged(_) | Effect::Beside(..) => None,
+    }
 }
 
 pub(crate) trait Three {
