@@ -45,7 +45,7 @@ of its own, and removes it; takes seven minutes. --short: half a minute, 20 time
 
 scale: measures what operations cost with 1 to 64 islands in one process, and computes the speed-up on as many machines (Archipelago,
 Figures 13 and 15), and messages, stamps and memory of a volume with 10,000 islands. Root only. Makes a folder in DIR and removes it;
-takes a quarter of an hour. --short: up to 4 islands, half a minute.";
+takes a quarter of an hour. --short: up to 8 islands, a minute.";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Command {
